@@ -1,0 +1,115 @@
+"""Change configuration files for the commands that do, and tell the person what became of it."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairlead.cli.options import load
+from fairlead.cli.output import print_problems, say, warn
+from fairlead.config import jsonc
+from fairlead.config.edit import edit_file, set_value
+from fairlead.config.files import read_text
+from fairlead.config.load import LoadedConfig
+from fairlead.config.paths import store_file
+from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.config.shapes import as_object
+from fairlead.config.validate import check
+from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
+
+
+def servers_in(text: str, target: EditTarget) -> dict[str, Any]:
+    """The entries a file has now."""
+    return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("servers"))
+
+
+def existing_servers(target: EditTarget) -> dict[str, Any]:
+    """The entries a file has now; none where there is no file."""
+    return servers_in(read_text(target.path), target) if target.path.exists() else {}
+
+
+def require_free(server_ids: Iterable[str], target: EditTarget, *, replace: bool) -> None:
+    """Refuse ids that a file has already, unless they may be replaced."""
+    if not replace:
+        _refuse_taken(server_ids, existing_servers(target), target)
+
+
+def _refuse_taken(server_ids: Iterable[str], taken: Mapping[str, Any], target: EditTarget) -> None:
+    for server_id in server_ids:
+        if server_id in taken:
+            raise ConfigError(
+                f"there is a server `{server_id}` in {target.path} already",
+                hint="use `--replace` to overwrite it, or another id",
+            )
+
+
+def write_entries(
+    target: EditTarget,
+    entries: Mapping[str, dict[str, Any]],
+    *,
+    replace: bool,
+    bundles: Mapping[str, dict[str, Any]] | None = None,
+) -> None:
+    """Put entries into a file, all or none. An id that is there already needs `replace`."""
+
+    def change(text: str) -> str:
+        if not replace:
+            _refuse_taken(entries, servers_in(text, target), target)
+        for server_id, entry in entries.items():
+            text = set_value(text, ("servers", server_id), entry)
+        for name, bundle in (bundles or {}).items():
+            text = set_value(text, ("bundles", name), bundle)
+        return text
+
+    edit_file(target.path, change, create=EMPTY_FILE)
+
+
+def require_sound(server_id: str, entry: dict[str, Any]) -> None:
+    """Refuse an entry that loading would refuse, before anything is written."""
+    faults = check({"servers": {server_id: entry}}).faults
+    if faults:
+        problems = (
+            Problem(message=f.message, hint=f.hint, path=f.path, file="<command line>") for f in faults
+        )
+        raise ConfigInvalid(*problems)
+
+
+def settle(ctx: click.Context, target: EditTarget, server_ids: Iterable[str]) -> LoadedConfig | None:
+    """After a change: record consent for exactly what the user wrote, and show what is wrong with it."""
+    try:
+        loaded = load(ctx)
+    except ConfigError as exc:
+        warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
+        return None
+    written = [loaded.servers[server_id] for server_id in server_ids if server_id in loaded.servers]
+    if target.scope == "project":
+        keys = [server.consent for server in written if server.consent]
+        if keys:
+            _record(loaded, keys)
+    problems = [problem for server in written for problem in server.problems]
+    problems += [problem for problem in loaded.problems if problem.path[:1] == ("bundles",)]
+    if problems:
+        say()
+        print_problems(problems)
+    return loaded
+
+
+def _record(loaded: LoadedConfig, keys: list[Any]) -> None:
+    from fairlead.policy.consent import record_consent
+
+    try:
+        record_consent(store_file(os.environ, loaded.config.store.path), keys)
+    except StoreError as exc:
+        warn(f"your consent could not be recorded, so it will be asked for: {exc}", exc.hint)
+
+
+def shown_path(path: Path) -> str:
+    """A path as people write it: relative where it is near, `~` where it is at home."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        pass
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,171 @@
+"""`fairlead add`."""
+
+import os
+from typing import Any, TypedDict, Unpack
+
+import click
+
+from fairlead.cli.changes import require_free, require_sound, settle, shown_path, write_entries
+from fairlead.cli.options import edit_scope_option, target_file
+from fairlead.cli.output import say
+from fairlead.config.stash import stash_secrets
+
+
+class AddOptions(TypedDict):
+    """The options of `fairlead add`, as click hands them over."""
+
+    url: str | None
+    command_: str | None
+    arg: tuple[str, ...]
+    transport: str | None
+    header: tuple[str, ...]
+    env: tuple[str, ...]
+    cwd: str | None
+    scope: str | None
+    replace: bool
+    enabled: bool | None
+    required: bool
+    trust: str | None
+    allow_tool: tuple[str, ...]
+    deny_tool: tuple[str, ...]
+    description: str | None
+    startup_timeout_ms: int | None
+    request_timeout_ms: int | None
+    oauth_authorization_url: str | None
+    oauth_token_url: str | None
+    oauth_registration_url: str | None
+    oauth_client_id: str | None
+    oauth_client_secret: str | None
+    oauth_scope: str | None
+    oauth_callback_port: int | None
+    oauth_client_metadata_url: str | None
+    oauth_grant: str | None
+
+
+@click.command("add")
+@click.argument("server_id", metavar="ID")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
+@click.option("--url", help="The server's MCP endpoint.")
+@click.option("--command", "command_", metavar="PROGRAM", help="The program, instead of the form with `--`.")
+@click.option("--arg", multiple=True, metavar="ARG", help="An argument of --command; repeat it.")
+@click.option(
+    "--transport", type=click.Choice(["stdio", "http", "sse"]), help="Told from the target if left out."
+)
+@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Send a header; repeat it.")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Give the process a variable; repeat it.")
+@click.option("--cwd", metavar="FOLDER", help="Where the process starts.")
+@edit_scope_option
+@click.option("--replace", is_flag=True, help="Overwrite the server of that id.")
+@click.option(
+    "--enabled", type=click.BOOL, metavar="true|false", help="Add it switched on (the default) or off."
+)
+@click.option("--required", is_flag=True, help="Fail the host's start when it is not ready.")
+@click.option("--trust", type=click.Choice(["trusted", "untrusted"]), help="Untrusted if left out.")
+@click.option("--allow-tool", multiple=True, metavar="TOOL", help="A tool (or glob) it may run; repeat it.")
+@click.option(
+    "--deny-tool", multiple=True, metavar="TOOL", help="A tool (or glob) it may not run; repeat it."
+)
+@click.option("--description", help="What it is for.")
+@click.option("--startup-timeout-ms", type=int, metavar="MS", help="Time to become ready.")
+@click.option(
+    "--request-timeout-ms", type=int, metavar="MS", help="Time without an answer before a call fails."
+)
+@click.option("--oauth-authorization-url", metavar="URL")
+@click.option("--oauth-token-url", metavar="URL")
+@click.option("--oauth-registration-url", metavar="URL")
+@click.option("--oauth-client-id", metavar="ID")
+@click.option("--oauth-client-secret", metavar="SECRET", help="Kept in the keyring, not in the file.")
+@click.option("--oauth-scope", metavar="SCOPES")
+@click.option("--oauth-callback-port", type=int, metavar="PORT")
+@click.option("--oauth-client-metadata-url", metavar="URL")
+@click.option("--oauth-grant", type=click.Choice(["authorization_code", "client_credentials"]))
+@click.pass_context
+def command(
+    ctx: click.Context, server_id: str, words: tuple[str, ...], **options: Unpack[AddOptions]
+) -> None:
+    """Add a server: a command to run, or a URL.
+
+    Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
+    read) and the config gets a reference. `--env NAME` without a value passes on your own variable.
+
+    \b
+    Examples:
+      fairlead add files -- npx -y @modelcontextprotocol/server-filesystem .
+      fairlead add github --url https://api.example.com/mcp --header Authorization='Bearer …'
+      fairlead add tool --env API_KEY --scope user -- uvx some-server
+    """
+    target = target_file(ctx, options["scope"])
+    entry = build_entry(words, options)
+    require_sound(server_id, entry)
+    require_free(
+        [server_id], target, replace=options["replace"]
+    )  # before a secret of that name is overwritten
+    entry, stashed = stash_secrets(server_id, entry, os.environ)
+    write_entries(target, {server_id: entry}, replace=options["replace"])
+    say(f"added `{server_id}` to {shown_path(target.path)}")
+    for secret in stashed:
+        say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
+    settle(ctx, target, [server_id])
+
+
+def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:
+    """Turn the command line into an entry, with only what was said."""
+    program, arguments = _program(words, options)
+    oauth = {
+        name.removeprefix("oauth_"): value
+        for name, value in options.items()
+        if name.startswith("oauth_") and value is not None
+    }
+    entry: dict[str, Any] = {
+        "transport": options["transport"],
+        "command": program,
+        "args": arguments,
+        "cwd": options["cwd"],
+        "env": dict(_variable(pair) for pair in options["env"]),
+        "url": options["url"],
+        "headers": dict(_header(pair) for pair in options["header"]),
+        "oauth": oauth,
+        "enabled": options["enabled"],
+        "required": options["required"] or None,
+        "trust": options["trust"],
+        "allow_tools": list(options["allow_tool"]),
+        "deny_tools": list(options["deny_tool"]),
+        "description": options["description"],
+        "startup_timeout_ms": options["startup_timeout_ms"],
+        "request_timeout_ms": options["request_timeout_ms"],
+    }
+    return {name: value for name, value in entry.items() if value is not None and value not in ([], {})}
+
+
+def _program(words: tuple[str, ...], options: AddOptions) -> tuple[str | None, list[str]]:
+    given = {
+        "a command after `--`": words,
+        "--command": options["command_"],
+        "--url": options["url"],
+    }
+    named = [name for name, value in given.items() if value]
+    if len(named) != 1:
+        wanted = "give either a command (`fairlead add ID -- COMMAND ARGS…`) or `--url URL`"
+        raise click.UsageError(f"{' and '.join(named)} exclude each other; {wanted}" if named else wanted)
+    if words:
+        if options["arg"]:
+            raise click.UsageError(
+                "--arg goes with --command; with `--` write the arguments after the command"
+            )
+        return words[0], list(words[1:])
+    return options["command_"], list(options["arg"])
+
+
+def _variable(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not name:
+        raise click.BadParameter(f"`{pair}` is not NAME=VALUE", param_hint="--env")
+    return name, value if equals else f"${{{name}}}"
+
+
+def _header(pair: str) -> tuple[str, str]:
+    equals, colon = pair.find("="), pair.find(":")
+    at = min((place for place in (equals, colon) if place > 0), default=-1)
+    if at < 0:
+        raise click.BadParameter("write NAME=VALUE", param_hint="--header")
+    return pair[:at].strip(), pair[at + 1 :].strip()

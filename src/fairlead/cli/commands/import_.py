@@ -1,0 +1,252 @@
+"""`fairlead import`."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from fairlead.cli.changes import existing_servers, settle, shown_path, write_entries
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import edit_scope_option, json_option, target_file
+from fairlead.cli.output import confirm, is_interactive, print_json, print_table, printable, say, warn
+from fairlead.config.dialects import registry, texts
+from fairlead.config.dialects.dialect import Dialect, Location, Note, Place
+from fairlead.config.dialects.remote import native_remote
+from fairlead.config.files import read_text
+from fairlead.config.load import load_config
+from fairlead.config.scopes import EditTarget
+from fairlead.config.sources import place_of
+from fairlead.config.stash import stash_secrets
+from fairlead.config.validate import check
+from fairlead.errors import ConfigError, FairleadError
+
+MAX_FOREIGN_BYTES = 64 * 1024 * 1024
+"""Some agents keep their whole history in the same file."""
+
+Action = Literal["add", "replace", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One server found in another agent's file, and what would become of it."""
+
+    server_id: str
+    entry: dict[str, Any]
+    source: Path
+    target: EditTarget
+    action: Action
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Everything an import would do."""
+
+    candidates: list[Candidate] = field(default_factory=list[Candidate])
+    bundles: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    notes: list[Note] = field(default_factory=list[Note])
+
+
+@click.command("import")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--from", "agent", metavar="AGENT", help="Look where this agent keeps its servers: claude, cursor, …"
+)
+@edit_scope_option
+@click.option("--dry-run", is_flag=True, help="Show what would be added, change nothing.")
+@click.option("--replace", is_flag=True, help="Overwrite servers of the same id.")
+@click.option("--native", is_flag=True, help="Turn `npx mcp-remote URL` into a native http server.")
+@click.option("--only", multiple=True, metavar="ID", help="Take only this server; repeat it.")
+@json_option
+@click.pass_context
+def command(  # noqa: PLR0913 - click hands every option over by name
+    ctx: click.Context,
+    file: Path | None,
+    agent: str | None,
+    scope: str | None,
+    *,
+    dry_run: bool,
+    replace: bool,
+    native: bool,
+    only: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Take over servers from another agent's files.
+
+    Without FILE and --from it looks for every agent it knows and shows what it finds. Servers of a project's
+    file go into the project's config, those of a user's file into yours, unless --scope says otherwise.
+    Secrets in plain text are put away as `fairlead add` does.
+
+    \b
+    Examples:
+      fairlead import                       # look around
+      fairlead import --from claude --dry-run
+      fairlead import .vscode/mcp.json
+    """
+    place = place_of(os.environ, Path.cwd())
+    sources = _sources(file, agent, place)
+    if not sources:
+        return _nothing_found(agent)
+    plan = Plan()
+    for dialect, location in sources:
+        _read_into(plan, dialect, location, place, _target(ctx, scope, location), replace=replace)
+    chosen = _chosen(plan, only, native=native, ask=not dry_run)
+    _show(chosen, plan.notes, as_json=as_json)
+    wanted = [candidate for candidate in chosen if candidate.action != "skip"]
+    looking = file is None and agent is None
+    if dry_run or not wanted:
+        return Exit.OK
+    if looking and not confirm(f"\nAdd {len(wanted)} servers?"):
+        say("\nnothing was changed; `fairlead import --from AGENT` takes over the servers of one agent")
+        return Exit.OK
+    _write(ctx, wanted, plan, replace=replace)
+    return Exit.OK
+
+
+def _sources(file: Path | None, agent: str | None, place: Place) -> list[tuple[Dialect, Location]]:
+    named = registry.by_name(agent) if agent else None
+    if file is None:
+        return [(d, location) for d, location in registry.find(place) if named in (None, d)]
+    dialect = named or _recognise(file)
+    inside = file.absolute().is_relative_to(place.cwd)
+    return [(dialect, Location(path=file, scope="project" if inside else "user"))]
+
+
+def _recognise(file: Path) -> Dialect:
+    text = read_text(file, limit=MAX_FOREIGN_BYTES)
+    syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
+    found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
+    if found is None:
+        names = ", ".join(dialect.name for dialect in registry.ALL)
+        raise ConfigError(f"{file} does not look like any format known here", hint=f"say --from: {names}")
+    return found
+
+
+def _nothing_found(agent: str | None) -> int:
+    say(f"no files of {agent} found" if agent else "no other agent's servers found")
+    say("\nhint: name the file: `fairlead import FILE`")
+    return Exit.FIXABLE if agent else Exit.OK
+
+
+def _target(ctx: click.Context, scope: str | None, location: Location) -> EditTarget:
+    return (
+        target_file(ctx, scope or location.scope) if ctx.find_root().obj is None else target_file(ctx, scope)
+    )
+
+
+def _read_into(
+    plan: Plan, dialect: Dialect, location: Location, place: Place, target: EditTarget, *, replace: bool
+) -> None:
+    try:
+        text = read_text(location.path, limit=MAX_FOREIGN_BYTES)
+        imported = dialect.read(texts.load(text, dialect.syntax, str(location.path)), place)
+    except FairleadError as exc:
+        warn(f"{dialect.title}: {exc}", exc.hint)
+        return
+    plan.notes.extend(imported.notes)
+    plan.bundles.update(imported.bundles)
+    taken = existing_servers(target)
+    planned = {candidate.server_id for candidate in plan.candidates if candidate.target == target}
+    for server_id, entry in imported.servers.items():
+        action, reason = _judge(server_id, entry, taken, planned, replace=replace)
+        plan.candidates.append(
+            Candidate(
+                server_id=server_id,
+                entry=entry,
+                source=location.path,
+                target=target,
+                action=action,
+                reason=reason,
+            )
+        )
+
+
+def _judge(
+    server_id: str, entry: dict[str, Any], taken: dict[str, Any], planned: set[str], *, replace: bool
+) -> tuple[Action, str]:
+    faults = check({"servers": {server_id: entry}}).faults
+    if faults:
+        return "skip", f"{'.'.join(map(str, faults[0].path[2:]))} {faults[0].message}".strip()
+    if server_id in planned:
+        return "skip", "another file has one of that id"
+    if server_id not in taken:
+        return "add", ""
+    return ("replace", "") if replace else ("skip", "there already; --replace overwrites it")
+
+
+def _chosen(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> list[Candidate]:
+    chosen: list[Candidate] = []
+    for candidate in plan.candidates:
+        if only and candidate.server_id not in only:
+            continue
+        better = native_remote(candidate.entry)
+        if better is not None and candidate.action != "skip":
+            url = better["url"]
+            question = f"`{candidate.server_id}` goes through mcp-remote. Use {url} natively instead?"
+            if native or (ask and confirm(question)):
+                candidate = _with_entry(candidate, better)
+            elif not is_interactive() or not ask:
+                plan.notes.append(
+                    Note(
+                        server_id=candidate.server_id,
+                        field="command",
+                        message=f"goes through mcp-remote; --native makes it a native server of {url}",
+                    )
+                )
+        chosen.append(candidate)
+    return chosen
+
+
+def _with_entry(candidate: Candidate, entry: dict[str, Any]) -> Candidate:
+    from dataclasses import replace
+
+    return replace(candidate, entry=entry)
+
+
+def _show(candidates: list[Candidate], notes: list[Note], *, as_json: bool) -> None:
+    rows = [
+        (
+            candidate.action,
+            candidate.server_id,
+            _shown_target(candidate),
+            shown_path(candidate.source),
+            candidate.reason or f"to {shown_path(candidate.target.path)}",
+        )
+        for candidate in candidates
+    ]
+    columns = ("action", "id", "target", "from", "remark")
+    if as_json:
+        print_json(
+            {
+                "servers": [dict(zip(columns, row, strict=True)) for row in rows],
+                "notes": [{"id": n.server_id, "field": n.field, "message": n.message} for n in notes],
+            }
+        )
+        return
+    print_table(columns, rows)
+    for note in notes:
+        subject = f"{note.server_id}.{note.field}" if note.server_id else note.field
+        say(f"  note: {printable(subject)}: {printable(note.message)}")
+
+
+def _shown_target(candidate: Candidate) -> str:
+    loaded = load_config(overrides={"servers": {candidate.server_id: candidate.entry}}, env={}, cwd="/")
+    return loaded.servers[candidate.server_id].target
+
+
+def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: bool) -> None:
+    targets = {candidate.target.path: candidate.target for candidate in wanted}
+    for path, target in targets.items():
+        entries: dict[str, dict[str, Any]] = {}
+        for candidate in wanted:
+            if candidate.target == target:
+                entries[candidate.server_id], stashed = stash_secrets(
+                    candidate.server_id, candidate.entry, os.environ
+                )
+                for secret in stashed:
+                    say(f"  {candidate.server_id}.{secret.field}: put away as {secret.reference}")
+        write_entries(target, entries, replace=replace, bundles=plan.bundles)
+        say(f"added {len(entries)} to {shown_path(path)}")
+        settle(ctx, target, entries)

@@ -1,0 +1,77 @@
+"""`fairlead list`."""
+
+from typing import Any
+
+import click
+
+from fairlead.cli.changes import shown_path
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import json_option, load, read_scope_option
+from fairlead.cli.output import print_json, print_problems, print_table, problem_as_json, say
+from fairlead.config.load import LoadedConfig, LoadedServer
+
+COLUMNS = ("id", "transport", "source", "enabled", "trust", "target", "problems")
+
+
+@click.command("list")
+@read_scope_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, scope: str, *, as_json: bool) -> int:
+    """Show the configured servers, where each is defined, and what is wrong. Nothing is contacted."""
+    loaded = load(ctx, scope)
+    if as_json:
+        print_json(
+            {
+                "servers": [_as_json(server) for server in loaded.servers.values()],
+                "problems": [problem_as_json(problem) for problem in loaded.problems],
+                "files": [{"layer": layer.name, "source": layer.label} for layer in loaded.layers],
+            }
+        )
+    else:
+        _show(loaded)
+    return Exit.FIXABLE if any(problem.severity == "error" for problem in loaded.problems) else Exit.OK
+
+
+def _show(loaded: LoadedConfig) -> None:
+    if loaded.servers:
+        print_table(COLUMNS, [_row(server) for server in loaded.servers.values()])
+    else:
+        say("no MCP servers configured")
+        say("\nhint: add one with `fairlead add ID -- COMMAND`, or take them over with `fairlead import`")
+    if loaded.layers:
+        places = (
+            f"{layer.name}: {shown_path(layer.path) if layer.path else layer.label}"
+            for layer in loaded.layers
+        )
+        say("\n" + "   ".join(places))
+    if loaded.problems:
+        say()
+        print_problems(loaded.problems)
+
+
+def _row(server: LoadedServer) -> tuple[str, ...]:
+    many = len(server.problems)
+    return (
+        server.server_id,
+        server.transport or "?",
+        server.source,
+        "yes" if server.enabled else "no",
+        server.config.trust if server.config else "-",
+        server.target,
+        f"{many} (below)" if many else "-",
+    )
+
+
+def _as_json(server: LoadedServer) -> dict[str, Any]:
+    return {
+        "id": server.server_id,
+        "transport": server.transport,
+        "source": server.source,
+        "file": str(server.definition.origin(())),
+        "enabled": server.enabled,
+        "usable": server.usable,
+        "trust": server.config.trust if server.config else None,
+        "target": server.target,
+        "problems": [problem_as_json(problem) for problem in server.problems],
+    }

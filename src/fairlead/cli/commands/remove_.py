@@ -1,0 +1,43 @@
+"""`fairlead remove`."""
+
+import click
+
+from fairlead.cli.changes import servers_in, settle, shown_path
+from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
+from fairlead.cli.output import say
+from fairlead.config.edit import edit_file, remove_value
+from fairlead.config.load import LoadedConfig
+from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.errors import UnknownServer
+
+
+@click.command("remove")
+@server_argument
+@edit_scope_option
+@click.pass_context
+def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
+    """Remove a server from one file. A definition in another file stays, and takes effect again."""
+    target = target_file(ctx, scope)
+    before = load(ctx)
+
+    def change(text: str) -> str:
+        if server_id not in servers_in(text, target):
+            raise _not_there(server_id, target, before)
+        return remove_value(text, ("servers", server_id))
+
+    edit_file(target.path, change, create=EMPTY_FILE)
+    say(f"removed `{server_id}` from {shown_path(target.path)}")
+    after = settle(ctx, target, [])
+    remaining = after.servers.get(server_id) if after else None
+    if remaining:
+        layer = remaining.definition.source
+        place = shown_path(layer.path) if layer.path else layer.label
+        say(f"`{server_id}` is still defined in {place}, which is in effect now")
+
+
+def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:
+    other = loaded.servers.get(server_id)
+    hint = None
+    if other and other.source in ("user", "project"):
+        hint = f"it is in the {other.source} file: add `--scope {other.source}`"
+    return UnknownServer(f"there is no server `{server_id}` in {target.path}", hint=hint)

@@ -1,0 +1,17 @@
+"""`fairlead schema`."""
+
+import click
+
+from fairlead.cli.output import print_data
+from fairlead.config.schema import SCHEMA_FILE
+
+
+@click.command("schema")
+def command() -> None:
+    """Print the JSON Schema of fairlead.json, for editors.
+
+    \b
+    Example:
+      fairlead schema > fairlead.schema.json     # then put "$schema": "./fairlead.schema.json" into the file
+    """
+    print_data(SCHEMA_FILE.read_text(encoding="utf-8").rstrip("\n"))

@@ -1,0 +1,35 @@
+"""What each exit status means."""
+
+from enum import IntEnum
+
+from fairlead.errors import AuthRequired, ConnectFailed, ConsentRequired, FairleadError
+
+
+class Exit(IntEnum):
+    """Exit statuses, the same for every command."""
+
+    OK = 0
+    FIXABLE = 1
+    """Something the user can fix."""
+    USAGE = 2
+    NEEDS_A_PERSON = 3
+    """A login, a consent or an approval is missing."""
+    NOT_READY = 4
+    """A required server is not ready."""
+    TOOL_ERROR = 5
+    """The tool answered with an error."""
+    DRIFT = 6
+    """Tool definitions are not what the lock file says."""
+    OUR_FAULT = 70
+    INTERRUPTED = 130
+
+
+def exit_of(error: FairleadError) -> Exit:
+    """The exit status an error ends a command with."""
+    match error:
+        case AuthRequired() | ConsentRequired():
+            return Exit.NEEDS_A_PERSON
+        case ConnectFailed():
+            return Exit.NOT_READY
+        case _:
+            return Exit.FIXABLE

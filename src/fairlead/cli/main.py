@@ -1,0 +1,126 @@
+"""The `fairlead` command: finds the subcommand, loads only that one, and turns errors into exit statuses."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.output import print_error, print_usage_error, say
+from fairlead.errors import FairleadError
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Servers": {
+        "add": "Add a server.",
+        "remove": "Remove a server.",
+        "enable": "Switch a server on.",
+        "disable": "Switch a server off.",
+        "list": "Show the configured servers.",
+        "get": "Show one server.",
+    },
+    "Other agents": {
+        "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
+        "export": "Write servers in another agent's format.",
+    },
+    "Help": {
+        "explain": "Say where a value came from.",
+        "schema": "Print the JSON Schema of fairlead.json.",
+        "completion": "Print the completion script for your shell.",
+    },
+}
+
+# Looking for pydantic plugins means reading every installed package's metadata, at every start.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+EPILOG = """\b
+A first server:
+  fairlead add time -- uvx mcp-server-time
+  fairlead add docs --url https://example.com/mcp
+  fairlead list
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and loads one when it is run: `--help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order of the help."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = import_module(f"fairlead.cli.commands.{cmd_name}_")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or suggest the one meant."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in self.list_commands(ctx):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, self.list_commands(ctx), n=1)
+            meant = f" Did you mean `{close[0]}`?" if close else ""
+            raise click.UsageError(f"there is no command `{name}`.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for, without loading them."""
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl(list(commands.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Use this file instead of your own and the project's.",
+)
+@click.version_option(package_name="fairlead", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, config: Path | None) -> None:
+    """Put your MCP servers in one config; use them from every agent."""
+    ctx.obj = config
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    try:
+        status: object = cli.main(args=arguments, prog_name="fairlead", standalone_mode=False)
+    except click.ClickException as exc:
+        print_usage_error(exc)
+        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; so may we
+        return Exit.OK
+    except FairleadError as exc:
+        print_error(exc)
+        return exit_of(exc)
+    except Exception as exc:
+        if os.environ.get("FAIRLEAD_DEBUG"):
+            raise
+        say(f"error: this is a bug in Fairlead: {type(exc).__name__}")
+        say("\nhint: run it again with FAIRLEAD_DEBUG=1 and report what it prints")
+        return Exit.OUR_FAULT
+    return status if isinstance(status, int) else Exit.OK

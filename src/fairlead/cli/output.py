@@ -1,0 +1,146 @@
+"""Where words go: data to stdout, everything else to stderr; plain when nobody is watching."""
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from fairlead.errors import ConfigInvalid, FairleadError, Problem
+
+Row = Sequence[str]
+
+_HIDDEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+
+
+def printable(text: str) -> str:
+    """A text with everything invisible or steering spelled out: what a file says is not ours to trust."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character if unicodedata.category(character) not in _HIDDEN else _spelled_out(character)
+        for character in text
+    )
+
+
+def _spelled_out(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii") if ord(character) < 0x110000 else character
+
+
+def say(words: str = "") -> None:
+    """Say something to the person: stderr, so that data can be piped."""
+    click.echo(words, err=True)
+
+
+def warn(words: str, hint: str | None = None) -> None:
+    """Say what might be wrong."""
+    say(f"{_styled('warning:', 'yellow')} {words}")
+    if hint:
+        say(f"{_styled('hint:', 'cyan')} {hint}")
+
+
+def print_data(text: str) -> None:
+    """Print data to stdout."""
+    click.echo(text)
+
+
+def print_json(data: object) -> None:
+    """Print data as JSON to stdout."""
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print a table: drawn on a terminal, aligned plain text in a pipe."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        _draw(columns, shown)
+        return
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *shown, strict=True)]
+    for row in ([column.upper() for column in columns], *shown):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _draw(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def print_error(error: FairleadError) -> None:
+    """Print one error the way every command prints errors."""
+    if isinstance(error, ConfigInvalid):
+        many = len(error.problems)
+        count = "a problem" if many == 1 else f"{many} problems"
+        say(f"{_styled('error:', 'red')} the configuration has {count}")
+        print_problems(error.problems)
+        return
+    say(f"{_styled('error:', 'red')} {printable_lines(str(error))}")
+    if error.hint:
+        say(f"\n{_styled('hint:', 'cyan')} {printable_lines(error.hint)}")
+
+
+def print_usage_error(error: click.ClickException) -> None:
+    """Print what is wrong with the command line itself, and where to read how it goes."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        say(error.format_message())
+        return
+    say(f"{_styled('error:', 'red')} {printable_lines(error.format_message())}")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        say(f"\n{_styled('hint:', 'cyan')} run `{context.command_path} --help`")
+
+
+def print_problems(problems: Sequence[Problem]) -> None:
+    """Print what is wrong in a configuration, each with its place and what to do."""
+    for problem in problems:
+        label = _styled("warning: ", "yellow") if problem.severity == "warning" else ""
+        subject = f"{problem.json_path}: " if problem.path else ""
+        place = _styled(printable(problem.where), bold=True)
+        say(f"  {place}  {label}{printable_lines(subject + problem.message)}")
+        if problem.hint:
+            say(f"      {_styled('hint:', 'cyan')} {printable_lines(problem.hint)}")
+
+
+def problem_as_json(problem: Problem) -> dict[str, Any]:
+    """A problem for programs."""
+    return {
+        "severity": problem.severity,
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "path": problem.json_path,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+def printable_lines(text: str) -> str:
+    """Like `printable`, for text whose line breaks are ours."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def is_interactive() -> bool:
+    """Is a person there to be asked?"""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Ask a person yes or no; nobody there means no."""
+    return is_interactive() and click.confirm(question, err=True)
+
+
+def _styled(text: str, color: str | None = None, *, bold: bool = False) -> str:
+    style: Callable[..., str] = click.style
+    plain = os.environ.get("NO_COLOR") or not sys.stderr.isatty()
+    return text if plain else style(text, fg=color, bold=bold or color is not None)

@@ -1,0 +1,31 @@
+"""Switch servers on and off, for `enable` and `disable`."""
+
+import click
+
+from fairlead.cli.changes import servers_in, settle, shown_path
+from fairlead.cli.options import load, target_file
+from fairlead.cli.output import say
+from fairlead.config.edit import edit_file, set_value
+from fairlead.config.scopes import EMPTY_FILE
+
+
+def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -> None:
+    """Set `enabled` of a server in one file, over the definition of a lower layer where that is elsewhere."""
+    target = target_file(ctx, scope)
+    server = load(ctx).server(server_id)
+    word = "enabled" if on else "disabled"
+
+    def change(text: str) -> str:
+        if server.enabled == on and server_id not in servers_in(text, target):
+            return text
+        return set_value(text, ("servers", server_id, "enabled"), on)
+
+    if edit_file(target.path, change, create=EMPTY_FILE):
+        say(f"{word} `{server_id}` in {shown_path(target.path)}")
+    else:
+        say(f"`{server_id}` is {word} already")
+    after = settle(ctx, target, [server_id])
+    now = after.servers.get(server_id) if after else None
+    if now and now.enabled != on:
+        origin = now.definition.origin(("enabled",))
+        say(f"but {origin} says otherwise, and that counts more")

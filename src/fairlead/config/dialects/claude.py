@@ -1,0 +1,145 @@
+"""Claude Code: a project's `.mcp.json`, and `~/.claude.json`, whose servers are for all folders or one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.entries import (
+    TRANSPORTS,
+    Field,
+    Format,
+    noted,
+    read_servers,
+    section,
+    write_servers,
+)
+from fairlead.config.dialects.kinds import (
+    COMMAND_LINE,
+    MILLISECONDS,
+    NEGATED,
+    PORT,
+    Kind,
+    Malformed,
+    Spot,
+    strings,
+    table,
+    text,
+    texts,
+    word,
+)
+from fairlead.config.dialects.places import distinct, moved, upward, user
+from fairlead.config.dialects.references import BRACED, LITERAL, Unfit
+
+_SHORTEST_MS = 1000
+
+
+def _read_timeout(value: object, spot: Spot) -> int | None:
+    milliseconds = MILLISECONDS.read(value, spot)
+    if milliseconds is not None and milliseconds < _SHORTEST_MS:
+        spot.note("is under a second, which Claude Code ignores; so it is here")
+        return None
+    return milliseconds
+
+
+def _write_timeout(value: object, spot: Spot) -> int:
+    milliseconds = MILLISECONDS.write(value, spot)
+    if milliseconds < _SHORTEST_MS:
+        raise Unfit("is under a second, which Claude Code ignores")
+    return milliseconds
+
+
+_TIMEOUT = Kind(read=_read_timeout, write=_write_timeout)
+
+FORMAT = Format(
+    title="Claude Code",
+    fields=(
+        Field("type", "transport", word(TRANSPORTS)),
+        Field("command", "command", text(BRACED)),
+        Field("args", "args", texts(BRACED)),
+        Field("env", "env", table(BRACED)),
+        Field("url", "url", text(BRACED)),
+        Field("headers", "headers", table(BRACED)),
+        Field("headersHelper", "headers_helper", COMMAND_LINE),
+        Field("oauth.clientId", "oauth.client_id", text(LITERAL)),
+        Field("oauth.callbackPort", "oauth.callback_port", PORT),
+        Field("oauth.scopes", "oauth.scope", text(LITERAL)),
+        Field("timeout", "request_timeout_ms", _TIMEOUT),
+        Field("request_timeout_ms", "request_timeout_ms", _TIMEOUT),
+    ),
+    reading={
+        # Not a field of this format, but in so many files that the author's wish is clear.
+        "disabled": Field("disabled", "enabled", NEGATED).read,
+        "alwaysLoad": noted("has no equivalent on a server; name the tools in a bundle's `always_direct`"),
+        "oauth.authServerMetadataUrl": noted(
+            "cannot be set here; set `authorization_url` and `token_url` instead"
+        ),
+        "oauth.xaa": noted("has no equivalent here"),
+    },
+    targets={"stdio": {"type": "stdio"}, "http": {"type": "http"}, "sse": {"type": "sse"}},
+)
+
+
+def read(data: dict[str, Any], place: Place) -> Imported:
+    """The servers of the file; of `~/.claude.json` also those kept for the current folder, which win."""
+    imported = read_servers(section(data, "mcpServers"), FORMAT)
+    projects = section(data, "projects")
+    for folder in _folders(place):
+        if folder in projects:
+            _add_local(imported, section(projects, folder))
+    return imported
+
+
+def _folders(place: Place) -> list[str]:
+    """The current folder and those above it, the nearest last, as the file may spell them."""
+    folders = reversed((place.cwd, *place.cwd.parents))
+    return list(
+        dict.fromkeys(spelling for folder in folders for spelling in (str(folder), folder.as_posix()))
+    )
+
+
+def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
+    local = read_servers(section(settings, "mcpServers"), FORMAT)
+    imported.notes.extend(local.notes)
+    for server_id in local.servers:
+        if server_id in imported.servers:
+            imported.notes.append(
+                Note(
+                    server_id=server_id,
+                    field="",
+                    message="is defined twice; the one for this folder is taken",
+                )
+            )
+    imported.servers.update(local.servers)
+    for list_name in ("disabledMcpServers", "disabledMcpjsonServers"):
+        _disable(imported, local, list_name, settings.get(list_name, []))
+
+
+def _disable(imported: Imported, local: Imported, list_name: str, names: object) -> None:
+    try:
+        disabled = strings(names)
+    except Malformed as exc:
+        imported.notes.append(Note(server_id=None, field=list_name, message=f"{exc}; ignored"))
+        return
+    for name in disabled:
+        if name in local.servers:
+            imported.servers[name]["enabled"] = False
+        else:
+            message = "disables it for this folder alone; not carried over"
+            imported.notes.append(Note(server_id=name, field=list_name, message=message))
+
+
+def write(entries: Mapping[str, Entry]) -> Exported:
+    """The servers as `.mcp.json` and `~/.claude.json` have them."""
+    notes: list[Note] = []
+    return Exported(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
+
+
+def locations(place: Place) -> list[Location]:
+    """`.mcp.json` here and above, then the user's file."""
+    home = moved(place, "CLAUDE_CONFIG_DIR", place.home)
+    return distinct(upward(place, ".mcp.json"), user(home / ".claude.json"))
+
+
+CLAUDE = Dialect(
+    name="claude", title="Claude Code", syntax="json", locations=locations, read=read, write=write
+)

@@ -1,0 +1,191 @@
+"""Codex: `config.toml`, which names environment variables in fields of their own and expands nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.entries import (
+    Field,
+    Format,
+    allowed,
+    noted,
+    noted_if,
+    read_servers,
+    section,
+    write_servers,
+)
+from fairlead.config.dialects.kinds import (
+    COMMAND_LINE,
+    FLAG,
+    MILLISECONDS,
+    PORT,
+    SECONDS,
+    TOOL_NAMES,
+    Spot,
+    is_pattern,
+    items,
+    mapping,
+    scopes,
+    string,
+    table,
+    text,
+    texts,
+    word,
+)
+from fairlead.config.dialects.places import distinct, moved, upward, user
+from fairlead.config.dialects.references import LITERAL, Unfit, forwarded, in_our_words, variable
+from fairlead.config.shapes import is_object
+
+_BEARER = "Bearer "
+_MODE = word({"approve": "allow", "prompt": "ask", "auto": "auto"})
+
+
+def _variable(name: object, before: str = "") -> str:
+    reference = variable(string(name))
+    if reference is None:
+        raise Unfit(f"names `{name}`, which cannot be a variable here")
+    return in_our_words([before, reference])
+
+
+def _read_env_vars(value: object, spot: Spot) -> Entry:
+    env: dict[str, str] = {}
+    for item in items(value):
+        described = mapping(item) if is_object(item) else {"name": item}
+        if described.get("source") not in (None, "local"):
+            spot.note(f"takes `{described.get('name')}` from somewhere else; taken from the environment here")
+        env[string(described.get("name"))] = _variable(described.get("name"))
+    return {"env": env}
+
+
+def _read_env_headers(value: object, _: Spot) -> Entry:
+    return {"headers": {header: _variable(name) for header, name in mapping(value).items()}}
+
+
+def _read_bearer(value: object, _: Spot) -> Entry:
+    return {"headers": {"Authorization": _variable(value, _BEARER)}}
+
+
+def _read_mode(value: object, spot: Spot) -> str:
+    if value == "writes":
+        spot.note("asks about writes alone, which cannot be said here; all calls are asked about")
+        return "ask"
+    return _MODE.read(value, spot)
+
+
+def _read_tools(value: object, spot: Spot) -> Entry:
+    modes: dict[str, str] = {}
+    for name, settings in mapping(value).items():
+        for key, mode in mapping(settings).items():
+            if key == "approval_mode":
+                modes[name] = _read_mode(mode, spot.inside(name))
+            else:
+                spot.inside(f"{name}.{key}").note("is not known here; ignored")
+    return {"approval": {"tools": modes}} if modes else {}
+
+
+def _write_env(value: object, spot: Spot) -> dict[str, Any]:
+    env = mapping(value)
+    passed = [name for name, item in env.items() if forwarded(string(item)) == name]
+    literal = table(LITERAL).write({name: item for name, item in env.items() if name not in passed}, spot)
+    return ({"env": literal} if literal else {}) | ({"env_vars": passed} if passed else {})
+
+
+def _write_headers(value: object, spot: Spot) -> dict[str, Any]:
+    literal: dict[str, str] = {}
+    from_env: dict[str, str] = {}
+    theirs: dict[str, Any] = {}
+    for header, item in mapping(value).items():
+        bearer = forwarded(string(item), before=_BEARER) if header.lower() == "authorization" else None
+        if bearer:
+            theirs["bearer_token_env_var"] = bearer
+        elif name := forwarded(item):
+            from_env[header] = name
+        else:
+            literal[header] = item
+    if from_env:
+        theirs["env_http_headers"] = from_env
+    if literal := table(LITERAL).write(literal, spot):
+        theirs["http_headers"] = literal
+    return theirs
+
+
+def _write_approval(value: object, spot: Spot) -> dict[str, Any]:
+    approval = mapping(value) if is_object(value) else {"default": value}
+    theirs: dict[str, Any] = {}
+    if (default := approval.get("default")) is not None:
+        theirs["default_tools_approval_mode"] = _MODE.write(default, spot)
+    tools: dict[str, Any] = {}
+    for name, mode in mapping(approval.get("tools", {})).items():
+        if mode == "deny" or is_pattern(name):
+            spot.inside(f"tools.{name}").note("cannot be said in Codex; left out")
+        else:
+            tools[name] = {"approval_mode": _MODE.write(mode, spot)}
+    return theirs | ({"tools": tools} if tools else {})
+
+
+FORMAT = Format(
+    title="Codex",
+    fields=(
+        Field("command", "command", text(LITERAL)),
+        Field("args", "args", texts(LITERAL)),
+        Field("cwd", "cwd", text(LITERAL)),
+        Field("env", "env", table(LITERAL)),
+        Field("url", "url", text(LITERAL)),
+        Field("http_headers", "headers", table(LITERAL)),
+        Field("http_headers_helper", "headers_helper", COMMAND_LINE),
+        Field("enabled", "enabled", FLAG),
+        Field("required", "required", FLAG),
+        Field("startup_timeout_sec", "startup_timeout_ms", SECONDS),
+        Field("startup_timeout_ms", "startup_timeout_ms", MILLISECONDS),
+        Field("tool_timeout_sec", "request_timeout_ms", SECONDS),
+        Field("enabled_tools", "allow_tools", TOOL_NAMES),
+        Field("disabled_tools", "deny_tools", TOOL_NAMES),
+        Field("scopes", "oauth.scope", scopes(LITERAL)),
+        Field("oauth.client_id", "oauth.client_id", text(LITERAL)),
+        Field("oauth.callback_port", "oauth.callback_port", PORT),
+    ),
+    reading={
+        "env_vars": _read_env_vars,
+        "env_http_headers": _read_env_headers,
+        "bearer_token_env_var": _read_bearer,
+        "bearer_token": noted("is refused by Codex too; put the token into the environment or the keyring"),
+        "enabled_tools": allowed(TOOL_NAMES),
+        "default_tools_approval_mode": lambda value, spot: {"approval": {"default": _read_mode(value, spot)}},
+        "tools": _read_tools,
+        "oauth_resource": noted("cannot be set here; the server's own metadata says it"),
+        "auth": noted_if("chatgpt", "logs in with a ChatGPT session, which only Codex has"),
+        "environment_id": noted("says where Codex runs it; it runs on this machine here"),
+        "supports_parallel_tool_calls": noted("has no equivalent here"),
+        "omit_tools_from": noted("has no equivalent here"),
+        "name": noted("is only a label; ignored"),
+    },
+    writing={"env": _write_env, "headers": _write_headers, "approval": _write_approval},
+    targets={"stdio": {}, "http": {}},
+    overlays=True,
+)
+
+
+def read(data: dict[str, Any], _: Place) -> Imported:
+    """The servers, and a note for each other setting of Codex about MCP."""
+    imported = read_servers(section(data, "mcp_servers"), FORMAT)
+    imported.notes.extend(
+        Note(server_id=None, field=key, message="is a setting of Codex for all servers; ignored")
+        for key in data
+        if key.startswith("mcp_") and key != "mcp_servers"
+    )
+    return imported
+
+
+def write(entries: Mapping[str, Entry]) -> Exported:
+    """The servers as `[mcp_servers.…]` tables."""
+    notes: list[Note] = []
+    return Exported(document={"mcp_servers": write_servers(entries, FORMAT, notes)}, notes=notes)
+
+
+def locations(place: Place) -> list[Location]:
+    """The projects' files here and above, then the user's."""
+    home = moved(place, "CODEX_HOME", place.home / ".codex")
+    return distinct(upward(place, ".codex/config.toml"), user(home / "config.toml"))
+
+
+CODEX = Dialect(name="codex", title="Codex", syntax="toml", locations=locations, read=read, write=write)

@@ -1,0 +1,149 @@
+"""Gemini CLI: `settings.json`, with `$NAME` and `${NAME}`, and lists of allowed and excluded servers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.entries import (
+    TRANSPORTS,
+    Field,
+    Format,
+    Reader,
+    allowed,
+    noted,
+    noted_if,
+    read_servers,
+    section,
+    silently,
+    write_servers,
+)
+from fairlead.config.dialects.kinds import (
+    MILLISECONDS,
+    NEGATED,
+    TOOL_NAMES,
+    Malformed,
+    Spot,
+    scopes,
+    strings,
+    table,
+    text,
+    texts,
+    word,
+)
+from fairlead.config.dialects.places import distinct, moved, project, user
+from fairlead.config.dialects.references import SHELL
+from fairlead.config.shapes import as_object
+
+
+def _read_http_url(value: object, spot: Spot) -> Entry:
+    return {"url": text(SHELL).read(value, spot), "transport": "http"}
+
+
+FORMAT = Format(
+    title="Gemini CLI",
+    fields=(
+        Field("type", "transport", word(TRANSPORTS)),
+        Field("command", "command", text(SHELL)),
+        Field("args", "args", texts(SHELL)),
+        Field("cwd", "cwd", text(SHELL)),
+        Field("env", "env", table(SHELL)),
+        Field("url", "url", text(SHELL)),
+        Field("headers", "headers", table(SHELL)),
+        Field("timeout", "request_timeout_ms", MILLISECONDS),
+        Field("includeTools", "allow_tools", TOOL_NAMES),
+        Field("excludeTools", "deny_tools", TOOL_NAMES),
+        Field("description", "description", text(SHELL)),
+        Field("oauth.clientId", "oauth.client_id", text(SHELL)),
+        Field("oauth.clientSecret", "oauth.client_secret", text(SHELL)),
+        Field("oauth.authorizationUrl", "oauth.authorization_url", text(SHELL)),
+        Field("oauth.tokenUrl", "oauth.token_url", text(SHELL)),
+        Field("oauth.registrationUrl", "oauth.registration_url", text(SHELL)),
+        Field("oauth.scopes", "oauth.scope", scopes(SHELL)),
+    ),
+    reading={
+        "httpUrl": _read_http_url,
+        "includeTools": allowed(TOOL_NAMES),
+        "tcp": noted("is a WebSocket, which cannot be reached from here"),
+        "trust": noted_if(
+            True, 'skips every confirmation there; if you want that here, set `approval` to "allow" yourself'
+        ),
+        "oauth.enabled": noted_if(False, "has no equivalent here; set `oauth` to false to never log in"),
+        "oauth.issuer": noted("is found in the server's metadata here; ignored"),
+        "oauth.audiences": noted("has no equivalent here"),
+        "oauth.redirectUri": noted("cannot be set here; set `callback_port` if the login needs a fixed port"),
+        "oauth.tokenParamName": noted("has no equivalent here"),
+        "authProviderType": noted("is a login only Gemini CLI has"),
+        "targetAudience": noted("is for a login only Gemini CLI has"),
+        "targetServiceAccount": noted("is for a login only Gemini CLI has"),
+        "extension": noted("says which extension it came with; ignored"),
+        # Not a field of this format, but in so many files that the author's wish is clear.
+        "disabled": Field("disabled", "enabled", NEGATED).read,
+    },
+    # Which servers are off is said apart from them, in a list.
+    writing={"enabled": lambda _, __: {}},
+    targets={"stdio": {}, "http": {"type": "http"}, "sse": {"type": "sse"}},
+)
+
+
+def read(data: dict[str, Any], _: Place) -> Imported:
+    """The servers; those the lists leave out are disabled."""
+    imported = read_servers(section(data, "mcpServers"), _format)
+    lists = section(data, "mcp")
+    _disable(imported, lists)
+    if "serverCommand" in lists:
+        imported.notes.append(
+            Note(
+                server_id=None,
+                field="mcp.serverCommand",
+                message="has no equivalent here; add it as a server",
+            )
+        )
+    return imported
+
+
+def _format(raw: object) -> Format:
+    """The format of one server, which takes a URL before a command, and `httpUrl` before `url`."""
+    entry = as_object(raw)
+    if "httpUrl" in entry:
+        first: dict[str, Reader] = {"url": noted("is ignored where there is an `httpUrl`"), "type": silently}
+    elif "type" in entry:
+        return FORMAT
+    else:
+        first = {"url": _read_http_url}
+    return replace(FORMAT, reading={**FORMAT.reading, **first})
+
+
+def _disable(imported: Imported, lists: Mapping[str, Any]) -> None:
+    try:
+        only = strings(lists["allowed"]) if lists.get("allowed") is not None else None
+        excluded = strings(lists.get("excluded") or [])
+    except Malformed as exc:
+        imported.notes.append(
+            Note(server_id=None, field="mcp", message=f"has a list that {exc}; all stay on")
+        )
+        return
+    for server_id, entry in imported.servers.items():
+        if server_id in excluded or (only is not None and server_id not in only):
+            entry["enabled"] = False
+
+
+def write(entries: Mapping[str, Entry]) -> Exported:
+    """The servers, and the list of those that are off."""
+    notes: list[Note] = []
+    servers = write_servers(entries, FORMAT, notes)
+    document: dict[str, Any] = {"mcpServers": servers}
+    if excluded := [server_id for server_id in servers if entries[server_id].get("enabled") is False]:
+        document["mcp"] = {"excluded": excluded}
+    return Exported(document=document, notes=notes)
+
+
+def locations(place: Place) -> list[Location]:
+    """The project's file, then the user's."""
+    home = moved(place, "GEMINI_CLI_HOME", place.home)
+    return distinct(project(place, ".gemini/settings.json"), user(home / ".gemini" / "settings.json"))
+
+
+GEMINI = Dialect(
+    name="gemini", title="Gemini CLI", syntax="jsonc", locations=locations, read=read, write=write
+)

@@ -1,0 +1,132 @@
+"""opencode: `opencode.json` or `.jsonc`, in both layouts it knows, with `{env:NAME}` and `{file:path}`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.entries import Field, Format, noted, read_servers, section, write_servers
+from fairlead.config.dialects.kinds import (
+    FLAG,
+    MILLISECONDS,
+    NEGATED,
+    PORT,
+    Kind,
+    Malformed,
+    Spot,
+    table,
+    text,
+    texts,
+    word,
+)
+from fairlead.config.dialects.places import config_home, distinct, moved, upward, user
+from fairlead.config.dialects.references import CURLY
+
+_TYPES = {"local": "stdio", "remote": "http"}
+_NAMES = ("opencode.jsonc", "opencode.json")
+_REDIRECT = noted("cannot be set here; set `callback_port` if the login needs a fixed port")
+
+
+def _read_command(value: object, spot: Spot) -> Entry:
+    argv = texts(CURLY).read(value, spot)
+    if not argv:
+        raise Malformed("must not be empty")
+    return {"command": argv[0]} | ({"args": argv[1:]} if argv[1:] else {})
+
+
+def _only_false(value: object, _: Spot) -> bool:
+    if value is not False:
+        raise Malformed("must be false or an object")
+    return False
+
+
+_NEWER_LAYOUT = (
+    Field("disabled", "enabled", NEGATED),
+    Field("timeout.startup", "startup_timeout_ms", MILLISECONDS),
+    Field("timeout.request", "request_timeout_ms", MILLISECONDS),
+    Field("oauth.client_id", "oauth.client_id", text(CURLY)),
+    Field("oauth.client_secret", "oauth.client_secret", text(CURLY)),
+    Field("oauth.callback_port", "oauth.callback_port", PORT),
+)
+
+FORMAT = Format(
+    title="opencode",
+    fields=(
+        Field("type", "transport", word(_TYPES)),
+        Field("command", "command", text(CURLY)),
+        Field("args", "args", texts(CURLY)),
+        Field("environment", "env", table(CURLY)),
+        Field("cwd", "cwd", text(CURLY)),
+        Field("url", "url", text(CURLY)),
+        Field("headers", "headers", table(CURLY)),
+        Field("enabled", "enabled", FLAG),
+        Field("timeout", "request_timeout_ms", MILLISECONDS),
+        Field("oauth", "oauth", Kind(read=_only_false, write=_only_false)),
+        Field("oauth.clientId", "oauth.client_id", text(CURLY)),
+        Field("oauth.clientSecret", "oauth.client_secret", text(CURLY)),
+        Field("oauth.scope", "oauth.scope", text(CURLY)),
+        Field("oauth.callbackPort", "oauth.callback_port", PORT),
+    ),
+    reading={
+        "command": _read_command,
+        "oauth.redirectUri": _REDIRECT,
+        "oauth.redirect_uri": _REDIRECT,
+        **{field.theirs: field.read for field in _NEWER_LAYOUT},
+    },
+    targets={"stdio": {"type": "local"}, "http": {"type": "remote"}, "sse": {"type": "remote"}},
+    overlays=True,
+)
+
+
+def read(data: dict[str, Any], _: Place) -> Imported:
+    """The servers. Rules about their tools are elsewhere in the document, and are noted."""
+    found = section(data, "mcp")
+    newer = isinstance(found.get("servers"), dict) and "type" not in found["servers"]
+    servers = section(data, "mcp", "servers") if newer else found
+    imported = read_servers(servers, FORMAT)
+    if newer and "timeout" in found:
+        imported.notes.append(
+            Note(server_id=None, field="mcp.timeout", message="is for all servers; ignored")
+        )
+    for key in ("tools", "permission"):
+        if isinstance(data.get(key), dict):
+            _note_rules(key, data[key], imported)
+    return imported
+
+
+def _note_rules(key: str, rules: Mapping[str, Any], imported: Imported) -> None:
+    for server_id in imported.servers:
+        for pattern in rules:
+            if pattern == server_id or pattern.startswith((f"{server_id}_", f"{server_id}*")):
+                message = "is a rule about this server's tools; set `deny_tools` or `approval` here"
+                imported.notes.append(Note(server_id=server_id, field=f"{key}.{pattern}", message=message))
+
+
+def write(entries: Mapping[str, Entry]) -> Exported:
+    """The servers in the layout every version reads."""
+    notes: list[Note] = []
+    servers = write_servers(entries, FORMAT, notes)
+    for server_id, server in servers.items():
+        if "command" in server:
+            server["command"] = [server["command"], *server.pop("args", [])]
+        if entries[server_id].get("transport") == "sse":
+            notes.append(
+                Note(
+                    server_id=server_id,
+                    field="transport",
+                    message="cannot be fixed; opencode tries SSE second",
+                )
+            )
+    return Exported(document={"mcp": servers}, notes=notes)
+
+
+def locations(place: Place) -> list[Location]:
+    """The project's files here and above, then the user's."""
+    in_project = (*(f".opencode/{name}" for name in _NAMES), *_NAMES)
+    folder = moved(place, "OPENCODE_CONFIG_DIR", config_home(place) / "opencode")
+    custom = [moved(place, "OPENCODE_CONFIG", place.home)] if place.env.get("OPENCODE_CONFIG") else []
+    return distinct(upward(place, *in_project), user(*custom, *(folder / name for name in _NAMES)))
+
+
+OPENCODE = Dialect(
+    name="opencode", title="opencode", syntax="jsonc", locations=locations, read=read, write=write
+)

@@ -1,0 +1,162 @@
+"""How formats refer to secrets kept elsewhere, and how one way to say so becomes another. Nothing is read."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fairlead.config.secrets import Reference, split
+
+Piece = str | Reference
+"""Literal text, or a reference to something outside the file."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Unfit(Exception):
+    """The other side has no way to say this. The message ends a sentence about the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a format refers to what is outside its file: from its words to ours, and back."""
+
+    read: Callable[[str], str]
+    write: Callable[[str], str]
+
+
+def expanding(
+    pattern: str, meaning: Callable[[re.Match[str]], Piece | None], say: Callable[[Reference], str | None]
+) -> Style:
+    """Make a style from what it expands.
+
+    `meaning` is None where a match stays as it is, `say` where there are no words for a reference.
+    """
+    token = re.compile(pattern, re.ASCII)
+
+    def pieces(text: str) -> Iterator[Piece]:
+        end = 0
+        for match in token.finditer(text):
+            piece = meaning(match)
+            if piece is not None:
+                yield text[end : match.start()]
+                yield piece
+                end = match.end()
+        yield text[end:]
+
+    def write(text: str) -> str:
+        wanted = _our_pieces(text)
+        words = "".join(piece if isinstance(piece, str) else _said(piece, say(piece)) for piece in wanted)
+        # No format has an escape, so the only proof that a literal stays one is to read it back.
+        if _joined(pieces(words)) != wanted:
+            raise Unfit("has literal text that would be taken for a reference there")
+        return words
+
+    return Style(read=lambda text: in_our_words(list(pieces(text))), write=write)
+
+
+def in_our_words(pieces: Sequence[Piece]) -> str:
+    """Write pieces as one of our strings. `Unfit` where our syntax cannot hold them."""
+    wanted = _joined(pieces)
+    text = "".join(piece.replace("${", "$${") if isinstance(piece, str) else str(piece) for piece in wanted)
+    try:
+        fits = _joined(split(text)) == wanted
+    except ValueError:
+        fits = False
+    if not fits:
+        raise Unfit("has a reference that cannot be said here")
+    return text
+
+
+def variable(name: str, default: str | None = None) -> Piece | None:
+    """Refer to an environment variable; one that can never be set is its default, or nothing."""
+    return Reference(kind="env", name=name, default=default) if _IDENTIFIER.fullmatch(name) else default
+
+
+def forwarded(text: str, *, before: str = "") -> str | None:
+    """Tell the name of the variable, if the text is `before` and a plain `${NAME}`."""
+    match _our_pieces(text):
+        case [Reference(kind="env", default=None) as reference] if not before:
+            return reference.name
+        case [str(literal), Reference(kind="env", default=None) as reference] if before and literal == before:
+            return reference.name
+        case _:
+            return None
+
+
+def _our_pieces(text: str) -> list[Piece]:
+    try:
+        return _joined(split(text))
+    except ValueError as exc:
+        raise Unfit(f"is malformed: {exc}") from None
+
+
+def _joined(pieces: Sequence[Piece] | Iterator[Piece]) -> list[Piece]:
+    """Put neighbouring literals together and drop empty ones, so that equal meanings compare equal."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += piece
+        elif piece != "":
+            joined.append(piece)
+    return joined
+
+
+def _said(reference: Reference, words: str | None) -> str:
+    if words is None:
+        raise Unfit(f"refers to `{reference}`, which has no equivalent there")
+    return words
+
+
+def _shell_words(reference: Reference) -> str | None:
+    return str(reference) if reference.kind == "env" else None
+
+
+def _braced(match: re.Match[str]) -> Piece | None:
+    name, with_default, default = match[1].partition(":-")
+    return variable(name, default if with_default else None)
+
+
+def _braced_or_bare(match: re.Match[str]) -> Piece | None:
+    bare, name, default = match.groups()
+    return variable(bare or name, default)
+
+
+def _curly(match: re.Match[str]) -> Piece | None:
+    return variable(match[2]) if match[1] == "env" else Reference(kind="file", name=match[2])
+
+
+def _curly_words(reference: Reference) -> str | None:
+    if reference.kind == "keyring" or reference.default is not None:
+        return None
+    return f"{{{reference.kind}:{reference.name}}}"
+
+
+def prefixed_words(reference: Reference) -> str | None:
+    """Say a reference the way editors do: `${env:NAME}`."""
+    return f"${{env:{reference.name}}}" if reference.kind == "env" and reference.default is None else None
+
+
+def editor_style(
+    variables: Callable[[str], Piece | None], say: Callable[[Reference], str | None] = prefixed_words
+) -> Style:
+    """Make a style of `${env:NAME}` and whatever else `variables` knows between `${` and `}`."""
+
+    def meaning(match: re.Match[str]) -> Piece | None:
+        kind, colon, name = match[1].partition(":")
+        return variable(name.strip()) if colon and kind == "env" else variables(match[1])
+
+    return expanding(r"\$\{([^}]+)\}", meaning, say)
+
+
+AS_OURS = Style(read=str, write=str)
+"""Our own syntax."""
+LITERAL = expanding(r"(?!)", lambda _: None, lambda _: None)
+"""Nothing is expanded: `${…}` is text."""
+BRACED = expanding(r"\$\{([^}]+)\}", _braced, _shell_words)
+"""`${NAME}` and `${NAME:-default}`."""
+SHELL = expanding(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})", _braced_or_bare, _shell_words)
+"""`$NAME`, `${NAME}` and `${NAME:-default}`."""
+CURLY = expanding(r"\{(env|file):([^}]+)\}", _curly, _curly_words)
+"""`{env:NAME}` and `{file:path}`."""
+PREFIXED = editor_style(lambda _: None)
+"""`${env:NAME}` and nothing else."""

@@ -1,0 +1,119 @@
+"""Codex ToolLoop: `codex-toolloop.mcp.json`, with servers, bundles of one server, references like ours."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.entries import (
+    Field,
+    Format,
+    note_other_keys,
+    read_fields,
+    read_servers,
+    section,
+    write_servers,
+)
+from fairlead.config.dialects.ids import server_ids
+from fairlead.config.dialects.kinds import TOOL_NAMES, Kind, Malformed, Spot, table, text, texts, word
+from fairlead.config.dialects.places import moved, upward, user
+from fairlead.config.dialects.references import AS_OURS
+
+_FILES = ("codex-toolloop.mcp.json", ".codex-toolloop/mcp.json")
+_TRANSPORTS = {"stdio": "stdio", "http": "http", "sse": "sse"}
+
+FORMAT = Format(
+    title="Codex ToolLoop",
+    fields=(
+        Field("trust", "trust", word({"trusted": "trusted", "untrusted": "untrusted"})),
+        Field("transport.type", "transport", word(_TRANSPORTS)),
+        Field("transport.command", "command", text(AS_OURS)),
+        Field("transport.args", "args", texts(AS_OURS)),
+        Field("transport.cwd", "cwd", text(AS_OURS)),
+        Field("transport.env", "env", table(AS_OURS)),
+        Field("transport.url", "url", text(AS_OURS)),
+        Field("transport.headers", "headers", table(AS_OURS)),
+        Field("transport.authProviderId", "auth_provider_id", text(AS_OURS)),
+    ),
+    targets={name: {"trust": "untrusted", "transport": {"type": name}} for name in _TRANSPORTS},
+)
+
+
+def _some_names(value: object, spot: Spot) -> list[str]:
+    names = TOOL_NAMES.read(value, spot)
+    if not names:
+        raise Malformed("must name at least one tool")
+    return names
+
+
+_BUNDLE = {
+    item.theirs: item.read
+    for item in (
+        Field("serverId", "server", text(AS_OURS)),
+        Field("mode", "mode", word({"direct": "direct", "meta": "meta"})),
+        Field("allowTools", "allow_tools", Kind(read=_some_names, write=TOOL_NAMES.write)),
+        Field("denyTools", "deny_tools", TOOL_NAMES),
+    )
+}
+
+
+def read(data: dict[str, Any], _: Place) -> Imported:
+    """The servers, and each bundle as a bundle of one server."""
+    servers = section(data, "servers")
+    imported = read_servers(servers, FORMAT)
+    note_other_keys(data, ("servers", "bundles", "$schema"), imported.notes)
+    bundles = section(data, "bundles")
+    renamed: list[Note] = []
+    known, names = server_ids(servers, []), server_ids(bundles, renamed)
+    imported.notes.extend(
+        replace(note, server_id=None, field=f"bundles.{note.server_id}") for note in renamed
+    )
+    for name, raw in bundles.items():
+        bundle = read_fields(raw, _BUNDLE, Spot(None, f"bundles.{name}", imported.notes))
+        if bundle is not None:
+            imported.bundles[names[name]] = _of_one_server(bundle, known)
+    return imported
+
+
+def _of_one_server(bundle: Entry, known: Mapping[str, str]) -> Entry:
+    tools = {key: value for key, value in bundle.items() if key in ("allow_tools", "deny_tools")}
+    mode = {key: value for key, value in bundle.items() if key == "mode"}
+    server = bundle.get("server", "")
+    return {"servers": {known.get(server, server): tools}, **mode}
+
+
+def write(entries: Mapping[str, Entry]) -> Exported:
+    """The servers. Lists of tools belong to bundles there, so a server with lists gets its own bundle."""
+    notes: list[Note] = []
+    listed = {
+        name: entry for name, entry in entries.items() if entry.get("allow_tools") or entry.get("deny_tools")
+    }
+    document: dict[str, Any] = {"servers": write_servers(entries, FORMAT, notes)}
+    bundles = {
+        name: _bundle(name, entry, notes) for name, entry in listed.items() if name in document["servers"]
+    }
+    if bundles:
+        document["bundles"] = bundles
+    return Exported(document=document, notes=notes)
+
+
+def _bundle(name: str, entry: Entry, notes: list[Note]) -> dict[str, Any]:
+    bundle: dict[str, Any] = {"serverId": name, "mode": "direct"}
+    for ours, theirs in (("allow_tools", "allowTools"), ("deny_tools", "denyTools")):
+        spot = Spot(name, ours, notes)
+        if names := TOOL_NAMES.write(entry.get(ours) or [], spot):
+            bundle[theirs] = names
+            spot.note(f"is in the bundle `{name}`, as servers there have no lists of tools")
+    return bundle
+
+
+def locations(place: Place) -> list[Location]:
+    """The file the environment names, else those here and above; the nearest is the one that counts."""
+    if place.env.get("CODEX_TOOLLOOP_MCP_CONFIG_PATH"):
+        return user(moved(place, "CODEX_TOOLLOOP_MCP_CONFIG_PATH", place.cwd))
+    return upward(place, *_FILES)
+
+
+TOOLLOOP = Dialect(
+    name="toolloop", title="Codex ToolLoop", syntax="json", locations=locations, read=read, write=write
+)

@@ -1,0 +1,162 @@
+"""VS Code: `mcp.json`, with `${env:NAME}`, the editor's variables, and inputs it asks for."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.editors import note_variables, predefined
+from fairlead.config.dialects.entries import (
+    TRANSPORTS,
+    Field,
+    Format,
+    note_other_keys,
+    noted,
+    read_servers,
+    section,
+    write_servers,
+)
+from fairlead.config.dialects.kinds import (
+    NEGATED,
+    Malformed,
+    items,
+    mapping,
+    string,
+    table,
+    text,
+    texts,
+    word,
+)
+from fairlead.config.dialects.places import application_data, distinct, project, user
+from fairlead.config.dialects.references import Piece, Style, editor_style, prefixed_words
+from fairlead.config.secrets import Reference, strings
+from fairlead.errors import ConfigInvalid, Problem
+
+_SERVICE = "fairlead"
+_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+
+
+def _format(style: Style) -> Format:
+    return Format(
+        title="VS Code",
+        fields=(
+            Field("type", "transport", word(TRANSPORTS)),
+            Field("command", "command", text(style)),
+            Field("args", "args", texts(style)),
+            Field("cwd", "cwd", text(style)),
+            Field("env", "env", table(style, numbers=True)),
+            Field("url", "url", text(style)),
+            Field("headers", "headers", table(style)),
+            Field("oauth.clientId", "oauth.client_id", text(style)),
+        ),
+        reading={
+            "envFile": noted("has no equivalent here; put its variables into `env`"),
+            "dev": noted("is for developing a server in the editor; ignored"),
+            "sandboxEnabled": noted("is the editor's own sandbox; set `sandbox` here"),
+            "oauth.enterpriseManaged": noted("has no equivalent here"),
+            "gallery": noted("says where the editor got it; ignored"),
+            "version": noted("says what the editor installed; ignored"),
+            # Not a field of this format, but in so many files that the author's wish is clear.
+            "disabled": Field("disabled", "enabled", NEGATED).read,
+        },
+        targets={"stdio": {"type": "stdio"}, "http": {"type": "http"}, "sse": {"type": "sse"}},
+    )
+
+
+def read(data: dict[str, Any], place: Place) -> Imported:
+    """The servers. A secret the editor asks for is in the keyring from now on; a note says how to set it."""
+    servers = section(data, "servers")
+    inputs = _inputs(data)
+    notes: list[Note] = []
+    answers = {name: _answer(name, inputs.get(name), notes) for name in _named(servers, inputs)}
+    imported = read_servers(servers, _format(editor_style(_variables(place, answers))))
+    imported.notes.extend(notes)
+    if "sandbox" in data:
+        imported.notes.append(
+            Note(
+                server_id=None,
+                field="sandbox",
+                message="is the editor's own sandbox; set `sandbox` on a server",
+            )
+        )
+    note_other_keys(data, ("servers", "inputs", "sandbox", "$schema"), imported.notes)
+    note_variables(servers, place, imported.notes)
+    return imported
+
+
+def _variables(place: Place, answers: Mapping[str, Piece]) -> Callable[[str], Piece | None]:
+    def value(name: str) -> Piece | None:
+        kind, _, wanted = name.partition(":")
+        return answers.get(wanted) if kind == "input" else predefined(place, name)
+
+    return value
+
+
+def _inputs(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    try:
+        described = [mapping(item) for item in items(data.get("inputs") or [])]
+        return {string(item.get("id")): item for item in described}
+    except Malformed:
+        message = "must be a list of objects with an `id`"
+        raise ConfigInvalid(Problem(message=message, path=("inputs",))) from None
+
+
+def _named(servers: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
+    """Every input that is defined or asked for, once."""
+    asked = [name for _, value in strings(dict(servers)) for name in _INPUT.findall(value)]
+    return list(dict.fromkeys([*inputs, *asked]))
+
+
+def _answer(name: str, described: Mapping[str, Any] | None, notes: list[Note]) -> Piece:
+    described = described or {}
+
+    def note(message: str) -> None:
+        notes.append(Note(server_id=None, field=f"inputs.{name}", message=message))
+
+    if described.get("password") is True:
+        note(f"is in the keyring from now on; store it with `keyring set {_SERVICE} {name}`")
+        return Reference(kind="keyring", name=f"{_SERVICE}/{name}")
+    default = described.get("default")
+    if isinstance(default, str) and default:
+        note("is its default from now on; nothing asks for it here")
+        return default
+    shouted = re.sub(r"\W+", "_", name, flags=re.ASCII).upper()
+    shouted = f"_{shouted}" if shouted[:1].isdigit() else shouted
+    note(f"is the environment variable `{shouted}` from now on; nothing asks for it here")
+    return Reference(kind="env", name=shouted)
+
+
+def write(entries: Mapping[str, Entry]) -> Exported:
+    """The servers, and an input for each secret of ours in the keyring, which the editor asks for once."""
+    notes: list[Note] = []
+    servers = write_servers(entries, _format(editor_style(_known, _words)), notes)
+    document: dict[str, Any] = {"servers": servers}
+    if asked := _named(servers, {}):
+        document["inputs"] = [
+            {"type": "promptString", "id": name, "description": name, "password": True} for name in asked
+        ]
+    return Exported(document=document, notes=notes)
+
+
+def _words(reference: Reference) -> str | None:
+    service, _, name = reference.name.partition("/")
+    if reference.kind == "keyring" and service == _SERVICE:
+        return f"${{input:{name}}}"
+    return prefixed_words(reference)
+
+
+def _known(name: str) -> Piece | None:
+    """What the editor would put in place of a variable; of all but inputs it only matters that it would."""
+    kind, colon, wanted = name.partition(":")
+    if colon and kind == "input":
+        return Reference(kind="keyring", name=f"{_SERVICE}/{wanted}")
+    return ""
+
+
+def locations(place: Place) -> list[Location]:
+    """The workspace's file, then the user's, of the released editor and of its preview."""
+    folders = (application_data(place) / edition / "User" for edition in ("Code", "Code - Insiders"))
+    return distinct(project(place, ".vscode/mcp.json"), user(*(folder / "mcp.json" for folder in folders)))
+
+
+VSCODE = Dialect(name="vscode", title="VS Code", syntax="jsonc", locations=locations, read=read, write=write)

@@ -1,0 +1,79 @@
+"""Say where every field of a server came from, and what it overrode."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead.config.load import LoadedServer
+from fairlead.config.merge import FieldPath, Setting
+from fairlead.config.models import SERVER_MODELS
+from fairlead.config.redact import redact_entry
+from fairlead.config.shapes import is_object, value_at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """One layer's say about a field, safe to print."""
+
+    value: Any
+    layer: str
+    place: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldOrigin:
+    """A field, the value in effect and who set it, and the values that lost."""
+
+    field: str
+    in_effect: Said | None
+    """None where the field is no longer set: an entry above replaced the one that had it."""
+    overrode: tuple[Said, ...]
+
+
+def explain_server(server: LoadedServer) -> list[FieldOrigin]:
+    """Every field of a server: the ones somebody set first, in their order, then the built-in defaults."""
+    rows: list[FieldOrigin] = []
+    seen: set[FieldPath] = set()
+    for path in _paths_that_were_set(server):
+        if path in seen:
+            continue
+        seen.add(path)
+        live = [_said(path, setting) for setting in server.definition.settings(path)]
+        lost = [_said(path, setting) for setting in server.definition.replaced_settings(path)]
+        if live and path == ("deny_tools",):  # these add up over the layers
+            live[0] = replace(live[0], value=server.entry["deny_tools"])
+        rows.append(
+            FieldOrigin(
+                field=".".join(map(str, path)),
+                in_effect=live[0] if live else None,
+                overrode=(*live[1:], *lost),
+            )
+        )
+    return [*rows, *_built_in_defaults(server, {path[0] for path in seen})]
+
+
+def _paths_that_were_set(server: LoadedServer) -> Iterator[FieldPath]:
+    definition = server.definition
+    for part in (*definition.parts, *definition.replaced, *definition.defaults):
+        for name, value in part.entry.items() if is_object(part.entry) else ():
+            if is_object(value) and value:
+                yield from ((name, key) for key in value)
+            else:
+                yield (name,)
+
+
+def _said(path: FieldPath, setting: Setting) -> Said:
+    entry: Any = setting.value
+    for step in reversed(path):
+        entry = {step: entry}
+    shown = value_at(redact_entry(entry), path)
+    return Said(value=shown, layer=setting.origin.layer.name, place=str(setting.origin))
+
+
+def _built_in_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[FieldOrigin]:
+    model = SERVER_MODELS.get(server.transport or "")
+    for name, field in model.model_fields.items() if model else ():
+        if name not in named and not field.is_required():
+            value = server.transport if name == "transport" else field.get_default(call_default_factory=True)
+            default = Said(value=value, layer="default", place=None)
+            yield FieldOrigin(field=name, in_effect=default, overrode=())

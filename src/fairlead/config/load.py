@@ -1,0 +1,198 @@
+"""Load a configuration: every layer, merged and checked, with the origin of every value."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fairlead.config.consent import ConsentKey, consent_key
+from fairlead.config.merge import Definition, FieldPath, Merged, Origin, merge
+from fairlead.config.models import Config, Server, transport_of
+from fairlead.config.redact import literal_secrets, redact_entry, redact_url
+from fairlead.config.secrets import missing_variables, resolve_all
+from fairlead.config.shapes import as_list, as_object
+from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
+from fairlead.config.validate import ISOLATED, Fault, check, suggestion
+from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
+
+Scope = Literal["effective", "project", "user"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LoadedServer:
+    """One server as configured: sound, or with the reasons why not."""
+
+    server_id: str
+    definition: Definition
+    config: Server | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The merged entry as it is written, references unexpanded."""
+        return as_object(self.definition.entry)
+
+    @property
+    def transport(self) -> str | None:
+        """How it is reached."""
+        return transport_of(self.entry)
+
+    @property
+    def source(self) -> LayerName:
+        """The layer that says what this server is."""
+        return self.definition.source.name
+
+    @property
+    def enabled(self) -> bool:
+        """Does the user want it? Whether it can be used is another question."""
+        return self.entry.get("enabled", True) is not False
+
+    @property
+    def usable(self) -> bool:
+        """Wanted, and nothing is wrong with its entry."""
+        return (
+            self.enabled and self.config is not None and not any(p.severity == "error" for p in self.problems)
+        )
+
+    @property
+    def target(self) -> str:
+        """The command or URL, safe to print."""
+        shown = redact_entry(self.entry)
+        if "command" in shown:
+            return " ".join(map(str, [shown["command"], *as_list(shown.get("args"))]))
+        url = self.entry.get("url")
+        return redact_url(url) if isinstance(url, str) else str(self.entry.get("builtin", ""))
+
+    @property
+    def consent(self) -> ConsentKey | None:
+        """What must have been approved before it may start; None where it is the user's own."""
+        return consent_key(self.definition)
+
+    def resolve(self, env: Mapping[str, str]) -> Server:
+        """Its configuration with every reference replaced by the secret it stands for. Never print it."""
+        if self.config is None:
+            raise ConfigInvalid(*self.problems)
+        fields: dict[str, Any] = {}
+        for name, value in self.entry.items():
+            base = self.definition.origin((name,)).layer.base
+            try:
+                fields[name] = resolve_all(value, env=env, base=base, path=name)
+            except SecretUnavailable as exc:
+                raise SecretUnavailable(f"server `{self.server_id}`: {exc}", hint=exc.hint) from exc
+        checked = check({"servers": {self.server_id: self.config.model_dump(exclude_unset=True) | fields}})
+        if checked.faults:
+            located = (_located(fault, self.definition.origin(fault.path[2:])) for fault in checked.faults)
+            raise ConfigInvalid(*located)
+        return checked.config.servers[self.server_id]
+
+    def working_folder(self, resolved: Server) -> Path | None:
+        """Where its process starts: what `cwd` says, else the project's folder, else ours (None)."""
+        named: object = getattr(resolved, "cwd", None)
+        if isinstance(named, str):
+            return self.definition.origin(("cwd",)).layer.base / Path(named).expanduser()
+        return self.definition.source.base if self.source == "project" else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LoadedConfig:
+    """The effective configuration, where each value came from, and what is wrong with the rest."""
+
+    config: Config
+    servers: dict[str, LoadedServer]
+    problems: tuple[Problem, ...]
+    merged: Merged
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The sources that were read, low to high."""
+        return self.merged.layers
+
+    def origin(self, *path: str | int) -> Origin | None:
+        """Who set the value at `path`, such as `("servers", "github", "url")`."""
+        return self.merged.origin(path)
+
+    def server(self, server_id: str) -> LoadedServer:
+        """The server with that id, or an error that suggests the one meant."""
+        if server_id not in self.servers:
+            hint = suggestion(server_id, self.servers) or "run `fairlead list` to see the configured servers"
+            raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
+        return self.servers[server_id]
+
+
+def load_config(
+    path: str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    *,
+    scope: Scope = "effective",
+) -> LoadedConfig:
+    """Load the effective configuration, or only what one scope's file says.
+
+    A bad server or bundle is left out and reported in `problems`. A file that cannot be read or parsed, or a
+    bad section that has no entries to isolate (a policy, say), raises: half a policy is not a policy.
+    """
+    env = os.environ if env is None else env
+    folder = Path.cwd() if cwd is None else Path(cwd).absolute()
+    place = place_of(env, folder)
+    if scope == "effective":
+        file = None if path is None else folder / Path(path).expanduser()
+        layers = read_layers(place, file, overrides)
+    else:
+        layers = read_scope(scope, place)
+    return _assemble(merge(layers), env)
+
+
+def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
+    checked = check(merged.data)
+    origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
+    faults = [_located(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
+    fatal = [problem for problem in faults if len(problem.path) < 2 or problem.path[0] not in ISOLATED]
+    if fatal:
+        raise ConfigInvalid(*merged.problems, *faults)
+    by_server: dict[str, list[Problem]] = {}
+    for problem in faults:
+        if problem.path[0] == "servers":
+            by_server.setdefault(str(problem.path[1]), []).append(problem)
+    servers = {
+        server_id: LoadedServer(
+            server_id=server_id,
+            definition=definition,
+            config=checked.config.servers.get(server_id),
+            problems=(*by_server.get(server_id, ()), *_secret_problems(definition, env)),
+        )
+        for server_id, definition in merged.definitions.items()
+    }
+    elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
+    own = [problem for server in servers.values() for problem in server.problems]
+    return LoadedConfig(
+        config=checked.config, servers=servers, problems=(*merged.problems, *elsewhere, *own), merged=merged
+    )
+
+
+def _is_a_default(fault: Fault, origin: Origin | None) -> bool:
+    """A bad default shows up in every server; it is reported once, where it is written."""
+    return fault.path[:1] == ("servers",) and origin is not None and origin.path[:1] == ("defaults",)
+
+
+def _secret_problems(definition: Definition, env: Mapping[str, str]) -> Iterator[Problem]:
+    fields = as_object(definition.entry)
+    prefix: FieldPath = ("servers", definition.server_id)
+    if fields.get("enabled", True) is not False:
+        for path, variable in missing_variables(fields, env):
+            message = f"the environment variable `{variable}` is not set"
+            hint = f"run `export {variable}=…`, or give a default: `${{{variable}:-…}}`"
+            yield definition.origin(path).problem(message, (*prefix, *path), hint=hint)
+    for path in literal_secrets(fields):
+        origin = definition.origin(path)
+        if origin.layer.name == "project":
+            hint = "a project file is often shared: use a reference such as `${NAME}`"
+            message = "looks like a secret in plain text"
+            yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
+
+
+def _located(fault: Fault, origin: Origin | None) -> Problem:
+    if origin is None:
+        return Problem(message=fault.message, hint=fault.hint, path=fault.path)
+    return origin.problem(fault.message, fault.path, hint=fault.hint)

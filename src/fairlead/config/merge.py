@@ -1,0 +1,266 @@
+"""Merge layers into one document in which every value still knows where it came from.
+
+Per server id, an entry with a target (`command`, `url`, `builtin`) replaces the lower one whole; an entry
+without one overlays it, object by object. `deny_tools` of an overlay adds to the list below it, because
+denying can only grow. `defaults` lie under every server.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fairlead.config.models import TARGETS, Limits
+from fairlead.config.shapes import as_list, as_object, is_list, is_object, value_at
+from fairlead.config.sources import Layer
+from fairlead.errors import Problem
+
+FieldPath = tuple[str | int, ...]
+
+USERS_KEYS = frozenset({"defaults", "docs", "gateway", "store"})
+"""What only the user's own voice may set: not a file that came with a clone."""
+STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Origin:
+    """The place that set a value. Line and column are looked up when somebody asks."""
+
+    layer: Layer
+    path: FieldPath
+
+    @property
+    def line(self) -> int | None:
+        """The line in the layer's file, if it is a file."""
+        position = self.layer.position(self.path)
+        return position.line if position else None
+
+    def __str__(self) -> str:
+        line = self.line
+        return self.layer.label if line is None else f"{self.layer.label}:{line}"
+
+    def problem(self, message: str, path: FieldPath, **rest: Any) -> Problem:  # noqa: ANN401 - Problem's own fields
+        """A problem at this place."""
+        at = self.layer.position(self.path)
+        line, column = (at.line, at.column) if at else (None, None)
+        return Problem(message=message, file=self.layer.label, path=path, line=line, column=column, **rest)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Setting:
+    """One layer's say about one field."""
+
+    value: Any
+    origin: Origin
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Part:
+    """What one layer contributes to a server."""
+
+    layer: Layer
+    prefix: FieldPath
+    entry: Any
+
+    def setting(self, path: FieldPath) -> Setting | None:
+        """This layer's say about a field, if it has one."""
+        value = value_at(self.entry, path)
+        if value is None:
+            return None
+        return Setting(value=value, origin=Origin(layer=self.layer, path=(*self.prefix, *path)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Definition:
+    """One server as the layers together describe it."""
+
+    server_id: str
+    defaults: tuple[Part, ...]
+    parts: tuple[Part, ...]
+    """The entries in effect, low to high: one with a target and the overlays above it."""
+    replaced: tuple[Part, ...]
+    """Entries of lower layers that the one with a target put out of effect."""
+    entry: Any
+    """The merged entry, defaults apart."""
+
+    @property
+    def source(self) -> Layer:
+        """The layer that says what this server is."""
+        return self.parts[0].layer
+
+    def settings(self, path: FieldPath) -> Iterator[Setting]:
+        """Every layer's say about a field, the one in effect first."""
+        return _settings((*reversed(self.parts), *reversed(self.defaults)), path)
+
+    def replaced_settings(self, path: FieldPath) -> Iterator[Setting]:
+        """What the replaced entries said about a field."""
+        return _settings(self.replaced[::-1], path)
+
+    def origin(self, path: FieldPath) -> Origin:
+        """Who set a field; for one that nobody set, who set what it is in."""
+        for length in range(len(path), -1, -1):
+            for part in (*reversed(self.parts), *reversed(self.defaults)):
+                if setting := part.setting(path[:length]):
+                    return setting.origin
+        return Origin(layer=self.source, path=self.parts[0].prefix)
+
+
+def _settings(parts: tuple[Part, ...], path: FieldPath) -> Iterator[Setting]:
+    return (setting for part in parts if (setting := part.setting(path)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Merged:
+    """All layers as one document, with the way back to each of them."""
+
+    layers: tuple[Layer, ...]
+    data: dict[str, Any]
+    definitions: dict[str, Definition]
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def origin(self, path: FieldPath) -> Origin | None:
+        """Who set what is at `path`, or the nearest thing around it."""
+        match path:
+            case ("servers", str(server_id), *rest) if server_id in self.definitions:
+                return self.definitions[server_id].origin(tuple(rest))
+            case _:
+                pass
+        for length in range(len(path), 0, -1):
+            for layer in reversed(self.layers):
+                part = Part(layer=layer, prefix=(), entry=layer.data)
+                if setting := part.setting(path[:length]):
+                    return setting.origin
+        return None
+
+
+def merge(layers: list[Layer]) -> Merged:
+    """Merge layers, low to high, and report what a layer had no right to say."""
+    problems: list[Problem] = []
+    allowed = [_permitted(layer, problems) for layer in layers]
+    merged: dict[str, Any] = {}
+    for layer in allowed:
+        _merge_sections(merged, layer)
+    definitions = _define(allowed)
+    if definitions:
+        merged["servers"] = {
+            server_id: _entry_with_defaults(definition) for server_id, definition in definitions.items()
+        }
+    return Merged(layers=tuple(allowed), data=merged, definitions=definitions, problems=problems)
+
+
+def _permitted(layer: Layer, problems: list[Problem]) -> Layer:
+    """What a layer may say: a project file adds servers, bundles and rules that narrow, and nothing else."""
+    problems += layer.warnings
+    if layer.name != "project":
+        return layer
+    kept = dict(layer.data)
+    for key in layer.data:
+        if key in USERS_KEYS:
+            del kept[key]
+            origin = Origin(layer=layer, path=(key,))
+            hint = "put it into your own file; `fairlead list` shows where that is"
+            problems.append(origin.problem("a project file may not set this", (key,), hint=hint))
+    if isinstance(kept.get("policy"), dict):
+        kept["policy"] = _narrowing_policy(layer, kept["policy"], problems)
+    return replace(layer, data=kept)
+
+
+def _narrowing_policy(layer: Layer, policy: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    kept = dict(policy)
+    refused: list[FieldPath] = []
+    if kept.get("approval") in ("allow", "auto"):
+        del kept["approval"]
+        refused.append(("policy", "approval"))
+    if isinstance(kept.get("rules"), list):
+        rules = list(enumerate(as_list(kept["rules"])))
+        refused += [("policy", "rules", index) for index, rule in rules if _allows(rule)]
+        kept["rules"] = [rule for _, rule in rules if not _allows(rule)]
+    for path in refused:
+        origin = Origin(layer=layer, path=path)
+        problems.append(origin.problem("a project file may only narrow: `ask` or `deny`", path))
+    return kept
+
+
+def _allows(rule: object) -> bool:
+    return as_object(rule).get("action") == "allow"
+
+
+def _merge_sections(merged: dict[str, Any], layer: Layer) -> None:
+    """Everything but servers: bundles replace by id, policy rules add up, other sections merge by field."""
+    for key, value in layer.data.items():
+        below: Any = merged.get(key)
+        if key == "servers":
+            if not isinstance(value, dict):
+                merged[key] = value  # validation will say so
+        elif key == "policy" and is_object(value) and is_object(below):
+            merged[key] = _merge_policy(below, value, narrow=layer.name == "project")
+        elif key == "bundles" and is_object(value):
+            merged[key] = as_object(below) | value
+        else:
+            merged[key] = overlay(below, value)
+
+
+def _merge_policy(below: dict[str, Any], above: dict[str, Any], *, narrow: bool) -> dict[str, Any]:
+    result = {**below, **above}
+    if isinstance(below.get("rules"), list) and isinstance(above.get("rules"), list):
+        result["rules"] = [*below["rules"], *above["rules"]]
+    if narrow and "approval" in below and "approval" in above:
+        result["approval"] = max(
+            below["approval"], above["approval"], key=lambda mode: STRICTNESS.get(mode, 0)
+        )
+    return result
+
+
+def _define(layers: list[Layer]) -> dict[str, Definition]:
+    defaults = tuple(
+        Part(layer=layer, prefix=("defaults",), entry=layer.data["defaults"])
+        for layer in layers
+        if isinstance(layer.data.get("defaults"), dict)
+    )
+    parts: dict[str, list[Part]] = {}
+    for layer in layers:
+        for server_id, entry in as_object(layer.data.get("servers")).items():
+            part = Part(layer=layer, prefix=("servers", server_id), entry=entry)
+            parts.setdefault(server_id, []).append(part)
+    return {server_id: _definition(server_id, entries, defaults) for server_id, entries in parts.items()}
+
+
+def _definition(server_id: str, entries: list[Part], defaults: tuple[Part, ...]) -> Definition:
+    start = max((index for index, part in enumerate(entries) if has_target(part.entry)), default=0)
+    merged = entries[start].entry
+    for part in entries[start + 1 :]:
+        merged = overlay(merged, part.entry)
+    return Definition(
+        server_id=server_id,
+        defaults=defaults,
+        parts=tuple(entries[start:]),
+        replaced=tuple(entries[:start]),
+        entry=merged,
+    )
+
+
+def has_target(entry: object) -> bool:
+    """Does this entry say what the server is? What is no entry at all replaces too, and gets reported."""
+    return not isinstance(entry, dict) or any(target in entry for target in TARGETS)
+
+
+def overlay(below: Any, above: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Put one entry over another: objects merge, `deny_tools` add up, everything else replaces."""
+    if not is_object(below) or not is_object(above):
+        return above
+    result = dict(below)
+    for key, value in above.items():
+        if key == "deny_tools" and is_list(value) and is_list(below.get(key)):
+            result[key] = [*below[key], *(tool for tool in value if tool not in below[key])]
+        else:
+            result[key] = overlay(below[key], value) if key in below else value
+    return result
+
+
+def _entry_with_defaults(definition: Definition) -> Any:  # noqa: ANN401 - any JSON value
+    entry = as_object(definition.entry)
+    if not definition.defaults or not entry:
+        return definition.entry
+    result: dict[str, Any] = {}
+    for part in definition.defaults:
+        result |= {key: value for key, value in part.entry.items() if key in Limits.model_fields}
+    return result | entry

@@ -1,0 +1,315 @@
+"""What a configuration file may say. Frozen and strict: what is not here is an error, not a guess."""
+
+import re
+from typing import Annotated, Any, Literal, cast
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    StringConstraints,
+    Tag,
+    field_validator,
+)
+
+Transport = Literal["stdio", "http", "sse", "builtin"]
+Trust = Literal["trusted", "untrusted"]
+ApprovalMode = Literal["allow", "ask", "auto", "deny"]
+Sharing = Literal["auto", "shared", "session"]
+BundleMode = Literal["direct", "meta", "auto"]
+
+SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+TARGETS = ("command", "url", "builtin")
+"""The fields that say what a server is. An entry with none of them overlays a lower layer's entry."""
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
+Bytes = Annotated[int, Field(ge=1024, le=1 << 31)]
+Texts = Annotated[tuple[Text, ...], Strict(strict=False)]
+Arguments = Annotated[tuple[str, ...], Strict(strict=False)]
+
+
+def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("must not be empty: leave it out, or name at least one tool")
+    return names
+
+
+AllowTools = Annotated[Texts, AfterValidator(_not_empty)]
+Command = Annotated[Texts, Field(min_length=1)]
+
+
+def _server_id(value: str) -> str:
+    if not SERVER_ID.fullmatch(value):
+        raise ValueError("a server id is 1 to 64 letters, digits, `_` or `-`")
+    return value
+
+
+ServerId = Annotated[str, AfterValidator(_server_id)]
+
+
+def _web_url(value: str) -> str:
+    if "${" in value:
+        return value  # judged again once its references are resolved
+    if any(character <= " " for character in value):
+        raise ValueError("must not contain spaces or control characters")
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be an http:// or https:// URL with a host")
+    return value
+
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+
+
+class StrictModel(BaseModel):
+    """Frozen, no coercion, no unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True
+    )
+
+
+class Approval(StrictModel):
+    """Who decides about a call: one mode for the server, and exceptions by tool."""
+
+    default: ApprovalMode | None = Field(default=None, description="The mode of every tool not named below.")
+    tools: dict[Text, ApprovalMode] = Field(default={}, description="Modes by tool name or glob.")
+
+
+class OAuth(StrictModel):
+    """How to log in, where discovery is not enough."""
+
+    authorization_url: WebUrl | None = None
+    token_url: WebUrl | None = None
+    registration_url: WebUrl | None = None
+    client_id: Text | None = None
+    client_secret: Text | None = Field(default=None, description="Use a reference such as `${NAME}`.")
+    scope: Text | None = Field(default=None, description="Scopes to ask for, separated by spaces.")
+    callback_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="A fixed port for the login callback; random if not set."
+    )
+    client_metadata_url: WebUrl | None = None
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+
+
+class Sandbox(StrictModel):
+    """Run the server's process with less than the user's rights."""
+
+    kind: Literal["bwrap"] = "bwrap"
+    network: bool = Field(default=False, description="May the process use the network?")
+    write: Texts = Field(default=(), description="Folders the process may write to.")
+
+
+class Limits(StrictModel):
+    """Times and sizes, for one server or, in `defaults`, for all."""
+
+    lazy: bool = Field(default=True, description="Start on first use rather than with the host.")
+    sharing: Sharing = Field(
+        default="auto", description="One connection for all callers, or one per session."
+    )
+    startup_timeout_ms: Milliseconds = Field(default=30_000, description="Time to become ready.")
+    request_timeout_ms: Milliseconds = Field(
+        default=30_000, description="Time without an answer or progress before a request fails."
+    )
+    max_request_ms: Milliseconds = Field(default=600_000, description="Time a request may take in all.")
+    idle_stop_ms: Milliseconds | None = Field(
+        default=None, description="Stop after this long without a request."
+    )
+    tools_ttl_ms: Milliseconds = Field(
+        default=300_000, description="How long a list of tools counts as fresh."
+    )
+    max_result_bytes: Bytes = Field(default=100_000, description="What a result may hand to a model.")
+    max_message_bytes: Bytes = Field(
+        default=8 * 1024 * 1024, description="The largest message a server may send."
+    )
+
+
+class Server(Limits):
+    """What every server has, whatever its transport."""
+
+    enabled: bool = True
+    required: bool = Field(default=False, description="Fail the start when this server is not ready.")
+    trust: Trust = Field(default="untrusted", description="Are its annotations and descriptions believed?")
+    allow_tools: AllowTools | None = Field(
+        default=None,
+        description="Tools that may be called, by name or glob. An untrusted server needs this list.",
+    )
+    deny_tools: Texts = Field(default=(), description="Tools that may not be called. Deny beats allow.")
+    approval: ApprovalMode | Approval | None = Field(default=None, description="Who decides about a call.")
+    description: str | None = Field(default=None, description="What this server is for; helps tool search.")
+
+
+class StdioServer(Server):
+    """Launch a local process and speak over its stdin and stdout."""
+
+    transport: Literal["stdio"] = "stdio"
+    command: Text = Field(description="The program. Run as it is, never through a shell.")
+    args: Arguments = ()
+    cwd: Text | None = Field(default=None, description="Relative to the folder of the file that says so.")
+    env: dict[Text, str] = Field(
+        default={}, description="Variables the process gets besides a short safe list."
+    )
+    sandbox: Sandbox | None = None
+
+    @field_validator("env")
+    @classmethod
+    def _names_are_names(cls, env: dict[str, str]) -> dict[str, str]:
+        for name in env:
+            if "=" in name or "\0" in name:
+                raise ValueError("a variable's name cannot contain `=` or NUL")
+        return env
+
+
+class RemoteServer(Server):
+    """Speak to a URL: Streamable HTTP, or the older HTTP+SSE where `transport` says `sse`."""
+
+    transport: Literal["http", "sse"] = "http"
+    url: WebUrl
+    headers: dict[Text, str] = Field(default={}, description="Sent with every request.")
+    headers_helper: Command | None = Field(default=None, description="A command (argv) that prints headers.")
+    oauth: Literal[False] | OAuth | None = Field(
+        default=None, description="false: never log in to this server."
+    )
+    auth_provider_id: Text | None = Field(
+        default=None, description="A provider passed in when the host is opened."
+    )
+    account: Text | None = Field(default=None, description="Which of several logins for one URL.")
+
+    @field_validator("headers")
+    @classmethod
+    def _headers_fit_on_a_line(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+                raise ValueError("a header's name is letters, digits and `-`")
+            if any(character in value for character in "\r\n\0"):
+                raise ValueError("a header's value cannot contain line breaks")
+        return headers
+
+
+class BuiltinServer(Server):
+    """A server that comes with Fairlead and runs in its process."""
+
+    transport: Literal["builtin"] = "builtin"
+    builtin: Literal["repo", "docs"]
+    roots: Texts = Field(
+        default=(), description="Folders it may read; the repository or current folder if not set."
+    )
+
+
+SERVER_MODELS: dict[str, type[Server]] = {
+    "stdio": StdioServer,
+    "http": RemoteServer,
+    "sse": RemoteServer,
+    "builtin": BuiltinServer,
+}
+
+
+def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unknown data is first looked at
+    """Tell an entry's transport from what it says, or from its target."""
+    if not isinstance(entry, dict):
+        return getattr(entry, "transport", None)
+    fields = cast("dict[str, object]", entry)
+    if "transport" in fields:
+        named = fields["transport"]
+        return named if isinstance(named, str) else None
+    for target, transport in zip(TARGETS, ("stdio", "http", "builtin"), strict=True):
+        if target in fields:
+            return transport
+    return None
+
+
+def _model_of(entry: Any) -> str | None:  # noqa: ANN401 - as above
+    model = SERVER_MODELS.get(transport_of(entry) or "")
+    return model.__name__ if model else None
+
+
+ServerConfig = Annotated[
+    Annotated[StdioServer, Tag("StdioServer")]
+    | Annotated[RemoteServer, Tag("RemoteServer")]
+    | Annotated[BuiltinServer, Tag("BuiltinServer")],
+    Discriminator(_model_of),
+]
+
+
+class BundleServer(StrictModel):
+    """What a bundle takes from one server."""
+
+    allow_tools: AllowTools | None = None
+    deny_tools: Texts = ()
+    mode: BundleMode | None = None
+
+
+class Bundle(StrictModel):
+    """A named selection of servers and tools, for one agent or one purpose."""
+
+    servers: dict[ServerId, BundleServer] = Field(min_length=1)
+    mode: BundleMode = Field(
+        default="auto", description="Tools as they are, behind meta-tools, or by their cost."
+    )
+    always_direct: Texts = Field(default=(), description="Tools offered as they are in every mode.")
+    description: str | None = None
+
+
+class PolicyRule(StrictModel):
+    """One rule about calls. The strictest that matches wins: deny, then ask, then allow."""
+
+    action: Literal["allow", "ask", "deny"]
+    server: Text | None = Field(default=None, description="Server id or glob; every server if not set.")
+    tool: Text | None = Field(default=None, description="Tool name or glob; every tool if not set.")
+    arguments: dict[Text, Text] = Field(
+        default={}, description="Argument names and globs their values must match."
+    )
+    reason: Text | None = Field(default=None, description="Shown to whoever is refused or asked.")
+
+
+class Policy(StrictModel):
+    """Rules about calls, over all servers."""
+
+    approval: ApprovalMode | None = Field(default=None, description="The mode of servers that do not say.")
+    rules: Annotated[tuple[PolicyRule, ...], Strict(strict=False)] = ()
+
+
+class Docs(StrictModel):
+    """The built-in documentation reader."""
+
+    allow: Texts = Field(
+        default=(), description="Domains it may read: `docs.python.org`, `*.example.org`, with a path."
+    )
+
+
+class Gateway(StrictModel):
+    """One endpoint in front of all servers."""
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=0, description="0 takes any free port.")
+    mode: BundleMode = "auto"
+    approval: ApprovalMode | None = None
+
+
+class Store(StrictModel):
+    """Where durable state lives."""
+
+    path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
+
+
+class Config(StrictModel):
+    """Everything Fairlead can be told."""
+
+    schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
+    version: Literal[1] = 1
+    servers: dict[ServerId, ServerConfig] = {}
+    bundles: dict[ServerId, Bundle] = {}
+    policy: Policy = Field(default_factory=Policy)
+    defaults: Limits = Field(default_factory=Limits)
+    docs: Docs = Field(default_factory=Docs)
+    gateway: Gateway = Field(default_factory=Gateway)
+    store: Store = Field(default_factory=Store)

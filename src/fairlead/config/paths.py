@@ -1,0 +1,41 @@
+"""Where Fairlead's own files live, in the environment that is passed in."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+FILE_NAME = "fairlead.json"
+
+
+def home_folder(env: Mapping[str, str]) -> Path:
+    """The user's home."""
+    named = env.get("USERPROFILE" if sys.platform == "win32" else "HOME")
+    return Path(named) if named else Path.home()
+
+
+def config_folder(env: Mapping[str, str]) -> Path:
+    """`$XDG_CONFIG_HOME/fairlead`, `~/.config/fairlead` if that is not set."""
+    return _base(env, "XDG_CONFIG_HOME", "APPDATA", ".config") / "fairlead"
+
+
+def state_folder(env: Mapping[str, str]) -> Path:
+    """`$XDG_STATE_HOME/fairlead`, `~/.local/state/fairlead` if that is not set."""
+    return _base(env, "XDG_STATE_HOME", "LOCALAPPDATA", ".local/state") / "fairlead"
+
+
+def user_file(env: Mapping[str, str]) -> Path:
+    """The user's own configuration file."""
+    return config_folder(env) / FILE_NAME
+
+
+def _base(env: Mapping[str, str], variable: str, windows_variable: str, fallback: str) -> Path:
+    for name in (variable, windows_variable) if sys.platform == "win32" else (variable,):
+        named = env.get(name, "")
+        if Path(named).is_absolute():  # the XDG rules: a relative value is ignored
+            return Path(named)
+    return home_folder(env) / fallback
+
+
+def store_file(env: Mapping[str, str], named: str | None = None) -> Path:
+    """The database that durable state lives in: the one the configuration names, or the usual one."""
+    return Path(named).expanduser() if named else state_folder(env) / "state.db"

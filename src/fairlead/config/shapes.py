@@ -1,0 +1,35 @@
+"""Look into data whose shape nobody has checked yet. What is not the expected shape counts as empty."""
+
+from typing import Any, TypeGuard, cast
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Is it a JSON object? Its keys are strings then."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Is it a JSON list?"""
+    return isinstance(value, list)
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """The value if it is a list, else an empty one."""
+    return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
+
+
+def value_at(value: object, path: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - any JSON value
+    """What is at `path`, or None."""
+    for step in path:
+        if isinstance(value, dict):
+            value = cast("dict[str | int, object]", value).get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(cast("list[object]", value)):
+            value = cast("list[object]", value)[step]
+        else:
+            return None
+    return value

@@ -1,0 +1,230 @@
+"""Find and read the layers of a configuration: user, project, environment, overrides."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fairlead.config import jsonc
+from fairlead.config.dialects.dialect import Dialect, Imported, Place
+from fairlead.config.files import read_text
+from fairlead.config.paths import FILE_NAME, home_folder, user_file
+from fairlead.config.shapes import as_object, value_at
+from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
+
+LayerName = Literal["user", "project", "file", "env", "override"]
+
+PROJECT_FILES = (FILE_NAME, f".fairlead/{FILE_NAME}")
+FOREIGN_PROJECT_FILES = {"codex-toolloop.mcp.json": "toolloop", ".codex-toolloop/mcp.json": "toolloop"}
+FOREIGN_CURRENT_FILES = {".codelia/config.json": "codelia"}
+"""Read in the current folder only, as the document that defines it says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Layer:
+    """One source of configuration, read."""
+
+    name: LayerName
+    label: str
+    """What people see: a path, or the name of a variable."""
+    data: dict[str, Any]
+    base: Path
+    """The folder that relative paths in this layer start from."""
+    path: Path | None = None
+    document: jsonc.Document | None = None
+    dialect: str | None = None
+    warnings: tuple[Problem, ...] = field(default=())
+
+    def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
+        """Where this layer says what is at `path`."""
+        if self.document is None:
+            return None
+        steps = _foreign_path(self.document.data, path) if self.dialect else path
+        return self.document.position(steps, key=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectFile:
+    """The nearest project configuration."""
+
+    path: Path
+    dialect: str | None
+
+    @property
+    def folder(self) -> Path:
+        """The project: where relative paths in its file start from."""
+        parent = self.path.parent
+        return parent.parent if parent.name in (".fairlead", ".codex-toolloop", ".codelia") else parent
+
+
+def discover_config_path(cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
+    """Name the file that describes this project: the explicit one, or the nearest walking up."""
+    env = os.environ if env is None else env
+    if explicit := _explicit_path(env):
+        return explicit[0]
+    found = find_project_file(place_of(env, cwd or Path.cwd()))
+    return found.path if found else None
+
+
+def place_of(env: Mapping[str, str], cwd: Path) -> Place:
+    """Everything that finding files depends on."""
+    return Place(home=home_folder(env), cwd=cwd, env=env, platform=sys.platform)
+
+
+def find_project_file(place: Place) -> ProjectFile | None:
+    """Walk up from the current folder: the nearest folder wins, and there a Fairlead file before others."""
+    own_file = user_file(place.env)
+    for folder in (place.cwd, *place.cwd.parents):
+        current = FOREIGN_CURRENT_FILES if folder == place.cwd else {}
+        candidates: dict[str, str | None] = dict.fromkeys(PROJECT_FILES) | FOREIGN_PROJECT_FILES | current
+        for name, dialect in candidates.items():
+            path = folder / name
+            if path != own_file and _is_there(path, unreadable_is_error=False):
+                return ProjectFile(path=path, dialect=dialect)
+    return None
+
+
+def read_layers(
+    place: Place, path: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> list[Layer]:
+    """Read every layer that exists, low to high. `path` stands in for the files that would be discovered."""
+    explicit = (path, None) if path is not None else _explicit_path(place.env)
+    if explicit:
+        layers = [_file_layer("file", place.cwd / explicit[0], explicit[1], place)]
+    else:
+        layers = [*read_scope("user", place), *read_scope("project", place)]
+    layers += _environment_layers(place)
+    if overrides is not None:
+        layers.append(Layer(name="override", label="<overrides>", data=dict(overrides), base=place.cwd))
+    return layers
+
+
+def read_scope(scope: Literal["user", "project"], place: Place) -> list[Layer]:
+    """Read one scope's file, if there is one."""
+    if scope == "project":
+        found = find_project_file(place)
+        return [_file_layer("project", found.path, found.dialect, place, found.folder)] if found else []
+    own = user_file(place.env)
+    if _is_there(own):
+        return [_file_layer("user", own, None, place)]
+    if named := place.env.get("CODELIA_CONFIG_PATH"):
+        return [_file_layer("user", place.cwd / named, "codelia", place)]
+    return []
+
+
+def read_document(path: Path) -> jsonc.Document:
+    """Read and parse one file; its top level must be an object."""
+    document = jsonc.parse(read_text(path), file=str(path))
+    _require_object(document.data, str(path))
+    return document
+
+
+def _file_layer(
+    name: LayerName, path: Path, dialect: str | None, place: Place, base: Path | None = None
+) -> Layer:
+    layer = Layer(
+        name=name,
+        label=str(path),
+        data={},
+        base=base or path.absolute().parent,
+        path=path,
+        document=read_document(path),
+    )
+    return _translated(layer, dialect, place)
+
+
+def _environment_layers(place: Place) -> list[Layer]:
+    layers: list[Layer] = []
+    for variable, dialect in (("CODEX_TOOLLOOP_MCP_CONFIG_JSON", "toolloop"), ("FAIRLEAD_CONFIG_JSON", None)):
+        if text := place.env.get(variable, "").strip():
+            label = f"${variable}"
+            document = jsonc.parse(text, file=label)
+            _require_object(document.data, label)
+            layer = Layer(name="env", label=label, data={}, base=place.cwd, document=document)
+            layers.append(_translated(layer, dialect, place))
+    return layers
+
+
+def _translated(layer: Layer, dialect_name: str | None, place: Place) -> Layer:
+    """The layer with its document's data, put into our words where it is in another format's."""
+    data = as_object(layer.document.data if layer.document else None)
+    dialect = _dialect(dialect_name, data)
+    if dialect is None:
+        return replace(layer, data=data)
+    imported = dialect.read(data, place)
+    return replace(
+        layer,
+        data={"servers": imported.servers, "bundles": imported.bundles},
+        dialect=dialect.name,
+        warnings=_as_warnings(imported, layer.label),
+    )
+
+
+def _dialect(name: str | None, data: dict[str, Any]) -> Dialect | None:
+    """The named dialect, or for a file given by path one of the two it may be written in."""
+    entries = as_object(data.get("servers")).values()
+    nested = any(isinstance(as_object(entry).get("transport"), dict) for entry in entries)
+    if name is None and not nested and not isinstance(data.get("mcp"), dict):
+        return None
+    from fairlead.config.dialects.registry import by_name
+
+    return by_name(name or ("toolloop" if nested else "codelia"))
+
+
+def _as_warnings(imported: Imported, label: str) -> tuple[Problem, ...]:
+    return tuple(
+        Problem(
+            message=note.message,
+            severity="warning",
+            file=label,
+            path=("servers", note.server_id, note.field) if note.server_id else (note.field,),
+        )
+        for note in imported.notes
+    )
+
+
+def _explicit_path(env: Mapping[str, str]) -> tuple[Path, str | None] | None:
+    if named := env.get("FAIRLEAD_CONFIG_PATH"):
+        return Path(named), None
+    if named := env.get("CODEX_TOOLLOOP_MCP_CONFIG_PATH"):
+        return Path(named), "toolloop"
+    return None
+
+
+def _is_there(path: Path, *, unreadable_is_error: bool = True) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path.is_symlink()  # a dangling link is there, and reading it will say what is wrong
+    except PermissionError as exc:
+        if unreadable_is_error:
+            message = f"cannot look for {path}: permission denied"
+            raise ConfigUnreadable(message, hint=f"check the permissions of {path.parent}") from exc
+        return False
+    except OSError:
+        return True  # a symlink loop, say: it is there, and reading it will say what is wrong
+    return True
+
+
+def _require_object(data: object, label: str) -> None:
+    if not isinstance(data, dict):
+        message = "the top level must be an object: `{ … }`"
+        raise ConfigInvalid(Problem(message=message, file=label, line=1, column=1))
+
+
+def _foreign_path(data: object, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Find where a foreign document says what we call `path`, as exactly as its shape allows."""
+    document = as_object(data)
+    root: tuple[str | int, ...] = ("mcp",) if isinstance(document.get("mcp"), dict) else ()
+    if len(path) < 3:
+        return (*root, *path)
+    head, words = path[:2], str(path[2]).split("_")
+    camel = words[0] + "".join(word.capitalize() for word in words[1:])
+    entry = value_at(document, (*root, *head))
+    for prefix in ((), ("transport",)):
+        for name in (str(path[2]), camel):
+            if name in as_object(value_at(entry, prefix)):
+                return (*root, *head, *prefix, name, *path[3:])
+    return (*root, *head)

@@ -1,0 +1,257 @@
+"""Check a document against the models, and say in our own words everything that is wrong with it."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from fairlead.config.models import (
+    SERVER_MODELS,
+    Bundle,
+    BundleServer,
+    Config,
+    Policy,
+    PolicyRule,
+    transport_of,
+)
+from fairlead.config.secrets import reference_faults
+from fairlead.config.shapes import as_object, is_list, is_object, value_at
+from fairlead.errors import ConfigInvalid, Problem
+
+Path = tuple[str | int, ...]
+
+ISOLATED = ("servers", "bundles")
+"""Sections in which one bad entry costs that entry and nothing else."""
+
+FOREIGN_KEYS = {
+    "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
+    "mcp_servers": "this looks like Codex's file; run `fairlead import FILE` to take its servers over",
+    "context_servers": "this looks like Zed's file; run `fairlead import FILE` to take its servers over",
+    "type": "did you mean `transport`?",
+    "disabled": "did you mean `enabled`?",
+    "httpUrl": "did you mean `url`?",
+    "serverUrl": "did you mean `url`?",
+    "environment": "did you mean `env`?",
+    "envs": "did you mean `env`?",
+    "timeout": "did you mean `request_timeout_ms`?",
+}
+
+WANTED = {
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "string_type": "must be a string",
+    "string_too_short": "must not be empty",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "tuple_type": "must be a list",
+    "missing": "is missing",
+    "too_short": "must not be empty",
+}
+
+UNIONS = {
+    "oauth": "must be false or an object",
+    "approval": "must be `allow`, `ask`, `auto` or `deny`, or an object with `default` and `tools`",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """Something wrong at a place in a document, before anybody knows which file and line that is."""
+
+    path: Path
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """The part of a document that is sound, and what is wrong with the rest."""
+
+    config: Config
+    faults: tuple[Fault, ...]
+
+
+def parse_config(data: object) -> Config:
+    """Return the configuration `data` describes, or raise `ConfigInvalid` with all that is wrong with it."""
+    checked = check(data)
+    if checked.faults:
+        raise ConfigInvalid(
+            *(Problem(message=fault.message, hint=fault.hint, path=fault.path) for fault in checked.faults)
+        )
+    return checked.config
+
+
+def check(data: object) -> Checked:
+    """Validate a whole document. Bad entries of `servers` and `bundles` are left out of the result."""
+    if not is_object(data):
+        return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
+    faults = [*_model_faults(data), *_reference_faults(data), *_bundle_faults(data)]
+    sound = _without(data, faults) if faults else data
+    return Checked(config=Config.model_validate(sound), faults=tuple(faults))
+
+
+def suggestion(word: str, known: Iterable[str]) -> str | None:
+    """Give `did you mean …?` where one of the known words is close."""
+    close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
+    matches = [name for name in known if name.lower() == close[0]] if close else []
+    return f"did you mean `{matches[0]}`?" if matches else None
+
+
+def _model_faults(document: dict[str, Any]) -> Iterator[Fault]:
+    try:
+        Config.model_validate(document)
+    except ValidationError as exc:
+        seen: set[Path] = set()
+        for error in exc.errors(include_url=False, include_context=True):
+            fault = _in_our_words(error, document)
+            if fault and fault.path not in seen:  # a union reports once per branch
+                seen.add(fault.path)
+                yield fault
+
+
+def _in_our_words(error: ErrorDetails, document: dict[str, Any]) -> Fault | None:
+    path = _document_path(error["loc"], document)
+    kind = error["type"]
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return _transport_fault(path, document)
+    if kind == "extra_forbidden":
+        return _unknown_key(path, document)
+    if path[-1:] in (("approval",), ("oauth",)):
+        objects = is_object(value_at(document, path))  # then the branch for objects says what is wrong
+        return None if objects else Fault(path=path, message=UNIONS[str(path[-1])])
+    if kind == "literal_error":
+        expected = str(error.get("ctx", {}).get("expected", "")).replace("'", "`")
+        if path == ("version",):
+            return Fault(path=path, message="must be 1", hint="a newer file needs a newer Fairlead")
+        given = value_at(document, path)
+        known = expected.replace("`", "").replace(" or ", ", ").split(", ")
+        hint = suggestion(given, known) if isinstance(given, str) else None
+        return Fault(path=path, message=f"must be {expected}", hint=hint)
+    if kind in ("greater_than_equal", "less_than_equal"):
+        bound = error.get("ctx", {})
+        limit = f"at least {bound['ge']}" if "ge" in bound else f"at most {bound['le']}"
+        return Fault(path=path, message=f"must be {limit}")
+    return Fault(path=path, message=WANTED.get(kind) or error["msg"].removeprefix("Value error, "))
+
+
+def _document_path(loc: tuple[int | str, ...], document: object) -> Path:
+    """Drop the steps pydantic adds for union branches and keys: keep what is really in the document."""
+    path: list[str | int] = []
+    place: object = document
+    for position, step in enumerate(loc):
+        last = position == len(loc) - 1
+        if is_object(place):
+            if step in place:
+                place = place[str(step)]
+            elif not last or step == "[key]" or str(step).startswith("literal["):
+                continue
+            else:
+                place = None  # a missing field: it belongs in the path though it is not in the document
+        elif is_list(place) and isinstance(step, int):
+            place = place[step]
+        else:
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _transport_fault(path: Path, document: dict[str, Any]) -> Fault:
+    entry = value_at(document, path)
+    if not is_object(entry):
+        return Fault(path=path, message="must be an object")
+    if "transport" not in entry:
+        return Fault(
+            path=path,
+            message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
+            hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
+        )
+    given = entry["transport"]
+    hint = "`http` is Streamable HTTP" if isinstance(given, str) and "http" in given.lower() else None
+    if hint is None and isinstance(given, str):
+        hint = suggestion(given, SERVER_MODELS)
+    return Fault(path=(*path, "transport"), message="must be `stdio`, `http`, `sse` or `builtin`", hint=hint)
+
+
+def _unknown_key(path: Path, document: dict[str, Any]) -> Fault:
+    key = str(path[-1])
+    model = _model_at(path[:-1], document)
+    known = [field.alias or name for name, field in model.model_fields.items()] if model else []
+    if path[0] == "servers" and len(path) == 3:
+        homes = [name for name, other in SERVER_MODELS.items() if key in other.model_fields]
+        if homes:
+            own = transport_of(value_at(document, path[:-1]))
+            message = f"is for {' and '.join(homes)} servers, and this one is {own}"
+            return Fault(path=path, message=message)
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+    if snake in known:
+        return Fault(path=path, message="unknown key", hint=f"did you mean `{snake}`?")
+    return Fault(path=path, message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known))
+
+
+def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
+    match path:
+        case ():
+            return Config
+        case ("servers", _):
+            return SERVER_MODELS.get(transport_of(value_at(document, path)) or "")
+        case ("servers", _, field):
+            entry_model = _model_at(path[:-1], document)
+            return _nested_model(entry_model, str(field)) if entry_model else None
+        case ("bundles", _):
+            return Bundle
+        case ("bundles", _, "servers", _):
+            return BundleServer
+        case ("policy",):
+            return Policy
+        case ("policy", "rules", _):
+            return PolicyRule
+        case (section,):
+            return _nested_model(Config, str(section))
+        case _:
+            return None
+
+
+def _nested_model(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+    """The model inside a field's annotation, looking through unions such as `False | OAuth | None`."""
+    if field not in model.model_fields:
+        return None
+    annotation: Any = model.model_fields[field].annotation
+    for candidate in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _reference_faults(document: dict[str, Any]) -> Iterator[Fault]:
+    for path, message, hint in reference_faults(document):
+        yield Fault(path=path, message=message, hint=hint)
+
+
+def _bundle_faults(document: dict[str, Any]) -> Iterator[Fault]:
+    known = as_object(document.get("servers"))
+    for name, bundle in as_object(document.get("bundles")).items():
+        for member in as_object(as_object(bundle).get("servers")):
+            if member not in known:
+                yield Fault(
+                    path=("bundles", name, "servers", member),
+                    message=f"there is no server `{member}`",
+                    hint=suggestion(member, known),
+                )
+
+
+def _without(document: dict[str, Any], faults: Iterable[Fault]) -> dict[str, Any]:
+    """Leave out each bad entry, and each bad section that is not a collection of entries."""
+    sound = document | {section: dict(as_object(document.get(section))) for section in ISOLATED}
+    for fault in faults:
+        match fault.path:
+            case ("servers" | "bundles" as section, str(entry), *_):
+                sound[section].pop(entry, None)
+            case (section, *_):
+                sound.pop(str(section), None)
+            case _:
+                return {}
+    return sound

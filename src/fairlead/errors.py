@@ -1,0 +1,213 @@
+"""Every error this package raises on purpose.
+
+FairleadError                     catch this to catch them all
+├── ConfigError                   the configuration cannot be used as it is; nothing was contacted
+│   ├── ConfigInvalid             what the files say is wrong; carries every `Problem` at once
+│   ├── ConfigUnreadable          a file cannot be read
+│   ├── ConfigUnwritable          a file cannot be changed; it is as it was
+│   ├── SecretUnavailable         a `${…}` reference points at nothing
+│   └── UnknownServer             no server has that id
+├── StoreError                    the state on disk cannot be used
+│   ├── VersionConflict           somebody else changed the value first; read it again
+│   ├── LockBusy                  somebody else holds the lock, and went on holding it
+│   └── LockLost                  a lease ran out before its holder was done
+├── ServerError                   one server failed; the others are unaffected
+│   ├── ConnectFailed             it never became ready
+│   ├── ConsentRequired           it comes from a project file and nobody approved it yet
+│   ├── AuthRequired              it wants a login first
+│   ├── ListFailed                it is connected, but would not say what it offers
+│   └── CallFailed                a request to it failed; `delivery` says how far it got
+│       ├── CallTimedOut          no answer in time
+│       ├── CallRejected          it answered with a protocol error
+│       └── ConnectionLost        it went away
+└── UnknownTool                   that server has no such tool
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+Severity = Literal["error", "warning"]
+Delivery = Literal["not_sent", "unknown", "done"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing that is wrong in a configuration, and where."""
+
+    message: str
+    hint: str | None = None
+    severity: Severity = "error"
+    file: str | None = None
+    path: tuple[str | int, ...] = ()
+    line: int | None = None
+    column: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The place, as editors and terminals like to link it: `file:line:column`."""
+        place = self.file or "<config>"
+        if self.line is not None:
+            place += f":{self.line}:{self.column or 1}"
+        return place
+
+    @property
+    def json_path(self) -> str:
+        """The place inside the document, like `servers.github.args[0]`."""
+        text = ""
+        for step in self.path:
+            if isinstance(step, int):
+                text += f"[{step}]"
+            else:
+                text += f".{step}" if text else step
+        return text
+
+    def __str__(self) -> str:
+        subject = f"{self.json_path}: " if self.path else ""
+        return f"{self.where}: {subject}{self.message}"
+
+
+class FairleadError(Exception):
+    """Base of every error here: a message for a person, a stable `code`, and a `hint` where there is one."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(FairleadError):
+    """The configuration cannot be used as it is; nothing was contacted."""
+
+    code = "config_error"
+
+
+class ConfigInvalid(ConfigError):
+    """What the files say is wrong. `problems` holds all of it, not only the first."""
+
+    code = "config_invalid"
+
+    def __init__(self, *problems: Problem, hint: str | None = None) -> None:
+        self.problems = problems
+        hints = [problem.hint for problem in problems if problem.hint]
+        super().__init__("\n".join(map(str, problems)), hint=hint or (hints[0] if len(hints) == 1 else None))
+
+
+class ConfigUnreadable(ConfigError):
+    """A file cannot be read."""
+
+    code = "config_unreadable"
+
+
+class ConfigUnwritable(ConfigError):
+    """A file cannot be changed. It is as it was."""
+
+    code = "config_unwritable"
+
+
+class SecretUnavailable(ConfigError):
+    """A `${…}` reference points at nothing."""
+
+    code = "secret_unavailable"
+
+
+class UnknownServer(ConfigError):
+    """No server has that id."""
+
+    code = "unknown_server"
+
+
+class StoreError(FairleadError):
+    """The state on disk cannot be used."""
+
+    code = "store_error"
+
+
+class VersionConflict(StoreError):
+    """Somebody else changed the value first. Read it again and decide anew."""
+
+    code = "version_conflict"
+
+
+class LockBusy(StoreError):
+    """Somebody else holds the lock, and went on holding it."""
+
+    code = "lock_busy"
+
+
+class LockLost(StoreError):
+    """A lease ran out before its holder was done."""
+
+    code = "lock_lost"
+
+
+class ServerError(FairleadError):
+    """One server failed; the others are unaffected."""
+
+    code = "server_error"
+
+    def __init__(self, server_id: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"server `{server_id}`: {message}", hint=hint)
+        self.server_id = server_id
+
+
+class ConnectFailed(ServerError):
+    """The server never became ready."""
+
+    code = "connect_failed"
+
+
+class ConsentRequired(ServerError):
+    """The server comes from a project file and nobody approved it yet."""
+
+    code = "consent_required"
+
+
+class AuthRequired(ServerError):
+    """The server wants a login first."""
+
+    code = "auth_required"
+
+
+class ListFailed(ServerError):
+    """The server is connected, but would not say what it offers."""
+
+    code = "list_failed"
+
+
+class CallFailed(ServerError):
+    """A request to a server failed. `delivery` says whether it can have had an effect."""
+
+    code = "call_failed"
+
+    def __init__(self, server_id: str, message: str, *, delivery: Delivery, hint: str | None = None) -> None:
+        super().__init__(server_id, message, hint=hint)
+        self.delivery: Delivery = delivery
+
+
+class CallTimedOut(CallFailed):
+    """No answer in time."""
+
+    code = "call_timed_out"
+
+
+class CallRejected(CallFailed):
+    """The server answered with a protocol error."""
+
+    code = "call_rejected"
+
+    def __init__(self, server_id: str, message: str, *, rpc_code: int, hint: str | None = None) -> None:
+        super().__init__(server_id, message, delivery="done", hint=hint)
+        self.rpc_code = rpc_code
+
+
+class ConnectionLost(CallFailed):
+    """The server was ready and went away."""
+
+    code = "connection_lost"
+
+
+class UnknownTool(FairleadError):
+    """That server has no such tool."""
+
+    code = "unknown_tool"

@@ -1,0 +1,61 @@
+"""What happened, as values. Surfaces render these; nothing else observes a host.
+
+An event never carries arguments, results, headers or tokens: it is safe to print and to log.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
+"""Where a server is in its life, as people see it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateChanged:
+    """A server moved to another state; `reason` says why where it is not obvious."""
+
+    server_id: str
+    state: State
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolsChanged:
+    """A server's tools were listed, and are not what they were."""
+
+    server_id: str
+    tools: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallStarted:
+    """A tool call was let through and goes to its server."""
+
+    call_id: int
+    server_id: str
+    tool: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallProgressed:
+    """A tool reported how far it is."""
+
+    call_id: int
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallFinished:
+    """A tool call ended, well or badly; `error` is the code of what it ended with."""
+
+    call_id: int
+    server_id: str
+    tool: str
+    seconds: float
+    is_error: bool
+    error: str | None = None
+
+
+Event = StateChanged | ToolsChanged | CallStarted | CallProgressed | CallFinished

@@ -1,0 +1,1 @@
+"""What a server may do, and what reaches the model."""

@@ -1,0 +1,32 @@
+"""Remember which servers of project files the user has approved, entry by exact entry."""
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairlead.config.consent import ConsentKey
+from fairlead.store.database import Database
+from fairlead.store.store import ANY
+
+NAMESPACE = "consent"
+
+
+def record_consent(store_path: Path, keys: Iterable[ConsentKey]) -> None:
+    """Approve exactly these entries."""
+    approved = json.dumps({"approved_at": time.time()}).encode()
+    with Database.open(store_path) as database:
+        for key in keys:
+            database.put(NAMESPACE, _stored_under(key), approved, expect=ANY)
+
+
+def has_consent(store_path: Path, key: ConsentKey) -> bool:
+    """Was exactly this entry approved?"""
+    if not store_path.exists():
+        return False
+    with Database.open(store_path) as database:
+        return database.get(NAMESPACE, _stored_under(key)) is not None
+
+
+def _stored_under(key: ConsentKey) -> str:
+    return f"{key.file}\0{key.server_id}\0{key.digest}"

@@ -1,0 +1,1 @@
+"""Durable state that all processes of one user share: consents, catalogs, approvals, tokens, audit."""

@@ -1,0 +1,239 @@
+"""The verbs of a store on a SQLite file, without an event loop: what the command line uses directly."""
+
+import contextlib
+import itertools
+import sqlite3
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+from fairlead.errors import LockLost, VersionConflict
+from fairlead.store.file import connect, explained
+from fairlead.store.store import ANY, Anything, Expected, Lease, Record, Stored
+
+MESSAGES_KEPT = 1000
+MESSAGE_SECONDS = 60.0
+
+NewRecord: TypeAlias = tuple[str, float, bytes]
+"""A log's name, the time of the record, the record."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One published message. Positions have no gaps, so a missing one tells that messages were lost."""
+
+    position: int
+    topic: str
+    payload: bytes
+
+
+class Database:
+    """An open store file, for one thread. The verbs mean what they mean in `Store`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._data_version = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: Path) -> Generator[Self]:
+        """The database at `path`, which is made where it is missing, for the length of a block."""
+        with contextlib.closing(connect(path)) as connection:
+            yield cls(connection, path)
+
+    # Values
+
+    def get(self, namespace: str, key: str) -> Stored | None:
+        """The value, or None where there is none."""
+        with explained(self._path):
+            row: tuple[bytes, int] | None = self._connection.execute(
+                "SELECT value, version FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+            ).fetchone()
+        return Stored(key=key, value=row[0], version=row[1]) if row else None
+
+    def put(
+        self, namespace: str, key: str, value: bytes, *, expect: Expected, fence: Lease | None = None
+    ) -> int:
+        """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
+        with self._changing(namespace, key, expect, fence):
+            cursor = self._connection.execute(
+                "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)",
+                (namespace, key, value),
+            )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def delete(
+        self, namespace: str, key: str, *, expect: int | Literal[Anything.ANY], fence: Lease | None = None
+    ) -> bool:
+        """Remove a value and say whether there was any, or raise `VersionConflict` or `LockLost`."""
+        with self._changing(namespace, key, expect, fence):
+            cursor = self._connection.execute(
+                "DELETE FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+            )
+        return cursor.rowcount > 0
+
+    def scan(self, namespace: str, prefix: str = "") -> list[Stored]:
+        """All values whose key starts with `prefix`, in the order of their keys."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT key, value, version FROM entry WHERE namespace = ? AND key >= ? ORDER BY key",
+                (namespace, prefix),
+            )
+            found = (Stored(key=key, value=value, version=version) for key, value, version in rows)
+            return list(itertools.takewhile(lambda stored: stored.key.startswith(prefix), found))
+
+    # Locks
+
+    def acquire(self, name: str, lease_seconds: float) -> Lease | None:
+        """Take a lock for that long, or None where somebody holds it."""
+        if self._is_held(name):
+            return None  # a waiter that only looks takes no write lock from those who work
+        with self._writing():
+            if self._is_held(name):
+                return None
+            cursor = self._connection.execute(
+                "INSERT OR REPLACE INTO lease (name, renewed, seconds) VALUES (?, ?, ?)",
+                (name, time.time(), lease_seconds),
+            )
+        assert cursor.lastrowid is not None
+        return Lease(name=name, token=cursor.lastrowid)
+
+    def renew(self, lease: Lease) -> bool:
+        """Start the lease anew; False where somebody else has taken the lock since."""
+        with self._writing():
+            cursor = self._connection.execute(
+                "UPDATE lease SET renewed = ? WHERE token = ?", (time.time(), lease.token)
+            )
+        return cursor.rowcount > 0
+
+    def release(self, lease: Lease) -> bool:
+        """Give the lock back; False where somebody else has taken it since."""
+        with self._writing():
+            cursor = self._connection.execute("DELETE FROM lease WHERE token = ?", (lease.token,))
+        return cursor.rowcount > 0
+
+    def _is_held(self, name: str) -> bool:
+        with explained(self._path):
+            row: tuple[float, float] | None = self._connection.execute(
+                "SELECT renewed, seconds FROM lease WHERE name = ?", (name,)
+            ).fetchone()
+        # The distance, not the difference: a lease must not last longer because the clock was set back.
+        return row is not None and abs(time.time() - row[0]) < row[1]
+
+    # Messages
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Leave a message for all who look within a minute, and drop the ones nobody will read any more."""
+        now = time.time()
+        with self._writing():
+            cursor = self._connection.execute(
+                "INSERT INTO message (topic, time, payload) VALUES (?, ?, ?)", (topic, now, payload)
+            )
+            assert cursor.lastrowid is not None
+            self._connection.execute(
+                "DELETE FROM message WHERE position <= ? OR time < ?",
+                (cursor.lastrowid - MESSAGES_KEPT, now - MESSAGE_SECONDS),
+            )
+
+    def last_position(self) -> int:
+        """The position of the newest message, 0 where there was never one."""
+        with explained(self._path):
+            (position,) = self._connection.execute("SELECT max(position) FROM message").fetchone()
+        return position or 0
+
+    def messages(self, *, after: int) -> list[Message]:
+        """What was published since, as far as it is kept, oldest first."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT position, topic, payload FROM message WHERE position > ? ORDER BY position", (after,)
+            )
+            return [
+                Message(position=position, topic=topic, payload=payload) for position, topic, payload in rows
+            ]
+
+    def changed_by_others(self) -> bool:
+        """Whether another connection wrote anything since this was last asked. Costs microseconds."""
+        with explained(self._path):
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        changed = version != self._data_version
+        self._data_version = version
+        return changed
+
+    # Logs
+
+    def append(self, log: str, record: bytes) -> None:
+        """Add a record to a log."""
+        self.append_all([(log, time.time(), record)])
+
+    def append_all(self, records: Sequence[NewRecord]) -> None:
+        """Add records, of any logs, in one go."""
+        with self._writing():
+            self._connection.executemany("INSERT INTO record (log, time, value) VALUES (?, ?, ?)", records)
+
+    def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        """The oldest records with a sequence number above `after`, oldest first."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT sequence, time, value FROM record WHERE log = ? AND sequence > ?"
+                " ORDER BY sequence LIMIT ?",
+                (log, after, limit),
+            )
+            return [Record(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
+
+    def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
+        """Drop the records that are too old, and all but the newest `keep`; return how many went."""
+        removed = 0
+        with self._writing():
+            if older_than_seconds is not None:
+                removed += self._connection.execute(
+                    "DELETE FROM record WHERE log = ? AND time < ?", (log, time.time() - older_than_seconds)
+                ).rowcount
+            if keep is not None:
+                removed += self._connection.execute(
+                    "DELETE FROM record WHERE log = ? AND sequence <= (SELECT sequence FROM record"
+                    " WHERE log = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
+                    (log, log, keep),
+                ).rowcount
+        return removed
+
+    # Transactions
+
+    @contextlib.contextmanager
+    def _writing(self, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> Generator[None]:
+        """One write transaction. NORMAL survives the death of the process, FULL also a power cut."""
+        with explained(self._path), self._connection:
+            self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+            # A transaction that reads first and writes later could not wait for its turn; this one does.
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+
+    @contextlib.contextmanager
+    def _changing(self, namespace: str, key: str, expect: Expected, fence: Lease | None) -> Generator[None]:
+        """A transaction on one value, entered only if the writer knows what is there and holds its lock.
+
+        It waits for the disk: such values are promises to a person (a consent, a login), and change rarely.
+        """
+        with self._writing(synchronous="FULL"):
+            if fence is not None:
+                self._check_fence(fence)
+            if expect is not ANY:
+                self._check_version(namespace, key, expect)
+            yield
+
+    def _check_fence(self, fence: Lease) -> None:
+        # A lease that ran out but was not taken by anybody still protects: nobody else can have written.
+        if self._connection.execute("SELECT 1 FROM lease WHERE token = ?", (fence.token,)).fetchone() is None:
+            raise LockLost(
+                f"lock `{fence.name}` is no longer held: its lease ran out and somebody else took it"
+            )
+
+    def _check_version(self, namespace: str, key: str, expect: int | None) -> None:
+        row: tuple[int] | None = self._connection.execute(
+            "SELECT version FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+        ).fetchone()
+        if (row[0] if row else None) != expect:
+            raise VersionConflict(f"`{namespace}/{key}` was changed by somebody else")

@@ -1,0 +1,167 @@
+"""Opens the SQLite file of a store: private to the user, in write-ahead mode, with this version's tables."""
+
+import contextlib
+import os
+import sqlite3
+import stat
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from fairlead.errors import StoreError
+
+BUSY_SECONDS = 5.0
+"""How long a writer waits for the other processes; a write of theirs takes milliseconds."""
+
+_WAL_BYTES_KEPT = 8 * 1024 * 1024
+
+# Versions, tokens and sequence numbers are rowids: AUTOINCREMENT never gives one out twice, so a value that
+# was made anew is told from the deleted one that somebody read.
+_TABLES = """
+CREATE TABLE entry (
+    version INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+    UNIQUE (namespace, key)
+);
+CREATE TABLE lease (
+    token INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE, renewed REAL NOT NULL, seconds REAL NOT NULL
+);
+CREATE TABLE message (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic TEXT NOT NULL, time REAL NOT NULL, payload BLOB NOT NULL
+);
+CREATE TABLE record (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    log TEXT NOT NULL, time REAL NOT NULL, value BLOB NOT NULL
+);
+CREATE INDEX record_log ON record (log);
+"""
+
+MIGRATIONS = (_TABLES,)
+"""Each step takes a file from one schema version to the next. Steps are added, never edited once released."""
+
+_REASONS = {
+    sqlite3.SQLITE_BUSY: (
+        "other processes keep it locked",
+        "try again; if it stays so, see which process has it open",
+    ),
+    sqlite3.SQLITE_FULL: ("the disk is full", "free some space and try again"),
+    sqlite3.SQLITE_READONLY: ("it cannot be written", "check the permissions of the file and its folder"),
+    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the permissions of the file and its folder"),
+    sqlite3.SQLITE_IOERR: ("the disk failed", "check that the disk works and has space"),
+}
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+_creation = threading.Lock()
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to the store's file, which is made where it is missing. The caller closes it."""
+    with explained(path):
+        try:
+            _secure(path)
+        except OSError as exc:
+            raise StoreError(
+                f"store `{path}`: {exc.strerror}", hint="check that its folder exists and can be written"
+            ) from exc
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            _configure(connection)
+            _migrate(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Generator[None]:
+    """Turns what SQLite raises into a `StoreError` that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise _explain(path, exc) from exc
+    except UnicodeEncodeError as exc:
+        raise StoreError(f"store `{path}`: a name holds half a character (a lone surrogate)") from exc
+
+
+def _explain(path: Path, exc: sqlite3.Error) -> StoreError:
+    # Errors that Python's module raises itself, such as for a closed connection, carry no code.
+    code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in _DAMAGED:
+        return StoreError(
+            f"store `{path}`: the file is damaged or no database ({exc})",
+            hint=f"stop all Fairlead processes, then move `{path}` and `{path}-wal` away: a new, empty store"
+            " is made, and approvals and logins have to be given again",
+        )
+    reason, hint = _REASONS.get(code, ("it cannot be used", None))
+    return StoreError(f"store `{path}`: {reason} ({exc})", hint=hint)
+
+
+def _secure(path: Path) -> None:
+    """Make the folder (0700) and the file (0600), and refuse those that others could have prepared."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if sys.platform != "win32" and path.parent.stat().st_mode & 0o022:
+        raise StoreError(
+            f"store `{path}`: other users can write to its folder", hint=f"run `chmod 700 {path.parent}`"
+        )
+    # Closing any descriptor of a database drops this process's locks on it. So an existing file is never
+    # opened here, and a new one only while no other thread can have connected to it.
+    with _creation, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            _make_private(path.with_name(path.name + suffix))
+
+
+def _make_private(file: Path) -> None:
+    mode = file.lstat().st_mode
+    if not stat.S_ISREG(mode):
+        raise StoreError(
+            f"store `{file}`: it is a link or no plain file", hint="remove it, or name the real file instead"
+        )
+    if mode & 0o077:
+        file.chmod(0o600)
+
+
+def _configure(connection: sqlite3.Connection) -> None:
+    _enter_write_ahead_mode(connection)
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
+    # What is deleted may be a token: its bytes are overwritten, not only unlinked.
+    connection.execute("PRAGMA secure_delete = ON")
+
+
+def _enter_write_ahead_mode(connection: sqlite3.Connection) -> None:
+    # SQLite does not wait for its turn here as it does elsewhere, so processes that start together collide.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    if _schema_version(connection) == len(MIGRATIONS):
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        version = _schema_version(connection)  # another process may have been first
+        if version > len(MIGRATIONS):
+            raise StoreError(f"store `{path}`: a newer Fairlead wrote it", hint="update Fairlead")
+        for step in MIGRATIONS[version:]:
+            for statement in step.split(";"):  # executescript() would commit after each
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return version

@@ -1,0 +1,223 @@
+"""What a document may say, and how it is told what it may not."""
+
+from typing import Any
+
+import pytest
+
+from fairlead import Config, parse_config
+from fairlead.config.models import RemoteServer, StdioServer
+from fairlead.config.validate import check
+from fairlead.errors import ConfigInvalid
+
+
+def problems_of(document: Any) -> dict[str, str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_config(document)
+    return {problem.json_path: problem.message for problem in caught.value.problems}
+
+
+def hint_for(document: Any) -> str | None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_config(document)
+    return caught.value.problems[0].hint
+
+
+def server(**entry: Any) -> dict[str, Any]:
+    return {"servers": {"x": entry}}
+
+
+def test_an_empty_document_is_a_configuration() -> None:
+    assert parse_config({}) == Config()
+
+
+def test_the_transport_is_told_from_the_target() -> None:
+    config = parse_config(
+        {
+            "servers": {
+                "a": {"command": "run"},
+                "b": {"url": "https://example.com/mcp"},
+                "c": {"url": "https://example.com/sse", "transport": "sse"},
+            }
+        }
+    )
+    assert [type(entry) for entry in config.servers.values()] == [StdioServer, RemoteServer, RemoteServer]
+    assert [getattr(entry, "transport", None) for entry in config.servers.values()] == ["stdio", "http", "sse"]
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    entry = parse_config(server(command="run")).servers["x"]
+    assert (entry.enabled, entry.required, entry.trust, entry.lazy) == (True, False, "untrusted", True)
+    assert (entry.request_timeout_ms, entry.max_request_ms, entry.startup_timeout_ms) == (30_000, 600_000, 30_000)
+    assert (entry.idle_stop_ms, entry.tools_ttl_ms, entry.max_result_bytes) == (None, 300_000, 100_000)
+    assert entry.allow_tools is None  # valid for an untrusted server: nothing is callable until reviewed
+
+
+def test_every_field_of_the_format_is_accepted() -> None:
+    remote: dict[str, Any] = {
+        "url": "https://example.com/mcp",
+        "transport": "http",
+        "headers": {"X-Workspace": "one"},
+        "headers_helper": ["print-headers", "--json"],
+        "oauth": {
+            "authorization_url": "https://example.com/authorize",
+            "token_url": "https://example.com/token",
+            "registration_url": "https://example.com/register",
+            "client_id": "me",
+            "client_secret": "${SECRET}",
+            "scope": "a b",
+            "callback_port": 8765,
+            "client_metadata_url": "https://example.com/client.json",
+            "grant": "client_credentials",
+        },
+        "auth_provider_id": "corporate",
+        "account": "work",
+        "enabled": False,
+        "required": True,
+        "trust": "trusted",
+        "allow_tools": ["read_*"],
+        "deny_tools": ["read_secret"],
+        "approval": {"default": "ask", "tools": {"read_*": "allow"}},
+        "sharing": "shared",
+        "lazy": False,
+        "startup_timeout_ms": 1,
+        "request_timeout_ms": 2,
+        "max_request_ms": 3,
+        "idle_stop_ms": 4,
+        "tools_ttl_ms": 5,
+        "max_result_bytes": 2048,
+        "max_message_bytes": 4096,
+        "description": "a server",
+    }
+    local: dict[str, Any] = {
+        "command": "run",
+        "args": ["-x", ""],
+        "cwd": "sub",
+        "env": {"A": "1", "B": ""},
+        "sandbox": {"kind": "bwrap", "network": False, "write": ["out"]},
+        "approval": "deny",
+    }
+    document = {
+        "$schema": "./fairlead.schema.json",
+        "version": 1,
+        "servers": {"remote": remote, "local": local, "repo": {"builtin": "repo", "roots": ["."]}},
+        "bundles": {
+            "b": {
+                "servers": {"remote": {"allow_tools": ["a"], "deny_tools": ["b"], "mode": "direct"}, "local": {}},
+                "mode": "meta",
+                "always_direct": ["read_file"],
+            }
+        },
+        "policy": {
+            "approval": "ask",
+            "rules": [{"action": "deny", "tool": "write_file", "arguments": {"path": "/etc/**"}}],
+        },
+        "defaults": {"request_timeout_ms": 9},
+        "docs": {"allow": ["docs.python.org"]},
+        "gateway": {"host": "127.0.0.1", "port": 0, "mode": "auto"},
+        "store": {"path": "state.db"},
+    }
+    config = parse_config(document)
+    said = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    assert said == document
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "message"),
+    [
+        ({"command": ""}, "command", "must not be empty"),
+        ({"command": 1}, "command", "must be a string"),
+        ({"command": "x", "args": "y"}, "args", "must be a list"),
+        ({"command": "x", "args": [1]}, "args[0]", "must be a string"),
+        ({"command": "x", "env": {"A": 1}}, "env.A", "must be a string"),
+        ({"command": "x", "env": {"A=B": ""}}, "env", "a variable's name cannot contain `=` or NUL"),
+        ({"command": "x", "enabled": "true"}, "enabled", "must be true or false"),
+        ({"command": "x", "enabled": 1}, "enabled", "must be true or false"),
+        ({"command": "x", "request_timeout_ms": 1.5}, "request_timeout_ms", "must be a whole number"),
+        ({"command": "x", "request_timeout_ms": 0}, "request_timeout_ms", "must be at least 1"),
+        ({"command": "x", "request_timeout_ms": 10**9}, "request_timeout_ms", "must be at most 86400000"),
+        ({"command": "x", "trust": "yes"}, "trust", "must be `trusted` or `untrusted`"),
+        ({"command": "x", "url": "http://y"}, "url", "is for http and sse servers, and this one is stdio"),
+        ({"url": "ftp://y"}, "url", "must be an http:// or https:// URL with a host"),
+        ({"url": "http://"}, "url", "must be an http:// or https:// URL with a host"),
+        ({"url": "http://a b"}, "url", "must not contain spaces or control characters"),
+        ({"url": "http://y", "headers": {"A\r\n": "1"}}, "headers", "a header's name is letters, digits and `-`"),
+        ({"url": "http://y", "headers": {"A": "\n"}}, "headers", "a header's value cannot contain line breaks"),
+        ({"url": "http://y", "headers_helper": []}, "headers_helper", "must not be empty"),
+        ({"url": "http://y", "oauth": True}, "oauth", "must be false or an object"),
+        ({"url": "http://y", "oauth": {"grant": "password"}}, "oauth.grant", None),
+        ({"builtin": "shell"}, "builtin", "must be `repo` or `docs`"),
+        ({"command": "x", "approval": "maybe"}, "approval", None),
+        ({"command": "x", "approval": {"tools": {"a": "maybe"}}}, "approval.tools.a", None),
+        ({"transport": "websocket", "url": "http://y"}, "transport", None),
+        ({"transport": "http"}, "url", "is missing"),
+        ({}, "", None),
+        (3, "", "must be an object"),
+        ({"url": "http://y/${env:TOKEN}"}, "url", "write `${TOKEN}` for an environment variable"),
+        ({"url": "http://y/${TOKEN"}, "url", "`${` without its `}`; write `$${` for a literal `${`"),
+        ({"command": "x", "args": ["${vault:a}"]}, "args[0]", None),
+        ({"command": "x", "args": ["${keyring:only}"]}, "args[0]", None),
+    ],
+)
+def test_a_wrong_entry_is_told_what_is_wrong_and_where(entry: Any, path: str, message: str | None) -> None:
+    problems = problems_of({"servers": {"x": entry}})
+    where = f"servers.x.{path}" if path else "servers.x"
+    assert list(problems) == [where]
+    assert message is None or problems[where] == message
+
+
+def test_all_problems_come_at_once() -> None:
+    document = {
+        "servers": {"a": {"command": "x", "arg": 1, "enabled": "no"}, "b b": {"url": "x"}},
+        "bundles": {"c": {"servers": {"z": {}}}},
+        "nonsense": 1,
+    }
+    assert set(problems_of(document)) == {
+        "servers.a.arg",
+        "servers.a.enabled",
+        "servers.b b",
+        "servers.b b.url",
+        "bundles.c.servers.z",
+        "nonsense",
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "hint"),
+    [
+        (server(command="x", arg=[]), "did you mean `args`?"),
+        (server(command="x", allowTools=["a"]), "did you mean `allow_tools`?"),
+        (server(command="x", requestTimeoutMs=1), "did you mean `request_timeout_ms`?"),
+        (server(command="x", type="stdio"), "did you mean `transport`?"),
+        (server(url="http://y", transport="streamable-http"), "`http` is Streamable HTTP"),
+        (server(url="http://y", trust="trused"), "did you mean `trusted`?"),
+        (server(url="http://y", oauth={"clientId": "a"}), "did you mean `client_id`?"),
+        ({"server": {}}, "did you mean `servers`?"),
+        ({"policy": {"rules": [{"action": "deny", "tol": "x"}]}}, "did you mean `tool`?"),
+        ({"bundles": {"b": {"servers": {}, "mod": "meta"}}}, None),
+    ],
+)
+def test_a_near_miss_gets_a_suggestion(document: Any, hint: str | None) -> None:
+    assert hint_for(document) == hint
+
+
+def test_another_agents_file_is_recognised_for_what_it_is() -> None:
+    assert "fairlead import" in (hint_for({"mcpServers": {}}) or "")
+
+
+@pytest.mark.parametrize("value", [[], "x", 3, None, True])
+def test_a_document_that_is_no_object_is_refused(value: Any) -> None:
+    assert "" in problems_of(value)
+
+
+def test_a_problem_never_repeats_a_value_because_it_may_be_a_secret() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_config(server(url="hunter2 secret", headers={"Authorization": 12345678}, trust="hunter2"))
+    assert "hunter2" not in str(caught.value)
+    assert "12345678" not in str(caught.value)
+
+
+def test_a_bad_entry_costs_only_itself() -> None:
+    checked = check({"servers": {"good": {"command": "x"}, "bad": {"command": 1}}, "bundles": {"b": 1}})
+    assert set(checked.config.servers) == {"good"}
+    assert checked.config.bundles == {}
+    assert len(checked.faults) == 2

@@ -1,0 +1,100 @@
+"""What every test can use: a machine of its own, with nothing on it."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from fairlead.config.load import LoadedConfig, load_config
+
+
+# A busy machine is no reason to fail: the time an example takes says nothing about whether it is right.
+settings.register_profile("fairlead", deadline=None)
+settings.load_profile("fairlead")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A home, a project folder and an environment that no other test and no real user shares."""
+
+    home: Path
+    project: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def user_file(self) -> Path:
+        return self.home / ".config" / "fairlead" / "fairlead.json"
+
+    @property
+    def project_file(self) -> Path:
+        return self.project / "fairlead.json"
+
+    def write_user(self, text: str) -> Path:
+        return write(self.user_file, text)
+
+    def write_project(self, text: str) -> Path:
+        return write(self.project_file, text)
+
+    def load(self, **rest: Any) -> LoadedConfig:
+        return load_config(env=self.env, cwd=self.project, **rest)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine of the test's own; it is also the one the real environment and current folder point at."""
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+    env = {"HOME": str(home), "USERPROFILE": str(home), "PATH": os.environ["PATH"]}
+    for name in list(os.environ):
+        if name.startswith(("XDG_", "FAIRLEAD_", "CODELIA_", "CODEX_")):
+            monkeypatch.delenv(name)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    monkeypatch.chdir(project)
+    return Machine(home=home, project=project, env=env)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def fairlead(machine: Machine, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run a command line in this process, as `fairlead` would, and return what it printed."""
+    from fairlead.cli.main import run
+
+    def invoke(*arguments: str) -> Outcome:
+        capfd.readouterr()
+        status = run(arguments)
+        captured = capfd.readouterr()
+        return Outcome(status=int(status), out=captured.out, err=captured.err)
+
+    return invoke
+
+
+@pytest.fixture
+def python() -> str:
+    return sys.executable

@@ -1,0 +1,353 @@
+"""The store as the host uses it: from an event loop that nothing may hold up."""
+
+import contextlib
+import itertools
+import sqlite3
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import pytest
+
+from fairlead.errors import LockBusy, LockLost, StoreError, VersionConflict
+from fairlead.store.database import Database
+from fairlead.store.sqlite import SqliteStore
+from fairlead.store.store import Store, update
+
+PATIENCE = 30.0
+
+
+@contextlib.contextmanager
+def write_locked(path: Path) -> Generator[sqlite3.Connection]:
+    """Another program that is in the middle of a write for as long as the block runs."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield connection
+        connection.execute("COMMIT")
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Look again and again, until what nobody announces has come true."""
+    with anyio.fail_after(PATIENCE):
+        for _ in itertools.count():
+            if condition():
+                return
+            await anyio.sleep(0.005)
+
+
+async def test_values_are_kept_between_runs(path: Path) -> None:
+    async with SqliteStore.open(path) as store:
+        version = await store.put("pins", "github", b"one", expect=None)
+    async with SqliteStore.open(path) as store:
+        stored = await store.get("pins", "github")
+        assert stored is not None
+        assert (stored.value, stored.version) == (b"one", version)
+        assert [found.key for found in await store.scan("pins", "git")] == ["github"]
+        assert await store.delete("pins", "github", expect=version) is True
+        assert await store.get("pins", "github") is None
+
+
+async def test_a_conflict_is_an_error_to_loop_on(store: Store) -> None:
+    await store.put("pins", "github", b"one", expect=None)
+    with pytest.raises(VersionConflict):
+        await store.put("pins", "github", b"two", expect=None)
+
+
+async def test_concurrent_updates_of_one_value_all_count(store: Store) -> None:
+    async def increment() -> None:
+        await update(store, "counts", "calls", lambda value: str(int(value or b"0") + 1).encode())
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(increment)
+    stored = await store.get("counts", "calls")
+    assert stored is not None
+    assert stored.value == b"20"
+
+
+async def test_the_event_loop_goes_on_while_the_disk_does_not(path: Path, store: Store) -> None:
+    stored = anyio.Event()
+
+    async def put() -> None:
+        await store.put("pins", "github", b"one", expect=None)
+        stored.set()
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with write_locked(path):
+                tasks.start_soon(put)
+                for _ in range(50):
+                    await anyio.sleep(0.001)
+                assert not stored.is_set()
+            await stored.wait()
+
+
+async def test_a_write_whose_caller_went_away_still_happens(path: Path, store: Store) -> None:
+    with write_locked(path), anyio.move_on_after(0.05) as scope:
+        await store.put("tokens", "github", b"rotated", expect=None)
+    assert scope.cancelled_caught
+    stored = await store.get("tokens", "github")
+    assert stored is not None
+    assert stored.value == b"rotated"
+
+
+async def test_a_closed_store_says_so(path: Path) -> None:
+    async with SqliteStore.open(path) as store:
+        pass
+    for attempt in (
+        lambda: store.get("pins", "github"),
+        lambda: store.append("audit", b"late"),
+        lambda: store.publish("news", b"late"),
+        store.flush,
+    ):
+        with pytest.raises(StoreError, match="closed"):
+            await attempt()
+
+
+async def test_an_error_inside_the_block_comes_out_as_it_is(path: Path) -> None:
+    async def fail() -> None:
+        async with SqliteStore.open(path) as store:
+            await store.append("audit", b"before the error")
+            async with store.lock("refresh"):
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    with Database.open(path) as database:
+        assert [record.value for record in database.read_log("audit")] == [b"before the error"]
+        assert database.acquire("refresh", lease_seconds=1) is not None
+
+
+async def test_a_lock_is_held_by_one_at_a_time(store: Store) -> None:
+    inside = 0
+
+    async def work() -> None:
+        nonlocal inside
+        async with store.lock("refresh", wait_seconds=PATIENCE):
+            inside += 1
+            assert inside == 1
+            await anyio.lowlevel.checkpoint()
+            inside -= 1
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(work)
+
+
+async def test_waiting_for_a_lock_has_an_end(store: Store) -> None:
+    async with store.lock("refresh"):
+        with pytest.raises(LockBusy, match=r"held by others for 0\.02 s"):
+            async with store.lock("refresh", wait_seconds=0.02):
+                pass
+    async with store.lock("refresh", wait_seconds=0):
+        pass
+
+
+async def test_giving_up_the_wait_for_a_lock_leaves_nothing_behind(store: Store) -> None:
+    async with store.lock("refresh"):
+        with anyio.move_on_after(0.02) as scope:
+            async with store.lock("refresh", wait_seconds=PATIENCE):
+                pass
+        assert scope.cancelled_caught
+    async with store.lock("refresh", wait_seconds=0):
+        pass
+
+
+async def test_leaving_a_lock_by_cancellation_releases_it(store: Store) -> None:
+    with anyio.move_on_after(0.02) as scope:
+        async with store.lock("refresh"):
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    async with store.lock("refresh", wait_seconds=0):
+        pass
+
+
+async def test_a_holder_that_was_overtaken_is_stopped(path: Path, store: Store) -> None:
+    async def hold() -> None:
+        async with store.lock("refresh", lease_seconds=0.1):
+            with write_locked(path) as other:
+                other.execute("DELETE FROM lease")
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(PATIENCE), pytest.raises(LockLost, match=r"lease of 0\.1 s"):
+        await hold()
+
+
+async def test_a_holder_that_was_overtaken_at_the_last_moment_is_told(path: Path, store: Store) -> None:
+    async def hold() -> None:
+        async with store.lock("refresh"):
+            with write_locked(path) as other:
+                other.execute("DELETE FROM lease")
+
+    with pytest.raises(LockLost):
+        await hold()
+
+
+async def test_a_holder_that_cannot_renew_in_time_is_stopped(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.05)
+
+    async def hold(store: Store, blocker: contextlib.ExitStack) -> None:
+        async with store.lock("refresh", lease_seconds=0.1):
+            blocker.enter_context(write_locked(path))
+            await anyio.sleep_forever()
+
+    async with SqliteStore.open(path) as store:
+        with anyio.fail_after(PATIENCE):
+            with contextlib.ExitStack() as blocker, pytest.raises(LockLost):
+                await hold(store, blocker)
+            async with store.lock("refresh", wait_seconds=PATIENCE):
+                pass
+
+
+async def test_a_subscriber_hears_what_is_published_to_its_topic_from_then_on(
+    path: Path, store: Store
+) -> None:
+    await store.publish("news", b"before")
+    with anyio.fail_after(PATIENCE):
+        async with (
+            SqliteStore.open(path) as other,
+            store.subscribe("news") as news,
+            other.subscribe("news") as same,
+        ):
+            await store.publish("weather", b"rain")
+            await store.publish("news", b"one")
+            await other.publish("news", b"two")
+            assert [await anext(news), await anext(news)] == [b"one", b"two"]
+            assert [await anext(same), await anext(same)] == [b"one", b"two"]
+        async with store.subscribe("news") as news:
+            await store.publish("news", b"three")
+            assert await anext(news) == b"three"
+
+
+async def test_a_subscriber_waits_for_the_next_message(store: Store) -> None:
+    heard: list[bytes | None] = []
+
+    async def listen(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+        async with store.subscribe("news") as news:
+            task_status.started()
+            heard.append(await anext(news))
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(listen)
+            await store.publish("news", b"one")
+    assert heard == [b"one"]
+
+
+async def test_a_subscriber_that_does_not_read_is_told_that_it_missed_something(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.sqlite.UNREAD_MESSAGES", 3)
+    async with store.subscribe("news") as news:
+        for number in range(5):
+            await store.publish("news", str(number).encode())
+        assert [await anext(news), await anext(news)] == [None, b"4"]
+
+
+async def test_a_subscriber_that_slept_too_long_is_told_that_it_missed_something(
+    path: Path, store: Store
+) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with store.subscribe("news") as news:
+            with write_locked(path) as other:
+                message = ("news", 0.0, b"old")
+                other.executemany(
+                    "INSERT INTO message (topic, time, payload) VALUES (?, ?, ?)", [message] * 3
+                )
+                other.execute("DELETE FROM message WHERE position < 3")
+            assert [await anext(news), await anext(news)] == [None, b"old"]
+
+
+async def test_a_subscriber_hears_again_once_the_trouble_is_over(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
+    async with store.subscribe("news") as news:
+        with write_locked(path) as other:
+            other.execute("ALTER TABLE message RENAME TO away")
+        await eventually(lambda: "messages not read" in caplog.text)
+        with write_locked(path) as other:
+            other.execute("ALTER TABLE away RENAME TO message")
+        with Database.open(path) as database:
+            database.publish("news", b"one")
+        with anyio.fail_after(PATIENCE):
+            assert await anext(news) == b"one"
+
+
+async def test_a_subscription_ends_with_its_store(path: Path) -> None:
+    async with contextlib.AsyncExitStack() as later:
+        async with SqliteStore.open(path) as store:
+            news = await later.enter_async_context(store.subscribe("news"))
+            await store.publish("news", b"one")
+        with anyio.fail_after(PATIENCE):
+            assert [payload async for payload in news] == [b"one"]
+
+
+async def test_a_subscription_ends_with_its_block(store: Store) -> None:
+    async with store.subscribe("news") as news:
+        pass
+    await store.publish("news", b"late")
+    with anyio.fail_after(PATIENCE):
+        assert [payload async for payload in news] == []
+
+
+async def test_appending_does_not_wait_for_the_disk_and_reading_sees_it(path: Path, store: Store) -> None:
+    with write_locked(path), anyio.fail_after(PATIENCE):
+        for number in range(100):
+            await store.append("audit", str(number).encode())
+        with Database.open(path) as other:
+            assert other.read_log("audit") == []
+    records = await store.read_log("audit")
+    assert [int(record.value) for record in records] == list(range(100))
+    assert await store.prune_log("audit", keep=10) == 90
+    assert [int(record.value) for record in await store.read_log("audit")] == list(range(90, 100))
+
+
+async def test_what_was_appended_reaches_the_disk_by_itself(path: Path, store: Store) -> None:
+    with Database.open(path) as other:
+        for count in (1, 2, 3):
+            await store.append("audit", b"")
+            await eventually(lambda count=count: len(other.read_log("audit")) == count)
+
+
+async def test_appending_more_than_the_disk_takes_fails_loudly_and_keeps_the_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite.UNFLUSHED_RECORDS", 10)
+    async with SqliteStore.open(path) as store:
+        with write_locked(path), anyio.fail_after(PATIENCE):
+            for number in range(10):
+                await store.append("audit", str(number).encode())
+            with pytest.raises(StoreError, match="locked"):
+                await store.append("audit", b"one too many")
+        await store.append("audit", b"10")
+        assert [int(record.value) for record in await store.read_log("audit")] == list(range(11))
+
+
+async def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
+    async with SqliteStore.open(path) as store:
+        with write_locked(path):
+            await store.append("audit", b"one")
+            await anyio.sleep(0.2)  # time for several attempts, none of which can succeed
+        with Database.open(path) as other:
+            await eventually(lambda: len(other.read_log("audit")) == 1)
+
+
+async def test_records_that_cannot_be_flushed_at_the_end_are_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    with contextlib.ExitStack() as stack:
+        async with SqliteStore.open(path) as store:
+            stack.enter_context(write_locked(path))
+            await store.append("audit", b"one")
+    assert "log records lost" in caplog.text
