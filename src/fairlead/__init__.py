@@ -12,13 +12,17 @@ if TYPE_CHECKING:
     from fairlead.config.sources import discover_config_path
     from fairlead.config.validate import parse_config
     from fairlead.errors import ConfigError, FairleadError
+    from fairlead.host.host import Host
+    from fairlead.host.results import ToolResult
 
 __all__ = [
     "Config",
     "ConfigError",
     "FairleadError",
+    "Host",
     "LoadedConfig",
     "LoadedServer",
+    "ToolResult",
     "discover_config_path",
     "load_config",
     "parse_config",
@@ -28,8 +32,10 @@ _HOMES = {
     "Config": "fairlead.config.models",
     "ConfigError": "fairlead.errors",
     "FairleadError": "fairlead.errors",
+    "Host": "fairlead.host.host",
     "LoadedConfig": "fairlead.config.load",
     "LoadedServer": "fairlead.config.load",
+    "ToolResult": "fairlead.host.results",
     "discover_config_path": "fairlead.config.sources",
     "load_config": "fairlead.config.load",
     "parse_config": "fairlead.config.validate",

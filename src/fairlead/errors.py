@@ -20,6 +20,7 @@ FairleadError                     catch this to catch them all
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
 │       └── ConnectionLost        it went away
+├── CallDenied                    policy says no
 └── UnknownTool                   that server has no such tool
 """
 
@@ -205,6 +206,12 @@ class ConnectionLost(CallFailed):
     """The server was ready and went away."""
 
     code = "connection_lost"
+
+
+class CallDenied(FairleadError):
+    """Policy says no. Nothing was sent."""
+
+    code = "call_denied"
 
 
 class UnknownTool(FairleadError):

@@ -263,6 +263,7 @@ def test_a_folder_or_file_one_may_not_change_is_left_alone(public_folder: Path) 
     path.write_text("old")
 
     path.chmod(0o444)
+    public_folder.chmod(0o777)
     with ordinary_user():
         assert "you may not change it" in str(unwritable(path))
 

@@ -229,6 +229,9 @@ def test_every_duplicate_key_is_told_at_once_with_the_line_of_the_first() -> Non
         (("a", 0, "d"), 5, 16, "this key is already in line 5"),
         (("a",), 6, 1, "this key is already in line 5"),
     ]
+    with pytest.raises(ConfigInvalid) as caught:
+        jsonc.loads(text, file="fairlead.json")
+    assert caught.value.problems == problems_of(text)
 
 
 def test_bad_values_are_told_together_with_the_syntax_error_after_them() -> None:

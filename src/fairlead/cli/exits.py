@@ -2,7 +2,14 @@
 
 from enum import IntEnum
 
-from fairlead.errors import AuthRequired, ConnectFailed, ConsentRequired, FairleadError
+from fairlead.errors import (
+    AuthRequired,
+    CallDenied,
+    ConnectFailed,
+    ConsentRequired,
+    FairleadError,
+    ListFailed,
+)
 
 
 class Exit(IntEnum):
@@ -27,9 +34,9 @@ class Exit(IntEnum):
 def exit_of(error: FairleadError) -> Exit:
     """The exit status an error ends a command with."""
     match error:
-        case AuthRequired() | ConsentRequired():
+        case AuthRequired() | CallDenied() | ConsentRequired():
             return Exit.NEEDS_A_PERSON
-        case ConnectFailed():
+        case ConnectFailed() | ListFailed():
             return Exit.NOT_READY
         case _:
             return Exit.FIXABLE

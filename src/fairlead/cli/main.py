@@ -21,6 +21,14 @@ COMMANDS: dict[str, dict[str, str]] = {
         "list": "Show the configured servers.",
         "get": "Show one server.",
     },
+    "Tools": {
+        "tools": "Show what servers offer.",
+        "call": "Call a tool.",
+        "test": "Connect to a server and say how it went.",
+        "status": "Show where every server stands.",
+        "logs": "Show what a local server said.",
+        "approve": "Let a project's server start.",
+    },
     "Other agents": {
         "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
         "export": "Write servers in another agent's format.",
@@ -38,8 +46,8 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 EPILOG = """\b
 A first server:
   fairlead add time -- uvx mcp-server-time
-  fairlead add docs --url https://example.com/mcp
-  fairlead list
+  fairlead tools time
+  fairlead call time get_current_time --arg timezone=Europe/Berlin
 """
 
 

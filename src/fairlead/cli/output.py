@@ -135,6 +135,11 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def is_watched() -> bool:
+    """Is there a terminal on which progress can be shown?"""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def confirm(question: str) -> bool:
     """Ask a person yes or no; nobody there means no."""
     return is_interactive() and click.confirm(question, err=True)

@@ -207,7 +207,7 @@ def _status(target: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     _require_regular(status)
-    if not os.access(target, os.W_OK):
+    if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         # Replacing needs only the folder's permission, but whoever made the file read-only meant it.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return status

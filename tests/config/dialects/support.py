@@ -1,6 +1,6 @@
-"""What the tests of formats share: a place that is nobody's, entries of every kind, and a way to compare them."""
+"""What the tests of formats share: a place that is nobody's, entries of every kind, a way to compare them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Note, Place
 from fairlead.config.dialects.references import Piece, Unfit, in_our_words
+from fairlead.config.dialects.registry import ALL
 from fairlead.config.dialects.texts import dump, load
 from fairlead.config.secrets import Reference
 from fairlead.config.shapes import is_object
@@ -17,10 +18,11 @@ from fairlead.config.shapes import is_object
 quick = settings(
     deadline=None,
     database=None,
-    max_examples=600,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
+WRITERS = [dialect for dialect in ALL if dialect.write]
 HOME, CWD = Path("/home/ada"), Path("/home/ada/work/app")
 
 
@@ -69,17 +71,19 @@ harmless_text = st.text(st.sampled_from("abz059 /._-:=@'\"\\ü"), min_size=1, ma
 tricky_text = st.text(st.sampled_from("a5_ ${}:-%env/'\""), min_size=1, max_size=12)
 
 variables = names.map(lambda name: Reference(kind="env", name=name))
-defaults = st.builds(
-    lambda name, default: Reference(kind="env", name=name, default=default),
-    names,
-    st.text(st.sampled_from("ab/. 1"), max_size=5),
+defaults = st.tuples(names, st.text(st.sampled_from("ab/. 1"), max_size=5)).map(
+    lambda pair: Reference(kind="env", name=pair[0], default=pair[1])
 )
 files = st.from_regex(r"(~/)?[a-z]{1,5}(/[a-z]{1,5})?", fullmatch=True).map(
     lambda path: Reference(kind="file", name=path)
 )
 own_secrets = names.map(lambda name: Reference(kind="keyring", name=f"fairlead/{name}"))
 secrets = st.tuples(names, names).map(lambda pair: Reference(kind="keyring", name="/".join(pair)))
-anything = st.one_of(tricky_text, variables, defaults, files, secrets, own_secrets)
+tokens = st.sampled_from(
+    ["$A", "${A}", "${A:-b}", "${env:A}", "${input:a}", "${userHome}", "${file:a}", "{env:A}", "{file:a}"]
+)
+"""Literal text that one format or another would take for a reference."""
+anything = st.one_of(tricky_text, tokens, variables, defaults, files, secrets, own_secrets)
 
 
 def texts_of(pieces: st.SearchStrategy[Piece]) -> st.SearchStrategy[str]:
@@ -141,7 +145,7 @@ def any_entries() -> st.SearchStrategy[Entry]:
         "description": words,
     }
     oauth_words = ("authorization_url", "token_url", "registration_url", "client_id", "client_secret")
-    oauth = {name: words for name in oauth_words} | {
+    oauth: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(oauth_words, words) | {
         "scope": st.sampled_from(["read", "read write"]),
         "callback_port": st.integers(1, 65535),
         "client_metadata_url": urls,
@@ -165,6 +169,3 @@ def any_entries() -> st.SearchStrategy[Entry]:
         "account": words,
     }
     return st.one_of(some(local, "command"), some(remote, "url"))
-
-
-Expressible = Callable[[], st.SearchStrategy[Entry]]

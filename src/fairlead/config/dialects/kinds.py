@@ -162,12 +162,15 @@ def _argv(value: object, _: Spot) -> list[str] | None:
         words = shlex.split(line)
     except ValueError as exc:
         raise Malformed(f"is not a command: {exc}") from None
-    plain = shlex.join(words) == line or not _NEEDS_A_SHELL.search(line)
+    plain = "=" not in words[0] and (shlex.join(words) == line or not _NEEDS_A_SHELL.search(line))
     return [LITERAL.read(item) for item in (words if plain else ["sh", "-c", line])]
 
 
 def _command_line(value: object, _: Spot) -> str:
-    return shlex.join(LITERAL.write(item) for item in strings(value))
+    argv = [LITERAL.write(item) for item in strings(value)]
+    if "=" in argv[0]:
+        raise Unfit("begins with what a shell there would take for a variable")
+    return shlex.join(argv)
 
 
 FLAG = Kind(read=_flag, write=_flag)

@@ -1,7 +1,7 @@
 """How formats refer to secrets kept elsewhere, and how one way to say so becomes another. Nothing is read."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fairlead.config.secrets import Reference, split
@@ -47,19 +47,19 @@ def expanding(
         wanted = _our_pieces(text)
         words = "".join(piece if isinstance(piece, str) else _said(piece, say(piece)) for piece in wanted)
         # No format has an escape, so the only proof that a literal stays one is to read it back.
-        if _joined(pieces(words)) != wanted:
+        if joined(pieces(words)) != wanted:
             raise Unfit("has literal text that would be taken for a reference there")
         return words
 
-    return Style(read=lambda text: in_our_words(list(pieces(text))), write=write)
+    return Style(read=lambda text: in_our_words(pieces(text)), write=write)
 
 
-def in_our_words(pieces: Sequence[Piece]) -> str:
+def in_our_words(pieces: Iterable[Piece]) -> str:
     """Write pieces as one of our strings. `Unfit` where our syntax cannot hold them."""
-    wanted = _joined(pieces)
+    wanted = joined(pieces)
     text = "".join(piece.replace("${", "$${") if isinstance(piece, str) else str(piece) for piece in wanted)
     try:
-        fits = _joined(split(text)) == wanted
+        fits = joined(split(text)) == wanted
     except ValueError:
         fits = False
     if not fits:
@@ -85,20 +85,20 @@ def forwarded(text: str, *, before: str = "") -> str | None:
 
 def _our_pieces(text: str) -> list[Piece]:
     try:
-        return _joined(split(text))
+        return joined(split(text))
     except ValueError as exc:
         raise Unfit(f"is malformed: {exc}") from None
 
 
-def _joined(pieces: Sequence[Piece] | Iterator[Piece]) -> list[Piece]:
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
     """Put neighbouring literals together and drop empty ones, so that equal meanings compare equal."""
-    joined: list[Piece] = []
+    result: list[Piece] = []
     for piece in pieces:
-        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += piece
+        if isinstance(piece, str) and result and isinstance(result[-1], str):
+            result[-1] += piece
         elif piece != "":
-            joined.append(piece)
-    return joined
+            result.append(piece)
+    return result
 
 
 def _said(reference: Reference, words: str | None) -> str:

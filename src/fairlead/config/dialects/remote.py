@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.config.dialects.dialect import Entry
-from fairlead.config.dialects.references import Piece, Unfit, in_our_words
+from fairlead.config.dialects.references import Piece, Unfit, in_our_words, joined
 from fairlead.config.secrets import Reference, split
 from fairlead.config.shapes import is_object
 
@@ -95,7 +95,7 @@ class _Bridge:
         if header is None:
             raise _Inexpressible(argument)
         self.headers[header[1]] = in_our_words(
-            [part for piece in split(header[2]) for part in self._expand(piece)]
+            [part for piece in joined(split(header[2])) for part in self._expand(piece)]
         )
 
     def _expand(self, piece: Piece) -> Iterator[Piece]:

@@ -82,28 +82,42 @@ def _grown(present: object, value: object) -> object:
 
 
 def _merge_toml(text: str, changes: Sequence[Change], present: dict[str, Any]) -> str:
-    import tomlkit
-
-    document = tomlkit.parse(text)
     for path, value in changes:
-        _put(
-            cast("MutableMapping[str, Any]", document),
-            path,
-            value,
-            lambda: tomlkit.table(is_super_table=True),
-        )
         _put(present, path, value, dict)
-    changed = tomlkit.dumps(document)
-    # A file may split and order its tables in ways that editing does not survive: then it is left alone.
+    # A file may split and order its tables in ways that editing does not survive. A new table can still go at
+    # its end; but a text that would not mean what it should is never given out.
+    for change in (_edited_toml, _appended_toml):
+        changed = change(text, changes)
+        if changed is not None and _toml_or_none(changed) == present:
+            return changed
+    raise ConfigUnwritable("this file's tables are in an order that cannot be edited", hint="edit it by hand")
+
+
+def _edited_toml(text: str, changes: Sequence[Change]) -> str | None:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     try:
-        kept = tomllib.loads(changed) == present
+        document: Any = tomlkit.parse(text)
+        for path, value in changes:
+            _put(document, path, value, lambda: tomlkit.table(is_super_table=True))
+        return tomlkit.dumps(document)
+    except TOMLKitError:
+        return None
+
+
+def _appended_toml(text: str, changes: Sequence[Change]) -> str:
+    added: dict[str, Any] = {}
+    for path, value in changes:
+        _put(added, path, value, dict)
+    return f"{text.rstrip()}\n\n{dump(added, 'toml')}"
+
+
+def _toml_or_none(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        kept = False
-    if not kept:
-        raise ConfigUnwritable(
-            "this file's tables are in an order that cannot be edited", hint="edit it by hand"
-        )
-    return changed
+        return None
 
 
 def _merge_yaml(text: str, changes: Sequence[Change]) -> str:
@@ -136,8 +150,8 @@ def _load_toml(text: str, file: str | None) -> object:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         place = _TOML_PLACE.search(str(exc))
-        line, column = (int(place[1]), int(place[2])) if place else (None, None)
-        message = _TOML_PLACE.sub("", str(exc))
+        line, column = (int(place[1]), int(place[2])) if place else (len(text.splitlines()), None)
+        message = str(exc).partition(" (at ")[0]
         raise ConfigInvalid(Problem(message=message, file=file, line=line, column=column)) from None
     except RecursionError:
         raise ConfigInvalid(Problem(message="is nested too deeply", file=file)) from None

@@ -1,0 +1,188 @@
+"""The same tool call made in every way that is compared: each opens a server and returns how to call it."""
+
+import importlib
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+import anyio
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult
+
+from benchmarks.measuring import ROOT, machine
+from fairlead.config.models import Limits
+from fairlead.connection.connection import Connection
+from fairlead.connection.http import HttpDispatcher
+from fairlead.connection.link import Transport
+from fairlead.connection.process import Command
+from fairlead.connection.stdio import StdioDispatcher
+from fairlead.host.host import Host
+from fairlead.net.client import open_client
+
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+TOOL = "tool_0"
+
+# As a review writes it: exact names, the one that is called not the first.
+ALLOWED = [f"tool_{number}" for number in range(19, -1, -1)]
+
+Entry = dict[str, Any]
+CallWithSize = Callable[[int], Awaitable[object]]
+
+
+class Caller(Protocol):
+    """Opens the server an entry describes, and gives a function that calls its tool for so much text."""
+
+    def __call__(self, entry: Entry, /) -> AbstractAsyncContextManager[CallWithSize]: ...
+
+
+def stdio_entry(tools: int = 1) -> Entry:
+    """The fast server with that many tools, as a configuration would say it."""
+    return {
+        "command": sys.executable,
+        "args": ["-m", "benchmarks.servers.stdio", str(tools)],
+        "cwd": str(ROOT),
+    }
+
+
+def fastmcp_module() -> ModuleType | None:
+    """The package, if it is there: it is no dependency of ours."""
+    try:
+        return importlib.import_module("fastmcp")
+    except ImportError:
+        return None
+
+
+async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
+    return
+
+
+def _transport(entry: Entry, stack_client: Callable[[], Any]) -> Transport:
+    if "url" in entry:
+        return lambda: HttpDispatcher(entry["url"], stack_client(), max_message_bytes=MAX_MESSAGE_BYTES)
+    command = Command(argv=(entry["command"], *entry["args"]), cwd=ROOT)
+    return lambda: StdioDispatcher(command, max_line_bytes=MAX_MESSAGE_BYTES)
+
+
+@asynccontextmanager
+async def _connected(entry: Entry) -> AsyncGenerator[Connection]:
+    async with open_client() as client, anyio.create_task_group() as tasks:
+        connection = Connection("bench", Limits(), [_transport(entry, lambda: client)], tasks=tasks)
+        try:
+            await connection.ready()
+            yield connection
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.aclose()
+
+
+@asynccontextmanager
+async def connection_raw(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """One supervised connection, its results as bytes."""
+    async with _connected(entry) as connection:
+        yield lambda size: connection.call_tool(TOOL, {"size": size}, on_progress=_no_progress)
+
+
+@asynccontextmanager
+async def connection_typed(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """The same, its results as the SDK's models."""
+
+    async with _connected(entry) as connection:
+
+        async def call(size: int) -> CallToolResult:
+            raw = await connection.call_tool(TOOL, {"size": size}, on_progress=_no_progress)
+            return CallToolResult.model_validate_json(bytes(raw))
+
+        yield call
+
+
+@asynccontextmanager
+async def open_host(servers: Mapping[str, Entry]) -> AsyncGenerator[Host]:
+    """A host with these servers, in an environment of its own."""
+    entries = {
+        name: {"allow_tools": ALLOWED, "max_message_bytes": MAX_MESSAGE_BYTES, **entry}
+        for name, entry in servers.items()
+    }
+    with machine() as env:
+        async with Host.open(overrides={"servers": entries}, env=env, cwd=env["HOME"]) as host:
+            yield host
+
+
+@asynccontextmanager
+async def host_raw(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """`Host.call`, with policy, deadline and events; nobody reads the result."""
+    async with open_host({"bench": entry}) as host:
+        yield lambda size: host.call("bench", TOOL, {"size": size})
+
+
+@asynccontextmanager
+async def host_heard(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """`Host.call` with somebody who listens to the host's events."""
+
+    async def listen(host: Host, task_status: anyio.abc.TaskStatus[None]) -> None:
+        async with host.events() as events:
+            task_status.started()
+            async for _ in events:
+                pass
+
+    async with open_host({"bench": entry}) as host, anyio.create_task_group() as tasks:
+        await tasks.start(listen, host)
+        yield lambda size: host.call("bench", TOOL, {"size": size})
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def host_text(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """`Host.call`, and its result's text is read."""
+    async with open_host({"bench": entry}) as host:
+
+        async def call(size: int) -> str:
+            return (await host.call("bench", TOOL, {"size": size})).text
+
+        yield call
+
+
+@asynccontextmanager
+async def host_typed(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """`Host.call`, and its result is made the SDK's model."""
+    async with open_host({"bench": entry}) as host:
+
+        async def call(size: int) -> CallToolResult:
+            return (await host.call("bench", TOOL, {"size": size})).typed()
+
+        yield call
+
+
+def sdk_parameters(entry: Entry) -> StdioServerParameters | str:
+    """An entry as the SDK's client takes it."""
+    if "url" in entry:
+        return str(entry["url"])
+    return StdioServerParameters(command=entry["command"], args=entry["args"], cwd=entry.get("cwd"))
+
+
+@asynccontextmanager
+async def sdk(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """The SDK's `Client`."""
+    async with Client(sdk_parameters(entry)) as client:
+        yield lambda size: client.call_tool(TOOL, {"size": size})
+
+
+@asynccontextmanager
+async def fastmcp(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """`fastmcp.Client`."""
+    module: Any = fastmcp_module()
+    transport: Any = entry.get("url")
+    if transport is None:
+        stdio: Any = importlib.import_module("fastmcp.client.transports").StdioTransport
+        transport = stdio(entry["command"], entry["args"], cwd=entry["cwd"], keep_alive=False)
+    async with module.Client(transport) as client:
+        yield lambda size: client.call_tool(TOOL, {"size": size})
+
+
+def others() -> dict[str, Caller]:
+    """The clients we are compared with."""
+    if fastmcp_module() is None:
+        print("fastmcp is not installed: `uv run --with fastmcp python -m benchmarks.…` compares with it too")
+        return {"SDK Client": sdk}
+    return {"SDK Client": sdk, "fastmcp Client": fastmcp}

@@ -1,0 +1,1 @@
+"""What servers offer, as values."""

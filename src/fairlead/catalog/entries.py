@@ -1,0 +1,99 @@
+"""Tools as their servers define them: read just far enough to find and call them, the rest as it came."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ToolKey:
+    """The only identity of a tool. Public names are labels, and never taken apart to find a server."""
+
+    server_id: str
+    tool: str
+
+    def __str__(self) -> str:
+        return f"{self.server_id}/{self.tool}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolEntry:
+    """One tool. `definition` is the server's own, byte for byte: what nobody reads is not lost."""
+
+    key: ToolKey
+    definition: bytes = field(repr=False)
+    title: str | None = None
+    description: str | None = None
+
+    def read(self) -> dict[str, Any]:
+        """The whole definition."""
+        return msgspec.json.decode(self.definition, type=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RejectedTool:
+    """A tool that cannot be offered, and why. The others are not affected."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """Everything one server said it offers, at one moment."""
+
+    tools: tuple[ToolEntry, ...] = ()
+    rejected: tuple[RejectedTool, ...] = ()
+    resources: tuple[bytes, ...] = field(default=(), repr=False)
+    templates: tuple[bytes, ...] = field(default=(), repr=False)
+    prompts: tuple[bytes, ...] = field(default=(), repr=False)
+    instructions: str | None = None
+    ttl_ms: int | None = None
+    """How long the server says its tools stay the same."""
+
+
+class _Head(msgspec.Struct, gc=False):
+    name: str
+    title: str | None = None
+    description: str | None = None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_name = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def read_tools(
+    server_id: str, definitions: Iterator[msgspec.Raw | bytes]
+) -> tuple[list[ToolEntry], list[RejectedTool]]:
+    """Read tool definitions. One that cannot be read is rejected alone."""
+    tools: list[ToolEntry] = []
+    rejected: list[RejectedTool] = []
+    seen: set[str] = set()
+    for position, definition in enumerate(definitions):
+        try:
+            head = _decode_head(definition)
+        except (ValueError, RecursionError) as exc:
+            rejected.append(RejectedTool(name=_name_of(definition) or f"#{position + 1}", reason=str(exc)))
+            continue
+        if head.name in seen:
+            rejected.append(RejectedTool(name=head.name, reason="the server lists it twice"))
+            continue
+        seen.add(head.name)
+        tools.append(
+            ToolEntry(
+                key=ToolKey(server_id, head.name),
+                definition=bytes(definition),
+                title=head.title,
+                description=head.description,
+            )
+        )
+    return tools, rejected
+
+
+def _name_of(definition: msgspec.Raw | bytes) -> str | None:
+    try:
+        return msgspec.json.decode(_decode_name(definition)["name"], type=str)
+    except (ValueError, KeyError, RecursionError):
+        return None

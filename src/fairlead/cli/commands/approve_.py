@@ -1,0 +1,84 @@
+"""`fairlead approve`."""
+
+import os
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import load
+from fairlead.cli.output import confirm, print_data, printable, say
+from fairlead.cli.saved import read_saved
+from fairlead.config.load import LoadedServer
+from fairlead.config.paths import store_file
+from fairlead.config.redact import redact_entry
+from fairlead.errors import ConsentRequired
+
+
+@click.command("approve")
+@click.argument("server_id", metavar="ID", required=False)
+@click.option("--all", "every", is_flag=True, help="Every server that waits for approval.")
+@click.option("--yes", is_flag=True, help="Approve without asking.")
+@click.pass_context
+def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool) -> int:
+    """Let a project's server start. Shows exactly what would run, and asks.
+
+    A project's file is foreign until you approve it, entry by entry; a changed entry asks again.
+    """
+    loaded = load(ctx)
+    saved = read_saved(loaded)
+    waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
+    if server_id is not None:
+        named = loaded.server(server_id)
+        if named not in waiting:
+            say(f"`{server_id}` needs no approval")
+            return Exit.OK
+        waiting = [named]
+    elif not every:
+        return _list_waiting(waiting)
+    refused = 0
+    for server in waiting:
+        show(server)
+        if yes or confirm(f"\nLet `{server.server_id}` start?"):
+            _record(server, loaded.config.store.path)
+            say(f"approved `{server.server_id}`")
+        else:
+            refused += 1
+            say(f"`{server.server_id}` stays off")
+    if refused and server_id is not None:
+        raise ConsentRequired(server_id, "not approved", hint="answer yes, or pass `--yes`")
+    return Exit.NEEDS_A_PERSON if refused else Exit.OK
+
+
+def show(server: LoadedServer) -> None:
+    """Show what would run, whole and with nothing hidden, and what it may do."""
+    print_data(f"{server.server_id}, from {server.definition.origin(())}")
+    entry = redact_entry(server.entry)
+    if server.transport == "stdio":
+        print_data("  runs this program, with these arguments:")
+        for word in (entry.get("command"), *entry.get("args", [])):
+            print_data(f"    {printable(str(word))}")
+    else:
+        print_data(f"  talks to {printable(server.target)}")
+    for name, value in entry.items():
+        if name not in ("command", "args", "url"):
+            print_data(f"  {name}: {printable(str(value))}")
+    if server.transport == "stdio" and "sandbox" not in entry:
+        print_data("  It is not sandboxed: it can read and change whatever you can.")
+
+
+def _list_waiting(waiting: list[LoadedServer]) -> int:
+    if not waiting:
+        say("nothing waits for approval")
+        return Exit.OK
+    for server in waiting:
+        show(server)
+        print_data("")
+    say("hint: `fairlead approve ID` approves one, `fairlead approve --all` asks about each")
+    return Exit.NEEDS_A_PERSON
+
+
+def _record(server: LoadedServer, store_path: str | None) -> None:
+    from fairlead.policy.consent import record_consent
+
+    assert server.consent is not None, "only servers that need consent wait for it"
+    record_consent(store_file(os.environ, store_path), [server.consent])

@@ -1,0 +1,85 @@
+"""`fairlead status`."""
+
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import print_json, print_table, say
+from fairlead.cli.saved import Saved, read_saved
+from fairlead.config.load import LoadedServer
+
+COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
+WATCH_SECONDS = 2.0
+
+
+@click.command("status")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
+    """Show where every server stands, from what the last run left. Nothing is started or contacted."""
+    while True:
+        loaded = load(ctx)
+        saved = read_saved(loaded)
+        rows = [_status(server, saved[name]) for name, server in loaded.servers.items()]
+        if as_json:
+            print_json({"servers": rows})
+        elif rows:
+            if watch:
+                click.clear()
+            print_table(COLUMNS, [_row(row) for row in rows])
+        else:
+            say("no MCP servers configured")
+        if not watch:
+            return Exit.OK
+        time.sleep(WATCH_SECONDS)
+
+
+def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
+    snapshot, health = saved.snapshot, saved.health
+    error = next((str(p) for p in server.problems if p.severity == "error" and server.enabled), None)
+    if error is None and not saved.approved:
+        error = f"not approved; run `fairlead approve {server.server_id}`"
+    if error is None and health is not None:
+        error = health.last_error
+    ttl_ms = server.config.tools_ttl_ms if server.config else 0
+    return {
+        "id": server.server_id,
+        "transport": server.transport,
+        "source": server.source,
+        "enabled": server.enabled,
+        "state": _state(server, error, health.state if health else None),
+        "era": snapshot.version if snapshot else None,
+        "tools": len(snapshot.listing.tools) if snapshot else None,
+        "stale": snapshot is not None and snapshot.is_stale(ttl_ms),
+        "last_connected_at": health.last_connected_at if health else None,
+        "last_error": error,
+    }
+
+
+def _state(server: LoadedServer, error: str | None, left_in: str | None) -> str:
+    if not server.enabled:
+        return "disabled"
+    if error is None:
+        return "idle"
+    return "auth_required" if left_in == "auth_required" else "error"
+
+
+def _row(status: dict[str, Any]) -> tuple[str, ...]:
+    connected = status["last_connected_at"]
+    tools = status["tools"]
+    return (
+        status["id"],
+        status["transport"] or "?",
+        status["source"],
+        "yes" if status["enabled"] else "no",
+        status["state"],
+        status["era"] or "-",
+        "?" if tools is None else f"{tools}{' (old)' if status['stale'] else ''}",
+        f"{datetime.fromtimestamp(connected).astimezone():%Y-%m-%d %H:%M}" if connected else "-",
+        (status["last_error"] or "-").split("\n", 1)[0],
+    )

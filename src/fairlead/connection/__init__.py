@@ -1,0 +1,1 @@
+"""One supervised connection per server: transport, era, deadline, recovery."""

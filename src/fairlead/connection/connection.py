@@ -1,0 +1,382 @@
+"""One server, supervised: connected when it is needed, listed, watched, and connected again after it died."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from mcp.client.session import IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ToolListChangedNotification,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from fairlead.catalog.entries import Listing
+from fairlead.config.models import Limits
+from fairlead.connection.admission import Admission
+from fairlead.connection.backoff import Backoff
+from fairlead.connection.deadline import Deadline
+from fairlead.connection.failures import calling, connecting, lost
+from fairlead.connection.link import Link, Transport, open_session
+from fairlead.connection.lists import list_all
+from fairlead.connection.session import Session
+from fairlead.connection.state import check_move
+from fairlead.errors import (
+    AuthRequired,
+    CallFailed,
+    ConnectFailed,
+    ConnectionLost,
+    FairleadError,
+    ListFailed,
+    ServerError,
+)
+from fairlead.events import State
+
+CLOSE_SECONDS = 8.0
+REFRESH_DEBOUNCE_SECONDS = 0.2
+LISTEN_AGAIN_SECONDS = 1.0
+
+_LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
+
+
+@dataclass(kw_only=True, slots=True)
+class Vitals:
+    """What is known about a connection, for people: numbers only the owner writes."""
+
+    state: State = "idle"
+    version: str | None = None
+    server: str | None = None
+    """What the server calls itself, and its version."""
+    last_error: ServerError | None = None
+    last_connected_at: float | None = None
+    connects: int = 0
+    losses: int = 0
+    calls: int = 0
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Attempt:
+    """A connect under way, and everybody who waits for it."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    aborted: bool = False
+    link: Link | None = None
+    error: ServerError | None = None
+
+    def settle(self, link: Link | None, error: ServerError | None) -> None:
+        if not self.settled.is_set():
+            self.link, self.error = link, error
+            self.settled.set()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.starting.cancel()
+
+
+class Connection:
+    """A server's connection. It opens on first use, once for all who wait, and closes when asked or idle.
+
+    Each run of it is opened and closed by one task of the owner's group; callers never touch its lifetime.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything a connection depends on, named once
+        self,
+        server_id: str,
+        limits: Limits,
+        transports: Sequence[Transport],
+        *,
+        tasks: TaskGroup,
+        admission: Admission | None = None,
+        known_version: str | None = None,
+        on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
+        on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
+    ) -> None:
+        self.server_id = server_id
+        self.vitals = Vitals()
+        self.backoff = Backoff()
+        self._limits = limits
+        self._transports = transports
+        self._tasks = tasks
+        self._admission = admission
+        self._known_version = known_version
+        self._on_state = on_state
+        self._on_listed = on_listed
+        self._link: Link | None = None
+        self._links: set[Link] = set()
+        self._attempt: _Attempt | None = None
+        self._running = 0
+        self._stopped = anyio.Event()
+        self._stopped.set()
+        self._changed = anyio.Event()
+
+    # What callers use.
+
+    async def ready(self) -> Session:
+        """Return the live session, connecting first if there is none."""
+        return (await self._ready_link()).session
+
+    async def call_tool(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | msgspec.Raw,
+        *,
+        on_progress: ProgressFnT,
+        deadline: Callable[[], Deadline] | None = None,
+        safe_to_repeat: bool = False,
+    ) -> msgspec.Raw:
+        """Call a tool. A call that certainly never reached the server is sent again, once."""
+        make_deadline = deadline or self.deadline
+        for last_try in (False, True):
+            link = self._link
+            if link is None or not link.usable:
+                link = await self._ready_link()
+            link.in_flight += 1
+            try:
+                with calling(self.server_id):
+                    result = await link.session.call_tool(
+                        tool, arguments, deadline=make_deadline(), on_progress=on_progress
+                    )
+                self.vitals.calls += 1
+                return result
+            except CallFailed as exc:
+                if last_try or not _may_repeat(exc, safe_to_repeat=safe_to_repeat):
+                    raise
+                self._give_up(link)
+            finally:
+                link.released(time.monotonic())
+        raise AssertionError("the second try returns or raises")
+
+    def deadline(self) -> Deadline:
+        """The clock of one request, as configured."""
+        return Deadline(self._limits.request_timeout_ms / 1000, self._limits.max_request_ms / 1000)
+
+    def refresh(self) -> None:
+        """List again what the server offers, soon; many wishes are one."""
+        self._changed.set()
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        """End the connection and wait until nothing of it is left. From any task, any number of times.
+
+        With `drain`, calls under way are let finish; without, they fail.
+        """
+        if self._attempt is not None:
+            self._attempt.abort()
+        for link in self._links:
+            link.leave(hurry=not drain)
+        if self._link is not None:
+            self._give_up(self._link)
+        if drain:
+            await self._stopped.wait()
+        else:
+            with anyio.move_on_after(CLOSE_SECONDS):
+                await self._stopped.wait()
+
+    # Connecting.
+
+    async def _ready_link(self) -> Link:
+        if self._link is not None and self._link.usable:
+            return self._link
+        attempt = self._attempt
+        if attempt is None:
+            if self.backoff.is_open:
+                raise self._too_many_failures()
+            attempt = self._attempt = _Attempt()
+            self._running += 1
+            self._stopped = anyio.Event()
+            self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
+        await attempt.settled.wait()
+        if attempt.link is None:
+            assert attempt.error is not None
+            raise attempt.error
+        return attempt.link
+
+    def _too_many_failures(self) -> ConnectFailed:
+        last = self.vitals.last_error
+        wait = math.ceil(self.backoff.wait_seconds)
+        reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
+        return ConnectFailed(self.server_id, reason, hint=str(last) if last else None)
+
+    async def _own(self, attempt: _Attempt) -> None:
+        """Open the connection, watch over it, close it: all in this one task."""
+        self._move("connecting")
+        started = time.monotonic()
+        error: ServerError | None = None
+        try:
+            with connecting(self.server_id):
+                await self._run(attempt)
+        except ServerError as exc:
+            error = exc
+        except FairleadError as exc:
+            error = ConnectFailed(self.server_id, str(exc), hint=exc.hint)
+        finally:
+            self._finish(attempt, error, time.monotonic() - started)
+
+    async def _run(self, attempt: _Attempt) -> None:
+        seconds = self._limits.startup_timeout_ms / 1000
+        async with AsyncExitStack() as admitted:
+            with attempt.starting as starting:
+                await anyio.sleep(self.backoff.wait_seconds)
+                if self._admission is not None:
+                    await admitted.enter_async_context(self._admission.start())
+                starting.deadline = anyio.current_time() + seconds
+                async with self._open(seconds) as session:
+                    starting.deadline = math.inf  # it bounds the start, not the session
+                    await admitted.aclose()
+                    await self._serve(attempt, session)
+        if starting.cancelled_caught and not attempt.aborted:
+            hint = "`startup_timeout_ms` gives it more time; `fairlead logs` shows what it said"
+            raise ConnectFailed(self.server_id, f"not ready after {seconds:g} s", hint=hint)
+
+    def _open(self, seconds: float) -> AbstractAsyncContextManager[Session]:
+        probe = self._known_version not in HANDSHAKE_PROTOCOL_VERSIONS
+        return open_session(self._transports, probe=probe, seconds=seconds, on_message=self._heard)
+
+    async def _serve(self, attempt: _Attempt, session: Session) -> None:
+        """Be there for callers until the connection is lost or no longer wanted."""
+        link = Link(session=session, last_used=time.monotonic())
+        self._links.add(link)
+        self._link, self._attempt = link, None
+        self._known_version = self.vitals.version = session.version
+        info = session.sdk.server_info
+        self.vitals.server = f"{info.name} {info.version}" if info else None
+        self.vitals.connects += 1
+        self.vitals.last_connected_at = time.time()
+        attempt.settle(link, None)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, link)
+                tasks.start_soon(self._keep_listed, link)
+                if session.modern and _announces_changes(session):
+                    tasks.start_soon(self._listen, link)
+                await self._until_over(link)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._links.discard(link)
+        ending = session.dispatcher.ending
+        if ending is not None and not link.hurry:
+            self.vitals.losses += 1
+            raise lost(self.server_id, ending)
+
+    def _finish(self, attempt: _Attempt, error: ServerError | None, lasted_seconds: float) -> None:
+        link = attempt.link
+        current = self._attempt is attempt or (link is not None and self._link is link)
+        if current:
+            self._attempt = self._link = None
+        if error is not None:
+            self.vitals.last_error = error
+            self.backoff.succeeded(lasted_seconds)
+            self.backoff.failed()
+        if current:
+            self._move(_state_after(error), str(error) if error else None)
+        attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
+        self._running -= 1
+        if self._running == 0:
+            self._stopped.set()
+
+    # Watching.
+
+    async def _watch(self, link: Link) -> None:
+        await link.session.dispatcher.wait_closed()
+        link.woken.set()
+
+    async def _until_over(self, link: Link) -> None:
+        idle = self._limits.idle_stop_ms
+        while link.session.dispatcher.ending is None and not link.is_left:
+            patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
+            if patience <= 0 and not link.in_flight:
+                self._give_up(link)
+                return
+            with anyio.move_on_after(max(patience, 0.05)):
+                await link.woken.wait()
+            link.woken = anyio.Event()
+
+    def _give_up(self, link: Link) -> None:
+        """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
+        link.leave()
+        if self._link is link:
+            self._link = None
+            self._move("idle")
+
+    def _move(self, state: State, reason: str | None = None) -> None:
+        if state != self.vitals.state:
+            check_move(self.vitals.state, state)
+            self.vitals.state = state
+            self._on_state(state, reason)
+
+    # Listing.
+
+    def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, _LIST_CHANGES):
+            self.refresh()
+
+    async def _keep_listed(self, link: Link) -> None:
+        while True:
+            self._changed = anyio.Event()
+            await self._list(link)
+            await self._changed.wait()
+            await anyio.sleep(REFRESH_DEBOUNCE_SECONDS)
+
+    async def _list(self, link: Link) -> None:
+        try:
+            with calling(self.server_id):
+                listed = await list_all(self.server_id, link.session)
+        except ServerError as exc:
+            if link is self._link and link.usable:
+                error = exc if isinstance(exc, ListFailed) else ListFailed(self.server_id, str(exc))
+                self.vitals.last_error = error
+                self._move("error", str(error))
+            return
+        link.session.learn_headers(listed.header_maps)
+        if link is self._link:
+            self._on_listed(listed.listing, link.session.version)
+            self._move("ready")
+
+    async def _listen(self, link: Link) -> None:
+        """Hear of changed lists the modern way, for as long as the server lets us."""
+        while link.usable:
+            try:
+                async with listen(
+                    link.session.sdk,
+                    tools_list_changed=True,
+                    prompts_list_changed=True,
+                    resources_list_changed=True,
+                ) as events:
+                    async for _ in events:
+                        self.refresh()
+            except MCPError as exc:
+                if exc.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
+                    return
+            except SubscriptionLost:
+                self.refresh()  # what was missed shows in the list
+            await anyio.sleep(LISTEN_AGAIN_SECONDS)
+
+
+def _state_after(error: ServerError | None) -> State:
+    if error is None:
+        return "idle"
+    return "auth_required" if isinstance(error, AuthRequired) else "error"
+
+
+def _announces_changes(session: Session) -> bool:
+    offers = session.capabilities
+    return any(
+        offered is not None and offered.list_changed
+        for offered in (offers.tools, offers.prompts, offers.resources)
+    )
+
+
+def _may_repeat(exc: CallFailed, *, safe_to_repeat: bool) -> bool:
+    return isinstance(exc, ConnectionLost) and (exc.delivery == "not_sent" or safe_to_repeat)

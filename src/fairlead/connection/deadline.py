@@ -1,0 +1,62 @@
+"""How long a request may take: idle time that progress resets, within an absolute cap."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Deadline:
+    """The clock of one request.
+
+    `touch` starts the idle time anew, `pause` stops the clock while a person is asked. A touch costs no
+    timer: the one that runs looks, when it goes off, whether it came too early.
+    """
+
+    __slots__ = ("_at", "_expire", "_idle", "_loop", "_max_at", "_paused_since", "_timer", "seconds")
+
+    def __init__(self, idle_seconds: float, max_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle = idle_seconds
+        now = self._loop.time()
+        self._at = now + idle_seconds
+        self._max_at = now + max_seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused_since: float | None = None
+        self._expire: Callable[[float], None]
+        self.seconds = min(idle_seconds, max_seconds)
+
+    def start(self, expire: Callable[[float], None]) -> None:
+        """Call `expire`, with the limit that was passed, when the time is up."""
+        self._expire = expire
+        self._timer = self._loop.call_at(min(self._at, self._max_at), self._check)
+
+    def touch(self) -> None:
+        """Begin the idle time anew."""
+        self._at = self._loop.time() + self._idle
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        if self._paused_since is None:
+            self._paused_since = self._loop.time()
+
+    def resume(self) -> None:
+        """Let the clock go on; the time since `pause` does not count."""
+        if self._paused_since is not None:
+            paused = self._loop.time() - self._paused_since
+            self._paused_since = None
+            self._at += paused
+            self._max_at += paused
+
+    def stop(self) -> None:
+        """Forget it: the request is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        at = min(self._at, self._max_at)
+        if self._paused_since is not None:
+            self._timer = self._loop.call_at(now + self._idle, self._check)
+        elif now < at:
+            self._timer = self._loop.call_at(at, self._check)
+        else:
+            self._expire(self.seconds)

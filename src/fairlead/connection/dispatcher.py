@@ -1,0 +1,341 @@
+"""What all our transports share of the SDK's `Dispatcher` seam: calls, inbound messages, closing.
+
+A transport subclasses `WireDispatcher`, hands every message it gets to `_receive` and says how to send one.
+Above it, the SDK's `ClientSession(dispatcher=…)` uses `run`, `send_raw_request` and `notify`; the hot path
+uses `call_raw`, which gives the result's bytes with no dict and no model built.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import anyio
+import anyio.abc
+import msgspec
+from mcp.shared.dispatcher import (
+    CallOptions,
+    Dispatcher,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    ProgressFnT,
+)
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INVALID_REQUEST, RequestId
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fairlead.connection.deadline import Deadline
+from fairlead.connection.inbox import MAX_INBOUND_REQUESTS, Inbox
+from fairlead.connection.outcomes import (
+    AnswerUnreadable,
+    ConnectionClosed,
+    Ending,
+    RequestExpired,
+    RequestFailed,
+)
+from fairlead.connection.tail import Tail
+from fairlead.connection.wire import (
+    Calls,
+    Frame,
+    Progress,
+    Unusable,
+    notification_frame,
+    object_of,
+    parse,
+    progress_of,
+    request_frame,
+    result_of,
+    with_progress_token,
+)
+from fairlead.errors import Delivery
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING_REPORTS = 32
+
+_MAX_POSTS_UNDER_WAY = 1_000
+_NO_OPTIONS: CallOptions = {}
+
+
+class ProgressReports:
+    """One request's progress on its way to the callback: one report at a time, in order, the latest kept."""
+
+    def __init__(self, callback: ProgressFnT) -> None:
+        self._callback = callback
+        self._waiting: deque[Progress] = deque(maxlen=MAX_WAITING_REPORTS)
+        self._delivering = False
+
+    def put(self, report: Progress) -> bool:
+        """Add a report. True means that `deliver` is to be started."""
+        self._waiting.append(report)
+        idle, self._delivering = not self._delivering, True
+        return idle
+
+    async def deliver(self) -> None:
+        """Hand the waiting reports to the callback, whose errors stay its own."""
+        while self._waiting:
+            report = self._waiting.popleft()
+            try:
+                await self._callback(report.progress, report.total, report.message)
+            except Exception:
+                logger.exception("a progress callback raised")
+        self._delivering = False
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One of our requests in flight. `answer` is done once it is settled, whoever settles it."""
+
+    id: RequestId
+    method: str
+    answer: asyncio.Future[Frame | RequestFailed]
+    reports: ProgressReports | None = None
+    deadline: Deadline | None = None
+    sent: bool = False
+
+    @property
+    def delivery(self) -> Delivery:
+        """How far the request got, as long as it has no answer."""
+        return "unknown" if self.sent else "not_sent"
+
+    def settle(self, outcome: Frame | RequestFailed) -> None:
+        """End the call; the first outcome counts."""
+        if not self.answer.done():
+            self.answer.set_result(outcome)
+
+    def expire(self, seconds: float) -> None:
+        """End the call because its time is up."""
+        self.settle(RequestExpired(self.method, seconds, self.delivery))
+
+
+class WireDispatcher(Dispatcher[TransportContext]):
+    """One connection to one server, usable while `run` runs. `ending` says why it is over, once it is."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, *, max_inbound_requests: int = MAX_INBOUND_REQUESTS) -> None:
+        self.ending: Ending | None = None
+        self.noise = Tail()
+        """The last things the server sent that are no messages, for diagnosis."""
+        self._max_inbound_requests = max_inbound_requests
+        self._calls: Calls[Call] = Calls()
+        self._running = False
+        self._closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._posts_under_way = 0
+        self._tasks: anyio.abc.TaskGroup
+        self._inbox: Inbox
+
+    # What a transport says.
+
+    @abstractmethod
+    def _send(self, call: Call, frame: bytes, opts: CallOptions) -> Awaitable[None] | None:
+        """Send a request and set `call.sent` as soon as the server may see it.
+
+        What has to be waited for is returned. That may take until `call.answer` is done, but not longer.
+        """
+
+    @abstractmethod
+    async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:
+        """Send a message that has no answer. Raise nothing if the connection is gone."""
+
+    @abstractmethod
+    def _cancel(self, call: Call, reason: str, opts: CallOptions) -> None:
+        """Tell the server, without waiting, that the answer to a request it may have seen is not wanted."""
+
+    def _started(self) -> None:
+        """Begin to receive; `run` has its handlers now."""
+
+    # What the session and the host use.
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve the connection until it ends. Cancelling this ends it."""
+        handlers = (on_request, on_notify, on_notify_intercept)
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._inbox = Inbox(self, self.kind, self._tasks, handlers, self._max_inbound_requests)
+                self._running = self.ending is None
+                self._started()
+                task_status.started()
+                await self._closed.wait()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            self._end(Ending(kind="closed", message="the connection was closed"))
+
+    async def wait_closed(self) -> Ending:
+        """Wait until the connection is over and return why."""
+        await self._closed.wait()
+        assert self.ending is not None
+        return self.ending
+
+    async def call_raw(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        deadline: Deadline | None = None,
+    ) -> msgspec.Raw:
+        """Send a request and return its result, an object, as the bytes that came.
+
+        A `msgspec.Raw` anywhere in `params` goes out as it is. `deadline` is a clock that progress resets, in
+        place of the option `timeout`. Raises `RequestFailed` or `NotEncodable`.
+        """
+        return result_of(await self._request(method, params, opts or _NO_OPTIONS, deadline))
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
+        opts = opts or _NO_OPTIONS
+        raw = result_of(await self._request(method, params, opts))
+        try:
+            result = object_of(raw)
+        except ValueError as exc:
+            raise AnswerUnreadable(str(exc)) from exc
+        version = opts.get("headers", {}).get(MCP_PROTOCOL_VERSION_HEADER)
+        if version in MODERN_PROTOCOL_VERSIONS:
+            # Absent means complete, says the protocol; the SDK's session takes it for an error.
+            result.setdefault("resultType", "complete")
+        return result
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification; one that comes too late is dropped."""
+        if self.ending is None:
+            await self.post(notification_frame(method, params), opts or _NO_OPTIONS)
+
+    # Requests of ours.
+
+    async def _request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions,
+        deadline: Deadline | None = None,
+    ) -> Frame:
+        call = self._open_call(method, opts)
+        if call.reports is not None:
+            params = with_progress_token(params, call.id)
+        frame = request_frame(call.id, method, params)
+        self._calls.add(call.id, call)
+        if deadline is None and (seconds := opts.get("timeout")) is not None:
+            deadline = Deadline(seconds, seconds)
+        if deadline is not None:
+            call.deadline = deadline
+            deadline.start(call.expire)
+        try:
+            if (sending := self._send(call, frame, opts)) is not None:
+                await sending
+            outcome = await call.answer
+        except asyncio.CancelledError:
+            if call.answer.cancelled() or not call.answer.done():
+                self._abandon(call, "the caller gave up", opts)
+            raise
+        finally:
+            self._calls.remove(call.id)
+            if deadline is not None:
+                deadline.stop()
+        if isinstance(outcome, Frame):
+            return outcome
+        if isinstance(outcome, RequestExpired):
+            self._abandon(call, outcome.message, opts)
+        raise outcome
+
+    def _open_call(self, method: str, opts: CallOptions) -> Call:
+        if not self._running:
+            if self.ending is None:
+                raise RuntimeError("a request was sent before run()")
+            raise ConnectionClosed(self.ending, "not_sent")
+        request_id = opts.get("request_id")
+        on_progress = opts.get("on_progress")
+        return Call(
+            self._calls.mint() if request_id is None else request_id,
+            method,
+            self._loop.create_future(),
+            None if on_progress is None else ProgressReports(on_progress),
+        )
+
+    def _abandon(self, call: Call, reason: str, opts: CallOptions) -> None:
+        if call.sent and self._running and opts.get("cancel_on_abandon", True):
+            self._cancel(call, reason, opts)
+
+    def _end(self, ending: Ending) -> None:
+        """End the connection: every waiter learns it now. Only the first reason counts."""
+        if self.ending is not None:
+            return
+        self.ending, self._running = ending, False
+        for call in self._calls:
+            call.settle(ConnectionClosed(ending, call.delivery))
+        self._closed.set()
+
+    # Messages from the server.
+
+    def _receive(self, message: bytes | bytearray) -> None:
+        """Take in one message; this never waits, so what the server sent in order is seen in order."""
+        for item in parse(message):
+            if isinstance(item, Unusable):
+                self._unusable(item)
+            elif item.method is None:
+                self._answered(item)
+            elif not self._running:
+                return
+            elif item.id is None:
+                self._notified(item.method, item.params)
+            else:
+                self._inbox.asked(item.id, item.method, item.params)
+
+    def _answered(self, frame: Frame) -> None:
+        call = None if frame.id is None else self._calls.get(frame.id)
+        if call is not None:
+            call.settle(frame)
+        elif frame.id is None:
+            self.noise.add(bytes(frame.error))
+
+    def _unusable(self, item: Unusable) -> None:
+        self.noise.add(item.excerpt)
+        call = None if item.answers is None else self._calls.get(item.answers)
+        if call is not None:
+            call.settle(AnswerUnreadable(item.reason))
+        if item.asks is not None and self._running:
+            self._inbox.refuse(item.asks, INVALID_REQUEST, "the request cannot be read")
+
+    def _notified(self, method: str, raw: msgspec.Raw) -> None:
+        try:
+            params = object_of(raw) if raw else None
+        except ValueError:
+            self.noise.add(bytes(raw))
+            return
+        if method == "notifications/progress" and (progress := progress_of(params or {})) is not None:
+            token, report = progress
+            call = self._calls.get(token)
+            if call is not None and call.reports is not None:
+                if call.deadline is not None:
+                    call.deadline.touch()
+                if call.reports.put(report):
+                    self._tasks.start_soon(call.reports.deliver)
+        self._inbox.notified(method, bytes(raw), params)
+
+    def post_now(self, frame: bytes) -> None:
+        """Send a message without waiting, or drop it where the server does not keep up."""
+        if self._posts_under_way < _MAX_POSTS_UNDER_WAY:
+            self._posts_under_way += 1
+            self._tasks.start_soon(self._post_counted, frame)
+
+    async def _post_counted(self, frame: bytes) -> None:
+        try:
+            await self.post(frame)
+        finally:
+            self._posts_under_way -= 1

@@ -1,0 +1,192 @@
+"""One address of a server, spoken to over HTTP by our rules.
+
+Every request carries the configured headers and stays with one origin, with the proxy and the trust this
+machine is set up for. What comes back is bounded; of what failed it is known whether it can have got there.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import aiohttp
+import anyio
+from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict
+from yarl import URL
+
+from fairlead.connection.http_outcomes import (
+    AnswerLost,
+    HeadersUnavailable,
+    HttpRejected,
+    NotSent,
+    Unreachable,
+    connection_trouble,
+)
+from fairlead.connection.outcomes import RequestFailed
+from fairlead.connection.responses import challenge_in, let_go, shown
+from fairlead.errors import FairleadError
+from fairlead.net.proxy import proxy_for
+from fairlead.net.redirects import MAX_REDIRECTS, is_redirect, redirect_target
+from fairlead.net.tls import tls_context
+
+logger = logging.getLogger(__name__)
+
+EXCHANGE_FAILURES = (NotSent, RequestFailed, FairleadError)
+"""What an exchange can fail with: on its way out, on its way back, and in the source of its headers."""
+
+_TELL_SECONDS = 10.0
+
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+OnSent: TypeAlias = Callable[[], None] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Challenge:
+    """A 401: what the server said about logging in, and the headers it was not content with."""
+
+    www_authenticate: str | None
+    refused: Mapping[str, str] = field(repr=False)
+
+
+class HeaderSource(Protocol):
+    """Gives the headers a request needs besides the protocol's own, such as `Authorization`.
+
+    It is asked before every request. When the server answers 401, and so did not carry the request out, it is
+    asked once more with the `Challenge`, and the request goes out again if the headers are others.
+    """
+
+    def __call__(self, challenge: Challenge | None = None, /) -> Awaitable[Mapping[str, str]]:
+        """Return the headers. A `FairleadError` reaches whoever sends the request as it is."""
+        ...
+
+
+def fixed_headers(headers: Mapping[str, str]) -> HeaderSource:
+    """Return a source that always gives these headers."""
+
+    async def source(challenge: Challenge | None = None, /) -> Mapping[str, str]:
+        return headers
+
+    return source
+
+
+class _Body(aiohttp.Payload):
+    """A message on its way out, which knows whether any of it may have left."""
+
+    _autoclose = True
+
+    def __init__(self, message: bytes, on_sent: OnSent) -> None:
+        super().__init__(message, content_type="application/json")
+        self.sent = False
+        self._size = len(message)
+        self._message = message
+        self._on_sent = on_sent
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._message.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        self.sent = True
+        if self._on_sent is not None:
+            self._on_sent()
+        await writer.write(self._message)
+
+
+class Endpoint:
+    """A URL and how to send requests to it."""
+
+    def __init__(self, url: str | URL, client: aiohttp.ClientSession, headers: HeaderSource) -> None:
+        self.url = URL(url)
+        self._client = client
+        self._headers = headers
+        self._proxy = proxy_for(self.url, os.environ)
+        self._tls = tls_context() if self.url.scheme == "https" else True
+
+    def at(self, url: URL) -> "Endpoint":
+        """Return another endpoint of the same server."""
+        return Endpoint(url, self._client, self._headers)
+
+    async def request(
+        self,
+        method: Method,
+        headers: Mapping[str, str],
+        message: bytes | None = None,
+        on_sent: OnSent = None,
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the response, whatever its status, once its headers are there.
+
+        `on_sent` is called when `message` begins to leave. Raises `NotSent` before that, `AnswerLost` after,
+        `HttpRejected` for a redirect that is not followed, and any `FairleadError` the source of the headers
+        raises.
+        """
+        provided = await self._provided(None)
+        response = await self._follow(method, _merged(provided, headers), message, on_sent)
+        if response.status != 401:
+            return response
+        response.close()
+        challenge = Challenge(www_authenticate=challenge_in(response), refused=provided)
+        renewed = await self._provided(challenge)
+        if renewed == provided:
+            return response
+        return await self._follow(method, _merged(renewed, headers), message, on_sent)
+
+    async def _provided(self, challenge: Challenge | None) -> Mapping[str, str]:
+        try:
+            return await self._headers(challenge)
+        except (NotSent, FairleadError):
+            raise
+        except Exception as exc:
+            # A source may be anybody's code, and a request fails in ways we know.
+            raise HeadersUnavailable(f"the headers cannot be had: {exc}") from exc
+
+    async def tell(self, headers: Mapping[str, str], message: bytes) -> None:
+        """Post a message that has no answer, in bounded time. That it cannot be sent is noted and no more."""
+        with anyio.move_on_after(_TELL_SECONDS):
+            try:
+                let_go(await self.request("POST", headers, message))
+            except EXCHANGE_FAILURES as exc:
+                logger.debug("a message could not be sent", extra={"reason": str(exc)})
+
+    async def _follow(
+        self, method: Method, headers: CIMultiDict[str], message: bytes | None, on_sent: OnSent
+    ) -> aiohttp.ClientResponse:
+        url, redirects = self.url, 0
+        while True:
+            body = None if message is None else _Body(message, on_sent)
+            response = await self._exchange(method, url, headers, body)
+            if not is_redirect(response.status):
+                return response
+            response.close()
+            location = response.headers.get("Location", "")
+            target = redirect_target(url, method, response.status, location)
+            if target is None or redirects == MAX_REDIRECTS:
+                raise HttpRejected(response.status, f"a redirect to {shown(location)!r} was not followed")
+            url, redirects = target, redirects + 1
+
+    async def _exchange(
+        self, method: Method, url: URL, headers: CIMultiDict[str], body: _Body | None
+    ) -> aiohttp.ClientResponse:
+        try:
+            return await self._client.request(
+                method,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy,
+                ssl=self._tls,
+            )
+        except (aiohttp.ClientError, OSError) as exc:
+            if body is not None and body.sent:
+                raise AnswerLost(connection_trouble(exc)) from exc
+            raise Unreachable(connection_trouble(exc)) from exc
+        except ValueError as exc:
+            raise NotSent(f"the request cannot be sent: {exc}") from exc
+
+
+def _merged(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers to send: the protocol's own are not for others to change."""
+    headers = CIMultiDict(provided)
+    headers.update(own)
+    return headers

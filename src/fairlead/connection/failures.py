@@ -1,0 +1,127 @@
+"""Turn what the SDK, the system and HTTP raise into our own errors. The only place that does."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import cast
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
+from pydantic import ValidationError
+
+from fairlead.connection.http_outcomes import HttpRejected, NotSent, SessionExpired
+from fairlead.connection.outcomes import (
+    ConnectionClosed,
+    Ending,
+    NotEncodable,
+    RequestExpired,
+    RequestFailed,
+    RequestRejected,
+    SpawnFailed,
+)
+from fairlead.errors import (
+    AuthRequired,
+    CallFailed,
+    CallRejected,
+    CallTimedOut,
+    ConnectFailed,
+    ConnectionLost,
+    Delivery,
+    FairleadError,
+)
+
+SHOWN_STDERR_LINES = 8
+
+
+def root_cause(exc: BaseException) -> BaseException:
+    """The one real failure inside the groups that task groups wrap it in; the first, where there are more."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
+    return exc
+
+
+@contextmanager
+def connecting(server_id: str) -> Generator[None]:
+    """Raise one of our errors for anything that goes wrong before a connection is ready."""
+    try:
+        yield
+    except FairleadError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - whatever a transport or the SDK raises becomes ours here
+        cause = root_cause(exc)
+        if isinstance(cause, FairleadError):
+            raise cause from None
+        raise connect_failure(server_id, cause) from cause
+
+
+def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
+    """The error for a connection that could not be made."""
+    match cause:
+        case SpawnFailed():
+            return ConnectFailed(server_id, str(cause), hint="check `command` and `cwd`; is it installed?")
+        case ConnectionClosed():
+            return ConnectFailed(server_id, *_ending_words(cause.ending))
+        case HttpRejected(status=401):
+            hint = "set `headers.Authorization`, or log in"
+            return AuthRequired(server_id, "it wants a login (401)", hint=hint)
+        case HttpRejected():
+            return ConnectFailed(server_id, str(cause), hint="is the URL an MCP endpoint?")
+        case NotSent():
+            return ConnectFailed(server_id, str(cause), hint="is it running, and is the URL right?")
+        case RequestRejected() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
+            return ConnectFailed(server_id, f"it speaks no protocol version known here: {cause}")
+        case ValidationError():
+            return ConnectFailed(server_id, "its answer to the handshake is not valid MCP")
+        case MCPError():
+            return ConnectFailed(server_id, f"it refused the handshake: {cause}")
+        case _:
+            return ConnectFailed(server_id, str(cause) or type(cause).__name__)
+
+
+def _ending_words(ending: Ending) -> tuple[str]:
+    tail = "\n".join(f"  {line}" for line in ending.stderr[-SHOWN_STDERR_LINES:])
+    return (f"{ending.message}; it said:\n{tail}" if tail else ending.message,)
+
+
+@contextmanager
+def calling(server_id: str) -> Generator[None]:
+    """Raise one of our errors for anything that goes wrong in a request. Each says how far it got."""
+    try:
+        yield
+    except (RequestFailed, NotSent, NotEncodable) as exc:
+        raise call_failure(server_id, exc) from exc
+
+
+def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) -> CallFailed | AuthRequired:
+    """The error for a request that brought no result."""
+    delivery: Delivery = exc.delivery
+    match exc:
+        case RequestExpired():
+            return CallTimedOut(server_id, str(exc), delivery=delivery)
+        case RequestRejected():
+            return CallRejected(server_id, str(exc), rpc_code=exc.code)
+        case ConnectionClosed():
+            message = _ending_words(exc.ending)[0]
+            return ConnectionLost(server_id, message, delivery=delivery, hint=_repeat_hint(delivery))
+        case SessionExpired():
+            return ConnectionLost(server_id, str(exc), delivery=delivery)
+        case HttpRejected(status=401):
+            return AuthRequired(
+                server_id, "it wants a login (401)", hint="set `headers.Authorization`, or log in"
+            )
+        case RequestFailed() if exc.code == CONNECTION_CLOSED:
+            return ConnectionLost(server_id, str(exc), delivery=delivery, hint=_repeat_hint(delivery))
+        case NotSent():
+            return ConnectionLost(server_id, str(exc), delivery=delivery)
+        case _:
+            return CallFailed(server_id, str(exc), delivery=delivery)
+
+
+def lost(server_id: str, ending: Ending) -> ConnectionLost:
+    """The error for a connection that ended by itself."""
+    return ConnectionLost(server_id, _ending_words(ending)[0], delivery="not_sent")
+
+
+def _repeat_hint(delivery: Delivery) -> str | None:
+    if delivery == "unknown":
+        return "the server may have carried it out; check before you repeat it"
+    return None

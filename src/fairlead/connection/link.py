@@ -1,0 +1,115 @@
+"""One run of a connection: a transport, the session on it, and the task that opens and closes both."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version as installed_version
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.shared.exceptions import MCPError
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+
+from fairlead.connection.dispatcher import WireDispatcher
+from fairlead.connection.failures import root_cause
+from fairlead.connection.outcomes import ConnectionClosed
+from fairlead.connection.session import Session, SilentOnProbe, negotiate
+from fairlead.connection.sse import is_fallback_worthy
+
+Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
+
+CLIENT_INFO = types.Implementation(name="fairlead", version=installed_version("fairlead"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """One way to reach a server: over which transport, and whether to probe for the modern era."""
+
+    transport: int
+    probe: bool
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Link:
+    """A session in use. Once it is left, it ends when its calls are over, or at once in a hurry."""
+
+    session: Session
+    last_used: float
+    in_flight: int = 0
+    wanted: bool = True
+    hurry: bool = False
+    woken: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def usable(self) -> bool:
+        """May a new request go over it?"""
+        return self.wanted and self.session.dispatcher.ending is None
+
+    @property
+    def is_left(self) -> bool:
+        """Is it time to close it?"""
+        return self.hurry or (not self.wanted and self.in_flight == 0)
+
+    def leave(self, *, hurry: bool = False) -> None:
+        """Take no more requests."""
+        self.wanted = False
+        self.hurry = self.hurry or hurry
+        self.woken.set()
+
+    def released(self, now: float) -> None:
+        """One request less is under way."""
+        self.in_flight -= 1
+        self.last_used = now
+        if not self.wanted:
+            self.woken.set()
+
+
+@asynccontextmanager
+async def open_session(
+    transports: Sequence[Transport],
+    *,
+    probe: bool,
+    seconds: float,
+    on_message: Callable[[IncomingMessage], None],
+) -> AsyncGenerator[Session]:
+    """Open a transport and negotiate on it; where one way fails as old servers fail, try the next.
+
+    Everything is opened and closed in the caller's task.
+    """
+
+    async def handle(message: IncomingMessage) -> None:
+        on_message(message)
+        await anyio.lowlevel.checkpoint()
+
+    way: Way | None = Way(transport=0, probe=probe)
+    async with AsyncExitStack() as stack:
+        session: Session | None = None
+        while session is None:
+            assert way is not None
+            try:
+                async with AsyncExitStack() as attempt:
+                    dispatcher = await attempt.enter_async_context(transports[way.transport]())
+                    sdk = ClientSession(
+                        dispatcher=dispatcher, client_info=CLIENT_INFO, message_handler=handle
+                    )
+                    await attempt.enter_async_context(sdk)
+                    await negotiate(sdk, probe=way.probe, seconds=seconds)
+                    session = Session(dispatcher, sdk, CLIENT_INFO)
+                    stack.push_async_exit(attempt.pop_all())
+            except Exception as exc:
+                way = another_way(way, root_cause(exc), transports=len(transports))
+                if way is None:
+                    raise
+        yield session
+
+
+def another_way(way: Way, failure: BaseException, *, transports: int) -> Way | None:
+    """What to try after a failure, if it is one that an older or a newer server gives."""
+    if way.probe and isinstance(failure, SilentOnProbe | ConnectionClosed):
+        return Way(transport=way.transport, probe=False)
+    if not way.probe and isinstance(failure, MCPError) and failure.code == UNSUPPORTED_PROTOCOL_VERSION:
+        return Way(transport=way.transport, probe=True)
+    if is_fallback_worthy(failure) and way.transport + 1 < transports:
+        return Way(transport=way.transport + 1, probe=False)
+    return None

@@ -1,0 +1,132 @@
+"""Ask a server for everything it offers: all pages, within limits, read as little as possible."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import anyio
+import msgspec
+from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
+from mcp_types import METHOD_NOT_FOUND
+
+from fairlead.catalog.entries import Listing, RejectedTool, read_tools
+from fairlead.connection.outcomes import RequestRejected
+from fairlead.connection.session import HeaderMap, Session
+from fairlead.errors import ListFailed
+
+MAX_PAGES = 100
+MAX_ITEMS = 50_000
+MAX_SECONDS = 30.0
+
+_ANNOTATED = X_MCP_HEADER_KEY.encode()
+
+
+class _Page(msgspec.Struct, gc=False, rename={"next_cursor": "nextCursor", "templates": "resourceTemplates"}):
+    tools: list[msgspec.Raw] = []
+    resources: list[msgspec.Raw] = []
+    templates: list[msgspec.Raw] = []
+    prompts: list[msgspec.Raw] = []
+    next_cursor: str | None = None
+    ttl_ms: msgspec.Raw = msgspec.Raw()
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_schema = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """A listing, and which arguments of its tools go into headers as well."""
+
+    listing: Listing
+    header_maps: dict[str, HeaderMap]
+
+
+async def list_all(server_id: str, session: Session) -> Listed:
+    """List everything the server offers. Raises `ListFailed`; what it does not offer is simply not there."""
+    offers = session.capabilities
+    tools, ttl_ms = await _pages(server_id, session, "tools/list", "tools", declared=offers.tools is not None)
+    resources, _ = await _pages(
+        server_id, session, "resources/list", "resources", declared=offers.resources is not None
+    )
+    templates, _ = await _pages(
+        server_id, session, "resources/templates/list", "templates", declared=offers.resources is not None
+    )
+    prompts, _ = await _pages(
+        server_id, session, "prompts/list", "prompts", declared=offers.prompts is not None
+    )
+    header_maps: dict[str, HeaderMap] = {}
+    rejected: list[RejectedTool] = []
+    usable = _with_headers(tools, header_maps, rejected) if session.modern else iter(tools)
+    entries, unreadable = read_tools(server_id, usable)
+    listing = Listing(
+        tools=tuple(entries),
+        rejected=(*unreadable, *rejected),
+        resources=tuple(map(bytes, resources)),
+        templates=tuple(map(bytes, templates)),
+        prompts=tuple(map(bytes, prompts)),
+        instructions=session.instructions,
+        ttl_ms=ttl_ms,
+    )
+    return Listed(listing=listing, header_maps=header_maps)
+
+
+async def _pages(
+    server_id: str, session: Session, method: str, field: str, *, declared: bool
+) -> tuple[list[msgspec.Raw], int | None]:
+    """All pages of one list. A server that did not declare it may refuse it: then there is none."""
+    if not declared and field != "tools":
+        return [], None
+    items: list[msgspec.Raw] = []
+    seen: set[str] = set()
+    params: dict[str, str] | None = None
+    try:
+        with anyio.fail_after(MAX_SECONDS):
+            for _ in range(MAX_PAGES):
+                page = _decode_page(await session.request(method, params, seconds=MAX_SECONDS))
+                items += getattr(page, field)
+                if page.next_cursor is None:
+                    return items, _milliseconds(page.ttl_ms)
+                if page.next_cursor in seen or len(items) > MAX_ITEMS:
+                    break
+                seen.add(page.next_cursor)
+                params = {"cursor": page.next_cursor}
+    except RequestRejected as exc:
+        if exc.code == METHOD_NOT_FOUND and not (declared and field == "tools"):
+            return [], None
+        raise ListFailed(server_id, f"{method} failed: {exc}") from exc
+    except TimeoutError as exc:
+        raise ListFailed(server_id, f"{method} took longer than {MAX_SECONDS:g} s") from exc
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ListFailed(server_id, f"{method} was answered with something else: {exc}") from exc
+    raise ListFailed(server_id, f"{method} does not end: {len(items)} items, {len(seen)} pages")
+
+
+def _with_headers(
+    tools: list[msgspec.Raw], header_maps: dict[str, HeaderMap], rejected: list[RejectedTool]
+) -> Iterator[msgspec.Raw]:
+    """Note the header annotations of tools, and leave out those whose annotations are not valid."""
+    for definition in tools:
+        if _ANNOTATED not in bytes(definition):
+            yield definition
+            continue
+        try:
+            fields = _decode_schema(definition)
+            name = msgspec.json.decode(fields["name"], type=str)
+            schema = msgspec.json.decode(fields.get("inputSchema", b"{}"))
+        except (ValueError, KeyError, RecursionError):
+            yield definition  # reading it will say what is wrong
+            continue
+        reason = find_invalid_x_mcp_header(schema)
+        if reason is not None:
+            rejected.append(RejectedTool(name=name, reason=reason))
+        else:
+            header_maps[name] = x_mcp_header_map(schema)
+            yield definition
+
+
+def _milliseconds(raw: msgspec.Raw) -> int | None:
+    try:
+        value = msgspec.json.decode(raw, type=float | None) if raw else None
+    except msgspec.DecodeError:
+        return None
+    return max(0, int(value)) if value is not None else None

@@ -1,0 +1,102 @@
+"""A server's process, whatever the system: how to start it, what it tells, what can be asked of it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import anyio.abc
+
+EXIT_SECONDS = 2.0
+"""How long a server may take to end by itself once its input is closed."""
+
+TERMINATE_SECONDS = 2.0
+"""How long it and all it started may take to end once they are told to."""
+
+MAX_WAITING_BYTES = 256 * 1024
+"""How much may wait for a server to read it before senders have to wait too."""
+
+KILL_SECONDS = 0.3
+"""How long to wait for the system to take note of a killed process."""
+
+LAST_WORDS_SECONDS = 0.25
+"""How long to wait for what a server still has to say when it ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """How to start a server: a program and its arguments, never a line for a shell.
+
+    `env` is what is declared for it; it gets that over the safe part of our own environment.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: Path | None = None
+    exit_seconds: float = EXIT_SECONDS
+    terminate_seconds: float = TERMINATE_SECONDS
+
+
+class Listener(Protocol):
+    """Who wants to know what a child says and when it is over. None of this may wait."""
+
+    def on_stdout(self, data: bytes) -> None:
+        """It wrote to its stdout."""
+        ...
+
+    def on_stderr(self, data: bytes) -> None:
+        """It wrote to its stderr."""
+        ...
+
+    def on_end(self) -> None:
+        """It exited, or cannot be talked to any more. Comes once, after its last words."""
+        ...
+
+
+class Child(Protocol):
+    """A running server process."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """How it exited: a code, or the negative number of a signal; `None` while it runs."""
+        ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of what was written it has not read yet."""
+        ...
+
+    @property
+    def congested(self) -> asyncio.Future[None] | None:
+        """What to wait for before writing more, or `None`."""
+        ...
+
+    def begin(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Carry what is said to and fro, where the system needs tasks for that."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Write to its stdin, without waiting."""
+        ...
+
+    async def stop(self) -> None:
+        """End it and all it started; returns within bounded time, and it must not be cancelled."""
+        ...
+
+
+def why_not_started(command: Command, exc: OSError | ValueError) -> str:
+    """Say in words why a command could not be run."""
+    program = command.argv[0]
+    if command.cwd is not None and not command.cwd.is_dir():
+        return f"there is no folder {command.cwd}"
+    if isinstance(exc, FileNotFoundError):
+        return f"there is no program {program}"
+    if isinstance(exc, PermissionError):
+        return f"{program} may not be run"
+    return f"{program} cannot be run: {exc}"

@@ -1,0 +1,153 @@
+"""MCP over a server process's stdin and stdout, one message a line."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from mcp.shared.dispatcher import CallOptions
+
+from fairlead.connection.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispatcher
+from fairlead.connection.guardian import Guardian
+from fairlead.connection.outcomes import Ending, LineTooLong
+from fairlead.connection.posix import PosixChild
+from fairlead.connection.process import Child, Command
+from fairlead.connection.tail import StderrLog
+from fairlead.connection.windows import WindowsChild
+from fairlead.connection.wire import MAX_LINE_BYTES, LineSplitter, notification_frame
+
+_MAX_UNREAD_BYTES = 4 * 1024 * 1024
+_NO_OPTIONS: CallOptions = {}
+
+
+class StdioDispatcher(WireDispatcher):
+    """A server process and the conversation with it. Enter it to start the process, leave it to end it."""
+
+    kind = "stdio"
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        guardian: Guardian | None = None,
+        stderr_log: Path | None = None,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        max_inbound_requests: int = MAX_INBOUND_REQUESTS,
+    ) -> None:
+        super().__init__(max_inbound_requests=max_inbound_requests)
+        self.stderr = StderrLog(stderr_log)
+        self._command = command
+        self._guardian = guardian
+        self._lines = LineSplitter(max_line_bytes)
+        self._child: Child
+
+    async def __aenter__(self) -> Self:
+        """Start the process. Raises `SpawnFailed`."""
+        self._child = await self._start_child()
+        return self
+
+    async def _start_child(self) -> Child:
+        if sys.platform == "win32":
+            return await WindowsChild.start(self._command, self)
+        return await PosixChild.start(self._command, self, self._guardian)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the process and all it started, in bounded time."""
+        self._end(Ending(kind="closed", message="the connection was closed"))
+        with anyio.CancelScope(shield=True):
+            await self._child.stop()
+        self.stderr.close()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How the process exited: a code, or the negative number of a signal; `None` while it runs."""
+        return self._child.returncode
+
+    def _started(self) -> None:
+        self._child.begin(self._tasks)
+
+    # What the process says.
+
+    def on_stdout(self, data: bytes) -> None:
+        """Take in what arrived."""
+        if self.ending is not None:
+            # Read on all the same: a server that cannot write cannot exit.
+            return
+        try:
+            for line in self._lines.feed(data):
+                self._receive(line)
+        except LineTooLong as exc:
+            self._end(Ending(kind="overflow", message=str(exc)))
+
+    def on_stderr(self, data: bytes) -> None:
+        """Keep it for people to read."""
+        self.stderr.feed(data)
+
+    def on_end(self) -> None:
+        """Tell everyone who waits."""
+        if self.ending is None:
+            for line in self._lines.finish():
+                self._receive(line)
+        self._end(_ending(self._child.returncode, self.stderr.tail.lines))
+
+    # What we say.
+
+    def _send(self, call: Call, frame: bytes, opts: CallOptions) -> Awaitable[None] | None:
+        if self._child.congested is not None:
+            return self._send_later(call, frame)
+        call.sent = True
+        self._child.write(_line(frame))
+        return None
+
+    async def _send_later(self, call: Call, frame: bytes) -> None:
+        while (drained := self._child.congested) is not None and not call.answer.done():
+            await asyncio.wait((drained, call.answer), return_when=asyncio.FIRST_COMPLETED)
+        if not call.answer.done():
+            call.sent = True
+            self._child.write(_line(frame))
+
+    async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:
+        """Send a message as soon as the server reads on."""
+        while (drained := self._child.congested) is not None:
+            await asyncio.wait((drained,))
+        self._child.write(_line(frame))
+
+    def post_now(self, frame: bytes) -> None:
+        """Send a message at once, or drop it where the server does not read."""
+        if self._child.waiting_bytes < _MAX_UNREAD_BYTES:
+            self._child.write(_line(frame))
+
+    def _cancel(self, call: Call, reason: str, opts: CallOptions) -> None:
+        params = {"requestId": call.id, "reason": reason}
+        self._child.write(_line(notification_frame("notifications/cancelled", params)))
+
+
+def _line(frame: bytes) -> bytes:
+    # Bytes passed on as they came may span lines. In JSON a newline is a blank, never part of a string.
+    return (frame.replace(b"\n", b" ") if b"\n" in frame else frame) + b"\n"
+
+
+def _ending(returncode: int | None, stderr: tuple[str, ...]) -> Ending:
+    if returncode is None:
+        return Ending(kind="hung_up", message="the server closed its end of the connection", stderr=stderr)
+    if returncode >= 0:
+        message = f"the server exited with code {returncode}"
+        return Ending(kind="exited", message=message, exit_code=returncode, stderr=stderr)
+    try:
+        name = signal.Signals(-returncode).name
+    except ValueError:
+        name = f"signal {-returncode}"
+    return Ending(
+        kind="exited", message=f"the server was killed by {name}", signal=-returncode, stderr=stderr
+    )

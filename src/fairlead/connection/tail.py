@@ -1,0 +1,113 @@
+"""What a server says outside the protocol, made safe to show: its last lines, and a log that cannot grow."""
+
+import logging
+import os
+import re
+from collections import deque
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MAX_LINES = 100
+MAX_LINE_CHARACTERS = 500
+MAX_LOG_BYTES = 1024 * 1024
+
+_MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS
+_ASCII_CONTROLS = bytes({*range(0x20), 0x7F} - {*b"\t\n"})
+# Escape sequences as a whole: CSI; OSC, DCS and their kin up to their terminator or the line's end; others.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+# Characters that move a cursor, reorder text or hide in it.
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def plain_text(data: bytes) -> str:
+    """Return `data` as text that is safe to print: no escape sequences, control or invisible characters."""
+    if data.isascii() and b"\x1b" not in data:
+        return data.translate(None, _ASCII_CONTROLS).decode()
+    return _CONTROLS.sub("", _ESCAPES.sub("", data.decode(errors="replace")))
+
+
+class Tail:
+    """The last lines of something, as plain text, each cut to a fair length."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines that are left, oldest first."""
+        return tuple(self._lines)
+
+    def add(self, data: bytes) -> str:
+        """Take in whole lines, and return all of their text."""
+        text = plain_text(data)
+        lines = [line.rstrip() for line in text.split("\n")[-MAX_LINES - 1 :]]
+        self._lines.extend(line[:MAX_LINE_CHARACTERS] for line in lines if line)
+        return text
+
+
+class StderrLog:
+    """A server's stderr: its last lines in `tail`, more of them in a file of bounded size if there is a path.
+
+    The file holds at most `max_bytes`. What it held before is kept beside it, once, as `<name>.1`.
+    """
+
+    def __init__(self, path: Path | None = None, *, max_bytes: int = MAX_LOG_BYTES) -> None:
+        self.tail = Tail()
+        self._path = path
+        self._max_bytes = max_bytes
+        self._partial = b""
+        self._file: int | None = None
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in what arrived, in pieces of any size."""
+        lines, newline, rest = data.rpartition(b"\n")
+        if newline:
+            self._keep(self.tail.add(self._partial + lines))
+            self._partial = b""
+        # Of a line that never ends, only the beginning is kept.
+        self._partial += rest[: _MAX_LINE_BYTES - len(self._partial)]
+
+    def close(self) -> None:
+        """Take in the last line even if it had no newline, and close the file."""
+        if self._partial:
+            self.feed(b"\n")
+        self._path = None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _keep(self, text: str) -> None:
+        if self._path is None:
+            return
+        data = f"{text}\n".encode(errors="replace")[-self._max_bytes :]
+        try:
+            file = self._file_with_room(self._path, len(data))
+            self._size += os.write(file, data)
+        except OSError:
+            logger.warning("a server's stderr is no longer kept in its log file", exc_info=True)
+            self._path = None
+
+    def _file_with_room(self, path: Path, size: int) -> int:
+        if self._file is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._open(path)
+        if self._file is not None and self._size + size > self._max_bytes:
+            os.close(self._file)
+            self._file = None
+            path.replace(path.with_name(f"{path.name}.1"))
+            self._open(path)
+        assert self._file is not None
+        return self._file
+
+    def _open(self, path: Path) -> None:
+        # Servers print secrets now and then, so the log is for its owner's eyes only.
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._size = os.fstat(self._file).st_size

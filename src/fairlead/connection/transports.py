@@ -1,0 +1,108 @@
+"""From a server's configuration to the transports that reach it. Secrets are resolved as one is opened."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from anyio import to_thread
+
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import RemoteServer, Server, StdioServer
+from fairlead.connection.dispatcher import WireDispatcher
+from fairlead.connection.endpoint import HeaderSource, fixed_headers
+from fairlead.connection.environment import child_environment
+from fairlead.connection.guardian import Guardian
+from fairlead.connection.headers import HeadersHelper
+from fairlead.connection.http import HttpDispatcher
+from fairlead.connection.link import Transport
+from fairlead.connection.process import Command
+from fairlead.connection.sse import SseDispatcher
+from fairlead.connection.stdio import StdioDispatcher
+from fairlead.errors import ConnectFailed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What the transports of one host share."""
+
+    env: Mapping[str, str]
+    guardian: Guardian
+    http: Callable[[], aiohttp.ClientSession]
+    logs: Path | None
+
+
+def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]:
+    """The ways to reach a server, best first: a URL that refuses Streamable HTTP may speak the older SSE."""
+    match server.transport:
+        case "stdio":
+            return [lambda: _stdio(server, around)]
+        case "http":
+            return [lambda: _http(server, around), lambda: _sse(server, around)]
+        case "sse":
+            return [lambda: _sse(server, around)]
+        case _:
+            return [lambda: _not_here(server)]
+
+
+@asynccontextmanager
+async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
+    resolved = await _resolved(server, around)
+    assert isinstance(resolved, StdioServer)
+    if resolved.sandbox is not None:
+        message = "its entry wants a sandbox, which this version cannot give"
+        raise ConnectFailed(server.server_id, message, hint="it is not started without one")
+    command = Command(
+        argv=(resolved.command, *resolved.args), env=resolved.env, cwd=server.working_folder(resolved)
+    )
+    log = around.logs / f"{server.server_id}.log" if around.logs else None
+    async with StdioDispatcher(
+        command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
+    ) as dispatcher:
+        yield dispatcher
+
+
+@asynccontextmanager
+async def _http(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
+    resolved = await _resolved(server, around)
+    assert isinstance(resolved, RemoteServer)
+    async with HttpDispatcher(
+        resolved.url,
+        around.http(),
+        headers=_header_source(resolved, around),
+        max_message_bytes=resolved.max_message_bytes,
+    ) as dispatcher:
+        yield dispatcher
+
+
+@asynccontextmanager
+async def _sse(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
+    resolved = await _resolved(server, around)
+    assert isinstance(resolved, RemoteServer)
+    async with SseDispatcher(
+        resolved.url,
+        around.http(),
+        headers=_header_source(resolved, around),
+        max_message_bytes=resolved.max_message_bytes,
+    ) as dispatcher:
+        yield dispatcher
+
+
+@asynccontextmanager
+async def _not_here(server: LoadedServer) -> AsyncGenerator[WireDispatcher]:
+    message = f"the built-in server `{server.target}` is not part of this version"
+    raise ConnectFailed(server.server_id, message)
+    yield
+
+
+async def _resolved(server: LoadedServer, around: Surroundings) -> Server:
+    """Resolve secrets away from the event loop: a file or a keyring may take its time."""
+    return await to_thread.run_sync(server.resolve, around.env)
+
+
+def _header_source(resolved: RemoteServer, around: Surroundings) -> HeaderSource:
+    if resolved.headers_helper is None:
+        return fixed_headers(resolved.headers)
+    environment = child_environment({}, around.env)
+    return HeadersHelper(resolved.headers_helper, environment=environment, fixed=resolved.headers)

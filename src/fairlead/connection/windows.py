@@ -1,0 +1,146 @@
+"""A server's process on Windows: a job object holds it and all it started, so that they end together.
+
+The SDK's helpers make the job. Its handle closes with the host, and Windows then kills the job's members, so
+no guardian is needed. The pipes are streams there, which is why tasks carry what transports push elsewhere.
+"""
+
+import asyncio
+import os
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from mcp.os.win32.utilities import (
+    ServerProcess,
+    close_process_job,
+    create_windows_process,
+    get_windows_executable_command,
+    terminate_windows_process_tree,
+)
+
+from fairlead.connection.environment import child_environment
+from fairlead.connection.outcomes import SpawnFailed
+from fairlead.connection.process import (
+    KILL_SECONDS,
+    LAST_WORDS_SECONDS,
+    MAX_WAITING_BYTES,
+    Command,
+    Listener,
+    why_not_started,
+)
+
+_CHUNK_BYTES = 65536
+_STREAM_ENDS = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+
+class WindowsChild:
+    """A child in a job object of its own."""
+
+    def __init__(self, command: Command, listener: Listener, process: ServerProcess, stderr: int) -> None:
+        self._command = command
+        self._listener = listener
+        self._process = process
+        self._stderr = stderr
+        self._outgoing = bytearray()
+        self._written = asyncio.Event()
+        self._ended = False
+        self.congested: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def start(cls, command: Command, listener: Listener) -> "WindowsChild":
+        """Start the process. Raises `SpawnFailed`."""
+        program, *arguments = command.argv
+        environment = child_environment(command.env, os.environ)
+        reading, writing = os.pipe()
+        stderr = os.fdopen(writing, "w")
+        try:
+            process = await create_windows_process(
+                get_windows_executable_command(program), arguments, environment, stderr, command.cwd
+            )
+        except (OSError, ValueError) as exc:
+            os.close(reading)
+            raise SpawnFailed(why_not_started(command, exc)) from exc
+        finally:
+            stderr.close()
+        return cls(command, listener, process, reading)
+
+    def begin(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Carry what is said to and fro until the tasks end."""
+        tasks.start_soon(self._carry_stdin)
+        tasks.start_soon(self._carry_stdout)
+        tasks.start_soon(self._carry_stderr)
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it exited; `None` while it runs."""
+        return self._process.returncode
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of what was written it has not read yet."""
+        return len(self._outgoing)
+
+    def write(self, data: bytes) -> None:
+        """Write to its stdin, without waiting."""
+        self._outgoing += data
+        self._written.set()
+        if self.congested is None and len(self._outgoing) > MAX_WAITING_BYTES:
+            self.congested = asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """End it and all it started; returns within bounded time, and it must not be cancelled."""
+        if self._process.stdin is not None:
+            await self._process.stdin.aclose()
+        with anyio.move_on_after(self._command.exit_seconds):
+            await self._process.wait()
+        await terminate_windows_process_tree(self._process)
+        close_process_job(self._process)
+        with anyio.move_on_after(KILL_SECONDS):
+            await self._process.wait()
+        if self._process.stdout is not None:
+            await self._process.stdout.aclose()
+        os.close(self._stderr)
+
+    async def _carry_stdin(self) -> None:
+        assert self._process.stdin is not None
+        try:
+            while True:
+                await self._written.wait()
+                self._written.clear()
+                data, self._outgoing = bytes(self._outgoing), bytearray()
+                await self._process.stdin.send(data)
+                self._decongest()
+        except _STREAM_ENDS:
+            await self._end()
+
+    async def _carry_stdout(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            while True:
+                self._listener.on_stdout(await self._process.stdout.receive())
+        except _STREAM_ENDS:
+            await self._end()
+
+    async def _carry_stderr(self) -> None:
+        while data := await anyio.to_thread.run_sync(
+            os.read, self._stderr, _CHUNK_BYTES, abandon_on_cancel=True
+        ):
+            self._listener.on_stderr(data)
+
+    async def _end(self) -> None:
+        with anyio.move_on_after(LAST_WORDS_SECONDS):
+            await self._process.wait()
+        self._decongest()
+        if not self._ended:
+            self._ended = True
+            self._listener.on_end()
+
+    def _decongest(self) -> None:
+        if self.congested is not None:
+            self.congested.set_result(None)
+            self.congested = None

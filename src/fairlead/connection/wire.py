@@ -1,0 +1,363 @@
+"""JSON-RPC without I/O: bytes become frames, frames find the call they answer, values become bytes.
+
+`params`, `result` and `error` stay the bytes that came until someone asks for more (`object_of`), so a result
+can be passed on without a model or a dict being built. Nothing a server sends can break `parse`: a line is a
+`Frame` or it is `Unusable`, and an unusable line that still shows whose answer it was meant to be says so,
+because a caller that gets an error at once is better off than one that waits.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import INTERNAL_ERROR, RequestId
+
+from fairlead.connection.outcomes import (
+    AnswerUnreadable,
+    LineTooLong,
+    NotEncodable,
+    RequestFailed,
+    RequestRejected,
+)
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""The longest message accepted where the configuration says nothing else."""
+
+_EXCERPT_BYTES = 400
+_HEAD_BYTES, _TAIL_BYTES = 4096, 512
+
+CallT = TypeVar("CallT")
+
+
+class LineSplitter:
+    """Cuts a byte stream at its newlines, in linear time and within a limit, however the stream arrives."""
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._partial = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes | bytearray]:
+        """Yield the lines that `data` completes, without their newline; empty ones are left out.
+
+        Raises `LineTooLong` where a line goes past the limit, after the lines before it.
+        """
+        lines = cast("list[bytes | bytearray]", data.split(b"\n"))
+        tail = lines.pop()
+        if lines and self._partial:
+            self._partial += lines[0]
+            lines[0], self._partial = self._partial, bytearray()
+        for line in lines:
+            if len(line) > self._limit:
+                raise LineTooLong(self._limit)
+            if line:
+                yield line
+        if tail:
+            self._partial += tail
+            if len(self._partial) > self._limit:
+                raise LineTooLong(self._limit)
+
+    def finish(self) -> Iterator[bytes | bytearray]:
+        """Yield what the stream ended with, if it ended without a newline."""
+        partial, self._partial = self._partial, bytearray()
+        if partial:
+            yield partial
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One message as it came: a request (`method` and `id`), a notification (`method`) or an answer (`id`).
+
+    A member that was absent is empty. A float is no proper id, yet `1.0` finds the call `1` and can be
+    echoed, so it is let through.
+    """
+
+    id: int | float | str | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unusable:
+    """A line that is no message, or none that can be used.
+
+    `answers` is the id of the request of ours it was meant for, `asks` that of one the server waits for.
+    """
+
+    reason: str
+    excerpt: bytes
+    answers: RequestId | None = None
+    asks: RequestId | None = None
+
+
+_BRACE = ord("{")
+_NULL = msgspec.Raw(b"null")
+_EMPTY_OBJECT = msgspec.Raw(b"{}")
+
+_decode_frame = msgspec.json.Decoder(Frame).decode
+_decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+# What may stand before a message on its line: a byte order mark, terminal escape sequences, blanks.
+_LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*")
+_SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
+_MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
+_LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
+
+
+def parse(line: bytes | bytearray) -> list[Frame | Unusable]:
+    """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
+    if not line.isascii():
+        line = _well_formed(line)
+    try:
+        return [_decode_frame(line)]
+    except (ValueError, RecursionError) as exc:
+        return _salvage(line, str(exc))
+
+
+def _well_formed(line: bytes | bytearray) -> bytes | bytearray:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return line.decode(errors="replace").encode()
+    return line
+
+
+def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
+    found = _LEFTOVERS.match(line, 0, _HEAD_BYTES)
+    text = line[found.end() :] if found else line
+    match text[:1], len(text) < len(line):
+        case b"", _:
+            return []
+        case b"{", True:
+            return parse(text)
+        case b"{", False:
+            return [_unusable(text, reason)]
+        case b"[", _:
+            return _batch(text, reason)
+        case _:
+            return [Unusable(reason=reason, excerpt=bytes(line[:_EXCERPT_BYTES]))]
+
+
+def _batch(text: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
+    try:
+        messages = [bytes(message) for message in _decode_batch(text)]
+    except (ValueError, RecursionError):
+        messages = []
+    if not messages or not all(message.startswith(b"{") for message in messages):
+        return [Unusable(reason=reason, excerpt=bytes(text[:_EXCERPT_BYTES]))]
+    return [item for message in messages for item in parse(message)]
+
+
+def _unusable(text: bytes | bytearray, reason: str) -> Unusable:
+    members = _outer_members(text)
+    request_id = _request_id(members.get(b"id", b""))
+    asks = b"method" in members
+    answers = not asks and (b"result" in members or b"error" in members)
+    return Unusable(
+        reason=reason,
+        excerpt=bytes(text[:_EXCERPT_BYTES]),
+        answers=request_id if answers else None,
+        asks=request_id if asks else None,
+    )
+
+
+def _outer_members(text: bytes | bytearray) -> dict[bytes, bytes]:
+    """Return the outermost members of a broken object as far as they show without reading the nested ones.
+
+    Servers write the id before the result or after it: a look at both ends finds it, whatever lies between.
+    """
+    head, tail = bytes(text[:_HEAD_BYTES]), bytes(text[-_TAIL_BYTES:])
+    members: dict[bytes, bytes] = {}
+    last = _LAST_MEMBERS.search(tail)
+    for end in (head, last.group() if last else b""):
+        position = 0
+        while found := _MEMBER.match(end, position):
+            members.setdefault(found[1], found[2] or b"")
+            position = found.end() if found[2] else len(end)
+    return members
+
+
+def _request_id(scalar: bytes) -> RequestId | None:
+    try:
+        value = msgspec.json.decode(scalar, type=int | float | str)
+    except ValueError:
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value
+
+
+def object_of(raw: msgspec.Raw) -> dict[str, Any]:
+    """Return the object in `raw`; an absent one or `null` is empty. Raises `ValueError` where it is none."""
+    if not raw or raw == _NULL:
+        return {}
+    try:
+        return _decode_object(raw)
+    except RecursionError as exc:
+        raise ValueError(str(exc)) from exc
+
+
+def result_of(frame: Frame) -> msgspec.Raw:
+    """Return the result an answer carries, an object, as bytes.
+
+    Raises `RequestRejected` if it carries an error, `AnswerUnreadable` if it carries neither.
+    """
+    error, result = frame.error, frame.result
+    if error and error != _NULL:
+        raise rejection(error)
+    if result and memoryview(result)[0] == _BRACE:
+        return result
+    if result == _NULL:
+        return _EMPTY_OBJECT
+    raise AnswerUnreadable("it has no result" if not result else "its result is not an object")
+
+
+def rejection(error: msgspec.Raw) -> RequestFailed:
+    """Return the exception for the error a server answered with, however carelessly it is written."""
+    try:
+        value = msgspec.json.decode(error)
+    except (ValueError, RecursionError) as exc:
+        return AnswerUnreadable(str(exc))
+    if not isinstance(value, dict):
+        return RequestRejected(INTERNAL_ERROR, str(value))
+    members = cast("dict[str, Any]", value)
+    code, message = members.get("code"), members.get("message")
+    return RequestRejected(
+        int(code) if isinstance(code, int | float) else INTERNAL_ERROR,
+        message if isinstance(message, str) else "the server gave no reason",
+        members.get("data"),
+    )
+
+
+class _Request(msgspec.Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
+    method: str
+    id: RequestId | float | None = None
+    params: Mapping[str, Any] | msgspec.Raw | None = None
+
+
+class _Answer(msgspec.Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
+    id: RequestId | float
+    result: Any = None
+    error: Any = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def request_frame(request_id: RequestId, method: str, params: Mapping[str, Any] | None) -> bytes:
+    """Return the bytes of a request. A `msgspec.Raw` anywhere in `params` goes out as it is."""
+    return _encoded(_Request(method, request_id, params or None), params)
+
+
+def notification_frame(method: str, params: Mapping[str, Any] | None) -> bytes:
+    """Return the bytes of a notification."""
+    return _encoded(_Request(method, None, params or None), params)
+
+
+def result_frame(request_id: RequestId | float, result: Mapping[str, Any]) -> bytes:
+    """Return the bytes of an answer with a result."""
+    return _encoded(_Answer(request_id, result), result)
+
+
+def error_frame(request_id: RequestId | float, code: int, message: str, data: object = None) -> bytes:
+    """Return the bytes of an answer with an error."""
+    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    return _encoded(_Answer(request_id, error=error), error)
+
+
+def _encoded(message: msgspec.Struct, payload: object) -> bytes:
+    try:
+        frame = _encode(message)
+        # NaN and infinity come out as null: the server would act on a value nobody gave.
+        finite = b"null" not in frame or _is_finite(payload)
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise NotEncodable(str(exc)) from exc
+    if not finite:
+        raise NotEncodable("NaN and infinity are not JSON")
+    return frame
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, cast("Mapping[object, object]", value).values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, cast("list[object]", value)))
+    return True
+
+
+class Calls(Generic[CallT]):
+    """Requests in flight by id: one table for all the streams an answer may come on.
+
+    `"7"` and `7` are one id here, as the SDK has it, while the wire carries what was given.
+    """
+
+    def __init__(self) -> None:
+        self._last_id = 0
+        self._calls: dict[RequestId | float, CallT] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[CallT]:
+        """Iterate over a copy, so that settling a call may remove it."""
+        return iter([*self._calls.values()])
+
+    def mint(self) -> int:
+        """Return an id nobody uses."""
+        self._last_id += 1
+        while self._last_id in self._calls:
+            self._last_id += 1
+        return self._last_id
+
+    def add(self, request_id: RequestId | float, call: CallT) -> None:
+        """Enter a call. Raises `ValueError` if its id is taken."""
+        key = coerce_request_id(request_id) if isinstance(request_id, str) else request_id
+        if key in self._calls:
+            raise ValueError(f"request id {request_id!r} is already in flight")
+        self._calls[key] = call
+
+    def get(self, request_id: RequestId | float) -> CallT | None:
+        """Return the call with that id, or `None` if it is over or never was."""
+        return self._calls.get(coerce_request_id(request_id) if isinstance(request_id, str) else request_id)
+
+    def remove(self, request_id: RequestId | float) -> None:
+        """Forget a call; what still comes for it is late and ignored."""
+        self._calls.pop(coerce_request_id(request_id) if isinstance(request_id, str) else request_id, None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a request has come."""
+
+    progress: float
+    total: float | None
+    message: str | None
+
+
+def progress_of(params: Mapping[str, Any]) -> tuple[RequestId, Progress] | None:
+    """Return whose progress a `notifications/progress` reports and how much, or `None` if it does not say."""
+    match params:
+        case {"progressToken": str() | int() as token, "progress": int() | float() as progress} if not (
+            isinstance(token, bool) or isinstance(progress, bool)
+        ):
+            total, message = params.get("total"), params.get("message")
+            return token, Progress(
+                progress=float(progress),
+                total=float(total) if isinstance(total, int | float) else None,
+                message=message if isinstance(message, str) else None,
+            )
+        case _:
+            return None
+
+
+def with_progress_token(params: Mapping[str, Any] | None, token: RequestId) -> dict[str, Any]:
+    """Return `params` asking for progress under `token`."""
+    params = params or {}
+    return {**params, "_meta": {**(params.get("_meta") or {}), "progressToken": token}}

@@ -1,0 +1,68 @@
+"""Events on their way to whoever listens. A slow listener loses the oldest; it never holds up the host."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+import anyio
+
+from fairlead.events import Event
+
+MAX_WAITING = 10_000
+
+
+class Subscriber:
+    """One listener's queue: iterate over it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
+        self._filled = anyio.Event()
+        self._closed = False
+
+    def put(self, event: Event) -> None:
+        """Add an event; the oldest goes where there are too many."""
+        self._waiting.append(event)
+        self._filled.set()
+
+    def close(self) -> None:
+        """End the iteration, after what is waiting."""
+        self._closed = True
+        self._filled.set()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._waiting:
+            if self._closed:
+                raise StopAsyncIteration
+            self._filled = anyio.Event()
+            await self._filled.wait()
+        return self._waiting.popleft()
+
+
+class EventBus:
+    """Hands every event to every subscriber."""
+
+    def __init__(self) -> None:
+        self._subscribers: set[Subscriber] = set()
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody, without waiting."""
+        for subscriber in self._subscribers:
+            subscriber.put(event)
+
+    def subscribe(self) -> Subscriber:
+        """Begin to listen."""
+        subscriber = Subscriber()
+        self._subscribers.add(subscriber)
+        return subscriber
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Stop listening."""
+        self._subscribers.discard(subscriber)
+        subscriber.close()
+
+    def close(self) -> None:
+        """End every subscription."""
+        for subscriber in [*self._subscribers]:
+            self.unsubscribe(subscriber)

@@ -1,0 +1,81 @@
+"""One tool call on its way: announced, sent under its clock, and announced again with how it went."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.connection.deadline import Deadline
+from fairlead.errors import CallDenied, FairleadError
+from fairlead.events import CallFinished, CallProgressed, CallStarted, Event
+from fairlead.host.member import Member
+from fairlead.host.results import ToolResult
+from fairlead.policy.decision import decide
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Told how far a call is: progress, total and a message, as far as the server says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """What is to be called, and what the caller wants to know and allow."""
+
+    call_id: int
+    tool: str
+    arguments: Mapping[str, Any] | msgspec.Raw
+    on_progress: OnProgress | None = None
+    request_timeout_ms: int | None = None
+
+
+def check_policy(member: Member, tool: str, *, reviewed: bool) -> None:
+    """Raise `CallDenied` where the configuration does not let this tool be called.
+
+    A person who looked at the call may allow what is not on the allow list, but not what is denied.
+    """
+    decision = decide(member.config, tool)
+    if decision.verdict == "deny" and not (reviewed and decision.field != "deny_tools"):
+        server_id = member.server.server_id
+        origin = member.server.definition.origin((decision.field,)) if decision.field else None
+        where = f" ({origin})" if origin else ""
+        hint = f"add it to `allow_tools`, or call it yourself: `fairlead call {server_id} {tool} --yes`"
+        raise CallDenied(f"`{server_id}/{tool}` may not be called: {decision.reason}{where}", hint=hint)
+
+
+async def run_call(member: Member, call: Call, emit: Callable[[Event], None]) -> ToolResult:
+    """Send a call and return its result."""
+    server_id = member.server.server_id
+    connection, config = member.live(), member.config
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        emit(CallProgressed(call_id=call.call_id, progress=progress, total=total, message=message))
+        if call.on_progress is not None:
+            await call.on_progress(progress, total, message)
+
+    def deadline() -> Deadline:
+        idle = call.request_timeout_ms or config.request_timeout_ms
+        return Deadline(idle / 1000, config.max_request_ms / 1000)
+
+    emit(CallStarted(call_id=call.call_id, server_id=server_id, tool=call.tool))
+    started = time.perf_counter()
+    is_error, error = True, "cancelled"
+    try:
+        raw = await connection.call_tool(call.tool, call.arguments, on_progress=progressed, deadline=deadline)
+        result = ToolResult(server_id, raw)
+        is_error, error = result.is_error, None
+    except FairleadError as exc:
+        error = exc.code
+        raise
+    finally:
+        emit(
+            CallFinished(
+                call_id=call.call_id,
+                server_id=server_id,
+                tool=call.tool,
+                seconds=time.perf_counter() - started,
+                is_error=is_error,
+                error=error,
+            )
+        )
+    return result

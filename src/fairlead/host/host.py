@@ -1,0 +1,349 @@
+"""The host: owns every connection, and knows the order things happen in."""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+from anyio.abc import TaskGroup
+
+from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.config.load import LoadedConfig, LoadedServer, load_config
+from fairlead.config.paths import state_folder, store_file
+from fairlead.config.validate import suggestion
+from fairlead.connection.admission import Admission
+from fairlead.connection.guardian import Guardian
+from fairlead.connection.transports import Surroundings
+from fairlead.errors import (
+    ConnectFailed,
+    ConsentRequired,
+    FairleadError,
+    ListFailed,
+    StoreError,
+    UnknownServer,
+)
+from fairlead.events import Event
+from fairlead.host.bus import EventBus, Subscriber
+from fairlead.host.calls import Call, OnProgress, check_policy, run_call
+from fairlead.host.member import Member, ServerStatus
+from fairlead.host.results import ToolResult
+from fairlead.host.snapshots import load_snapshot, save_health, save_snapshot
+from fairlead.net.client import open_client
+from fairlead.policy.consent import NAMESPACE as CONSENT
+from fairlead.policy.consent import stored_under
+from fairlead.store.sqlite import SqliteStore
+from fairlead.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerInfo:
+    """Who a server says it is, and the protocol version it speaks with us."""
+
+    name: str | None
+    version: str
+    instructions: str | None
+
+
+class Host:
+    """Many servers behind one object. Open it with `async with Host.open() as host:`."""
+
+    def __init__(self, tasks: TaskGroup, around: Surroundings, store: Store | None) -> None:
+        self._tasks = tasks
+        self._around = around
+        self._store = store
+        self._admission = Admission()
+        self._bus = EventBus()
+        self._members: dict[str, Member] = {}
+        self._calls = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        config: LoadedConfig | None = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> AsyncGenerator["Host"]:
+        """Run a host for the length of the block, and leave nothing behind.
+
+        Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
+        fails the start; others never do.
+        """
+        env = os.environ if env is None else env
+        loaded = config or load_config(path, overrides, env, cwd)
+        failure: BaseException | None = None
+        async with AsyncExitStack() as stack:
+            store = await _open_store(stack, store_file(env, loaded.config.store.path))
+            guardian = Guardian()
+            stack.callback(guardian.close)
+            around = Surroundings(
+                env=env,
+                guardian=guardian,
+                http=_http_client(stack),
+                logs=state_folder(env) / "logs",
+            )
+            async with anyio.create_task_group() as tasks:
+                host = cls(tasks, around, store)
+                try:
+                    await host._begin(loaded)
+                    yield host
+                except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
+                    failure = exc
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await host.aclose()
+                    tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    # Servers.
+
+    def status(self) -> list[ServerStatus]:
+        """Where every server stands. Contacts nobody."""
+        return [member.status() for member in self._members.values()]
+
+    async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
+        """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
+        failures: dict[str, FairleadError] = {}
+
+        async def one(server_id: str) -> None:
+            try:
+                await self._listing(self._member(server_id), fresh=True)
+            except FairleadError as exc:
+                failures[server_id] = exc
+
+        async with anyio.create_task_group() as tasks:
+            for server_id in server_ids:
+                tasks.start_soon(one, server_id)
+        return failures
+
+    async def connect_all(self) -> dict[str, FairleadError]:
+        """Connect every server that is switched on."""
+        return await self.connect(*(name for name, member in self._members.items() if member.server.enabled))
+
+    async def require(self, server_ids: Iterable[str], *, seconds: float = 60.0) -> None:
+        """Make sure that servers are ready, or raise what is wrong with the first that is not."""
+        failures: dict[str, FairleadError] = {}
+        wanted = list(server_ids)
+        with anyio.move_on_after(seconds) as scope:
+            failures = await self.connect(*wanted)
+        if scope.cancelled_caught:
+            late = [name for name in wanted if self._member(name).status().state != "ready"]
+            raise ConnectFailed(late[0] if late else wanted[0], f"not ready after {seconds:g} s")
+        for failure in failures.values():
+            raise failure
+
+    async def close(self, server_id: str) -> None:
+        """End one server's connection, from any task, in bounded time. The next use starts it again."""
+        connection = self._member(server_id).connection
+        if connection is not None:
+            await connection.aclose()
+
+    async def aclose(self) -> None:
+        """End every connection, in bounded time."""
+        async with anyio.create_task_group() as closing:
+            for member in self._members.values():
+                if member.connection is not None:
+                    closing.start_soon(member.connection.aclose)
+        for member in self._members.values():
+            await self._save_now(member)
+        self._bus.close()
+
+    async def reload(self, config: LoadedConfig) -> None:
+        """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        for server_id in [*self._members]:
+            if server_id not in config.servers:
+                self._retire(self._members.pop(server_id))
+        for server in config.servers.values():
+            await self.add(server)
+
+    async def add(self, server: LoadedServer) -> None:
+        """Add a server, or put another definition in its place."""
+        old = self._members.get(server.server_id)
+        if old is not None:
+            if _same(old.server, server):
+                return
+            self._retire(old)
+        snapshot = await load_snapshot(self._store, server) if self._store else None
+        self._members[server.server_id] = Member(
+            server,
+            self._around,
+            snapshot,
+            tasks=self._tasks,
+            admission=self._admission,
+            emit=self._bus.emit,
+            save=self._save,
+        )
+
+    def remove(self, server_id: str) -> None:
+        """Take a server out. Its calls under way finish first."""
+        self._retire(self._members.pop(self._member(server_id).server.server_id))
+
+    # Tools.
+
+    def listing(self, server_id: str) -> Listing | None:
+        """What a server offers, as far as anybody knows. Contacts nobody."""
+        return self._member(server_id).listing
+
+    async def tools(self, server_id: str) -> tuple[ToolEntry, ...]:
+        """A server's tools: at once where they are known, else it is connected and asked."""
+        member = self._member(server_id)
+        member.refresh_if_stale()
+        return (await self._listing(member)).tools
+
+    async def list_now(self, server_id: str) -> Listing:
+        """What a server offers, as it says in this run. It is connected if it is not."""
+        return await self._listing(self._member(server_id), fresh=True)
+
+    async def describe(self, server_id: str) -> ServerInfo:
+        """Who a server says it is. It is connected if it is not."""
+        member = self._member(server_id)
+        connection = member.live()
+        await self._require_consent(member.server)
+        session = await connection.ready()
+        return ServerInfo(
+            name=connection.vitals.server, version=session.version, instructions=session.instructions
+        )
+
+    async def call(
+        self,
+        server_id: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        request_timeout_ms: int | None = None,
+        reviewed: bool = False,
+    ) -> ToolResult:
+        """Call a tool. `reviewed` says that a person looked at this very call and wants it.
+
+        Raises `CallDenied` where policy says no, `CallFailed` where no result came, which says in `delivery`
+        whether the server may have carried it out. A tool that failed returns a result with `is_error`.
+        """
+        member = self._member(server_id)
+        member.live()
+        check_policy(member, tool, reviewed=reviewed)
+        if member.server.consent is not None:
+            await self._require_consent(member.server)
+        self._calls += 1
+        call = Call(
+            call_id=self._calls,
+            tool=tool,
+            arguments=arguments or {},
+            on_progress=on_progress,
+            request_timeout_ms=request_timeout_ms,
+        )
+        return await run_call(member, call, self._bus.emit)
+
+    @asynccontextmanager
+    async def events(self) -> AsyncGenerator[AsyncIterator[Event]]:
+        """What happens in this host from now on: `async with host.events() as events: async for …`."""
+        subscriber: Subscriber = self._bus.subscribe()
+        try:
+            yield subscriber
+        finally:
+            self._bus.unsubscribe(subscriber)
+
+    # How it is done.
+
+    async def _begin(self, loaded: LoadedConfig) -> None:
+        await self.reload(loaded)
+        eager = [
+            member.server.server_id
+            for member in self._members.values()
+            if member.server.usable and not member.config.lazy and not member.config.required
+        ]
+        if eager:
+            self._tasks.start_soon(self.connect, *eager)
+        required = [
+            name
+            for name, member in self._members.items()
+            if member.server.enabled and member.server.entry.get("required") is True
+        ]
+        if required:
+            await self.require(required)
+
+    def _member(self, server_id: str) -> Member:
+        member = self._members.get(server_id)
+        if member is None:
+            hint = suggestion(server_id, self._members) or "run `fairlead list` to see the configured servers"
+            raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
+        return member
+
+    async def _listing(self, member: Member, *, fresh: bool = False) -> Listing:
+        """What a server offers: what is known, or with `fresh` what it says in this run."""
+        if member.listing is not None and not fresh:
+            return member.listing
+        connection = member.live()
+        await self._require_consent(member.server)
+        await connection.ready()
+        await member.listed.wait()
+        error = connection.vitals.last_error
+        if connection.vitals.state in ("error", "auth_required") and error is not None:
+            raise error
+        if member.listing is None:
+            raise ListFailed(member.server.server_id, "it was closed before it said what it offers")
+        return member.listing
+
+    async def _require_consent(self, server: LoadedServer) -> None:
+        key = server.consent
+        if key is None:
+            return
+        if self._store is not None and await self._store.get(CONSENT, stored_under(key)) is not None:
+            return
+        message = f"it comes from {key.file}, and you have not approved this entry"
+        raise ConsentRequired(server.server_id, message, hint=f"run `fairlead approve {server.server_id}`")
+
+    def _retire(self, member: Member) -> None:
+        if member.connection is not None:
+            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
+
+    def _save(self, member: Member) -> None:
+        self._tasks.start_soon(self._save_now, member)
+
+    async def _save_now(self, member: Member) -> None:
+        snapshot, member.unsaved = member.unsaved, None
+        health, member.unsaved_health = member.unsaved_health, None
+        if self._store is None:
+            return
+        if snapshot is not None:
+            await save_snapshot(self._store, member.server, snapshot)
+        if health is not None:
+            await save_health(self._store, member.server, health)
+
+
+def _same(old: LoadedServer, new: LoadedServer) -> bool:
+    return (old.entry, old.config, old.source, old.usable) == (new.entry, new.config, new.source, new.usable)
+
+
+async def _open_store(stack: AsyncExitStack, path: Path) -> Store | None:
+    """Open the store. A host without one works; it remembers nothing, and no project server is approved."""
+    try:
+        return await stack.enter_async_context(SqliteStore.open(path))
+    except StoreError:
+        logger.warning("no store: nothing is remembered", exc_info=True)
+        return None
+
+
+def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:
+    """The HTTP client all servers share, opened when the first needs it."""
+    clients: list[aiohttp.ClientSession] = []
+
+    def client() -> aiohttp.ClientSession:
+        if not clients:
+            clients.append(open_client())
+            stack.push_async_callback(clients[0].close)
+        return clients[0]
+
+    return client

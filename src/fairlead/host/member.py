@@ -1,0 +1,167 @@
+"""One server of a host: its configuration, its connection, and what it offers."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+
+from fairlead.catalog.entries import Listing
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import Server
+from fairlead.connection.admission import Admission
+from fairlead.connection.connection import Connection
+from fairlead.connection.transports import Surroundings, transports_of
+from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
+from fairlead.events import Event, State, StateChanged, ToolsChanged
+from fairlead.host.snapshots import Health, Snapshot
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerStatus:
+    """Where a server stands, for people and programs."""
+
+    server_id: str
+    transport: str | None
+    source: str
+    enabled: bool
+    state: State
+    version: str | None
+    tools: int | None
+    """None where nobody has asked it yet."""
+    stale: bool
+    """The tools are from an earlier run, and older than they should be."""
+    last_error: str | None
+    hint: str | None
+    last_connected_at: float | None
+    connects: int
+    calls: int
+
+
+class Member:
+    """A configured server in a host. A sound one has a connection, open or not."""
+
+    def __init__(  # noqa: PLR0913 - what a member is made of, named once
+        self,
+        server: LoadedServer,
+        around: Surroundings,
+        snapshot: Snapshot | None,
+        *,
+        tasks: TaskGroup,
+        admission: Admission,
+        emit: Callable[[Event], None],
+        save: Callable[["Member"], None],
+    ) -> None:
+        self.server = server
+        self.snapshot = snapshot
+        self.unsaved: Snapshot | None = None
+        self.unsaved_health: Health | None = None
+        self.listed = anyio.Event()
+        """Set whenever the server has been listed in this run, or will not be."""
+        self._emit = emit
+        self._save = save
+        self.connection: Connection | None = None
+        if server.config is not None and server.usable:
+            self.connection = Connection(
+                server.server_id,
+                server.config,
+                transports_of(server, around),
+                tasks=tasks,
+                admission=admission if server.transport == "stdio" else None,
+                known_version=snapshot.known_version if snapshot else None,
+                on_state=self._moved,
+                on_listed=self._was_listed,
+            )
+
+    @property
+    def config(self) -> Server:
+        """Its configuration. Raises where that is not sound."""
+        if self.server.config is None:
+            raise ConfigInvalid(*self.server.problems)
+        return self.server.config
+
+    def live(self) -> Connection:
+        """Its connection. Raises where it cannot have one: switched off, or something is wrong with it."""
+        if self.connection is not None:
+            return self.connection
+        if not self.server.enabled:
+            hint = f"run `fairlead enable {self.server.server_id}`"
+            raise ConnectFailed(self.server.server_id, "it is switched off", hint=hint)
+        raise ConfigInvalid(*(problem for problem in self.server.problems if problem.severity == "error"))
+
+    @property
+    def listing(self) -> Listing | None:
+        """What it offers, as far as anybody knows."""
+        return self.snapshot.listing if self.snapshot else None
+
+    def status(self) -> ServerStatus:
+        """Where it stands."""
+        connection, error = self.connection, self._error()
+        vitals = connection.vitals if connection else None
+        return ServerStatus(
+            server_id=self.server.server_id,
+            transport=self.server.transport,
+            source=self.server.source,
+            enabled=self.server.enabled,
+            state=self._state(),
+            version=(vitals.version if vitals else None)
+            or (self.snapshot.version if self.snapshot else None),
+            tools=len(self.snapshot.listing.tools) if self.snapshot else None,
+            stale=self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()),
+            last_error=error[0],
+            hint=error[1],
+            last_connected_at=vitals.last_connected_at if vitals else None,
+            connects=vitals.connects if vitals else 0,
+            calls=vitals.calls if vitals else 0,
+        )
+
+    def refresh_if_stale(self) -> None:
+        """Ask a connected server again for what it offers, if the answer is too old."""
+        connected = self.connection is not None and self.connection.vitals.state == "ready"
+        if connected and self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()):
+            self.live().refresh()
+
+    def _ttl_ms(self) -> int:
+        return self.server.config.tools_ttl_ms if self.server.config else 0
+
+    def _state(self) -> State:
+        if not self.server.enabled:
+            return "disabled"
+        return self.connection.vitals.state if self.connection else "error"
+
+    def _error(self) -> tuple[str | None, str | None]:
+        error: ServerError | None = self.connection.vitals.last_error if self.connection else None
+        if error is not None:
+            return str(error), error.hint
+        problem = next((p for p in self.server.problems if p.severity == "error"), None)
+        return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
+
+    def _moved(self, state: State, reason: str | None) -> None:
+        if state in ("error", "auth_required"):
+            self.listed.set()
+        elif state == "connecting":
+            self.listed = anyio.Event()
+        if state in ("error", "auth_required", "ready"):
+            self._note_health()
+        self._emit(StateChanged(server_id=self.server.server_id, state=state, reason=reason))
+
+    def _note_health(self) -> None:
+        """Keep how it went, for whoever asks when no host runs."""
+        vitals = self.live().vitals
+        error = vitals.last_error if vitals.state != "ready" else None
+        self.unsaved_health = Health(
+            state=vitals.state,
+            last_error=str(error) if error else None,
+            hint=error.hint if error else None,
+            last_connected_at=vitals.last_connected_at,
+        )
+        self._save(self)
+
+    def _was_listed(self, listing: Listing, version: str) -> None:
+        before = self.listing
+        self.snapshot = self.unsaved = Snapshot(listing=listing, version=version, saved_at=time.time())
+        self._save(self)
+        self.listed.set()
+        if before is None or before.tools != listing.tools:
+            self._emit(ToolsChanged(server_id=self.server.server_id, tools=len(listing.tools)))

@@ -1,0 +1,131 @@
+"""What servers offered when last asked, kept between runs: tools are there before any server is started."""
+
+import hashlib
+import logging
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead.catalog.entries import Listing, RejectedTool, read_tools
+from fairlead.config.consent import entry_digest
+from fairlead.config.load import LoadedServer
+from fairlead.errors import StoreError
+from fairlead.store.store import ANY, Store
+
+logger = logging.getLogger(__name__)
+
+NAMESPACE = "catalog"
+HEALTH = "health"
+VERSION_SECONDS = 7 * 24 * 3600.0
+"""How long a server's protocol version is taken for granted before the modern era is tried again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """A listing and when it was made."""
+
+    listing: Listing
+    version: str
+    saved_at: float
+
+    @property
+    def known_version(self) -> str | None:
+        """The protocol version to begin with, while it is likely to hold."""
+        return self.version if time.time() - self.saved_at < VERSION_SECONDS else None
+
+    def is_stale(self, ttl_ms: int) -> bool:
+        """Is it older than it should be?"""
+        allowed = self.listing.ttl_ms if self.listing.ttl_ms is not None else ttl_ms
+        return time.time() - self.saved_at > allowed / 1000
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server's last connection went."""
+
+    state: str
+    last_error: str | None = None
+    hint: str | None = None
+    last_connected_at: float | None = None
+
+
+class _Stored(msgspec.Struct):
+    version: str
+    saved_at: float
+    tools: list[msgspec.Raw]
+    rejected: list[tuple[str, str]]
+    resources: list[msgspec.Raw]
+    templates: list[msgspec.Raw]
+    prompts: list[msgspec.Raw]
+    instructions: str | None
+    ttl_ms: int | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_health = msgspec.json.Decoder(Health).decode
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def snapshot_key(server: LoadedServer) -> str:
+    """The same entry in the same place offers the same tools; a changed one is asked anew."""
+    where = f"{server.server_id}\0{server.definition.source.base}\0{entry_digest(server.entry)}"
+    return hashlib.sha256(where.encode()).hexdigest()
+
+
+async def load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
+    """What this server offered when last asked; None where it never was, or nobody can tell any more."""
+    try:
+        found = await store.get(NAMESPACE, snapshot_key(server))
+        return read_snapshot(server.server_id, found.value) if found else None
+    except (StoreError, msgspec.DecodeError):
+        logger.warning("a saved catalog cannot be read", exc_info=True, extra={"server_id": server.server_id})
+        return None
+
+
+def read_snapshot(server_id: str, value: bytes) -> Snapshot:
+    """Read a stored snapshot."""
+    stored = _decode(value)
+    tools, _ = read_tools(server_id, iter(stored.tools))
+    listing = Listing(
+        tools=tuple(tools),
+        rejected=tuple(RejectedTool(name=name, reason=reason) for name, reason in stored.rejected),
+        resources=tuple(map(bytes, stored.resources)),
+        templates=tuple(map(bytes, stored.templates)),
+        prompts=tuple(map(bytes, stored.prompts)),
+        instructions=stored.instructions,
+        ttl_ms=stored.ttl_ms,
+    )
+    return Snapshot(listing=listing, version=stored.version, saved_at=stored.saved_at)
+
+
+def read_health(value: bytes) -> Health:
+    """Read a stored record of how a connection went."""
+    return _decode_health(value)
+
+
+async def save_health(store: Store, server: LoadedServer, health: Health) -> None:
+    """Keep how a connection went. A store that cannot is no reason to fail."""
+    try:
+        await store.put(HEALTH, snapshot_key(server), _encode(health), expect=ANY)
+    except StoreError:
+        logger.warning("a state could not be saved", exc_info=True, extra={"server_id": server.server_id})
+
+
+async def save_snapshot(store: Store, server: LoadedServer, snapshot: Snapshot) -> None:
+    """Keep what a server offers. A store that cannot is no reason to fail."""
+    listing = snapshot.listing
+    stored = _Stored(
+        version=snapshot.version,
+        saved_at=snapshot.saved_at,
+        tools=[msgspec.Raw(entry.definition) for entry in listing.tools],
+        rejected=[(tool.name, tool.reason) for tool in listing.rejected],
+        resources=list(map(msgspec.Raw, listing.resources)),
+        templates=list(map(msgspec.Raw, listing.templates)),
+        prompts=list(map(msgspec.Raw, listing.prompts)),
+        instructions=listing.instructions,
+        ttl_ms=listing.ttl_ms,
+    )
+    try:
+        await store.put(NAMESPACE, snapshot_key(server), _encode(stored), expect=ANY)
+    except StoreError:
+        logger.warning("a catalog could not be saved", exc_info=True, extra={"server_id": server.server_id})

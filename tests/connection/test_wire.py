@@ -1,0 +1,421 @@
+import json
+import math
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fairlead.connection.outcomes import (
+    AnswerUnreadable,
+    LineTooLong,
+    NotEncodable,
+    RequestRejected,
+)
+from fairlead.connection.wire import (
+    Calls,
+    Frame,
+    LineSplitter,
+    Progress,
+    Unusable,
+    error_frame,
+    notification_frame,
+    object_of,
+    parse,
+    progress_of,
+    request_frame,
+    result_frame,
+    result_of,
+    with_progress_token,
+)
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+LONG_INTEGER = b"9" * 200_000
+
+text = st.text(st.characters(exclude_categories=["Cs"]))
+ids = st.integers() | text
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=10,
+)
+objects = st.dictionaries(text, values, max_size=4)
+lines = st.binary().filter(lambda data: b"\n" not in data)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """`data` in pieces."""
+    ends = sorted(place % (len(data) + 1) for place in places)
+    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+
+
+def split(data: bytes, places: list[int] | None = None) -> list[bytes]:
+    splitter = LineSplitter()
+    found = [bytes(line) for piece in cut(data, places or []) for line in splitter.feed(piece)]
+    return found + [bytes(line) for line in splitter.finish()]
+
+
+def only(line: bytes) -> Frame | Unusable:
+    (item,) = parse(line)
+    return item
+
+
+def only_frame(line: bytes) -> Frame:
+    item = only(line)
+    assert isinstance(item, Frame)
+    return item
+
+
+def only_unusable(line: bytes) -> Unusable:
+    item = only(line)
+    assert isinstance(item, Unusable)
+    return item
+
+
+@given(st.lists(lines), st.lists(st.integers(0)))
+def test_a_stream_is_the_same_lines_however_it_is_cut(expected: list[bytes], places: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in expected)
+
+    assert split(data, places) == [line for line in expected if line]
+
+
+@given(lines.filter(bool))
+def test_a_last_line_without_a_newline_is_a_line(line: bytes) -> None:
+    assert split(b"first\n" + line) == [b"first", line]
+
+
+@pytest.mark.requirement("HARD-16")
+@given(st.lists(st.integers(0)))
+def test_a_line_over_the_limit_is_reported_after_the_lines_before_it(places: list[int]) -> None:
+    splitter = LineSplitter(limit=10)
+    pieces = cut(b"one\n" + b"x" * 10 + b"\n" + b"x" * 11 + b"\ntwo\n", places)
+    found: list[bytes] = []
+
+    with pytest.raises(LineTooLong) as caught:
+        found.extend(bytes(line) for piece in pieces for line in splitter.feed(piece))
+
+    assert found == [b"one", b"x" * 10]
+    assert caught.value.limit == 10
+
+
+@pytest.mark.requirement("HARD-16")
+def test_a_line_without_end_is_cut_off_at_the_limit() -> None:
+    splitter = LineSplitter(limit=1_000_000)
+
+    with pytest.raises(LineTooLong):
+        _ = [line for _ in range(1_000) for line in splitter.feed(b"x" * 10_000)]
+
+
+@pytest.mark.requirement("HARD-16")
+def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
+    splitter = LineSplitter(limit=64 * 1024 * 1024)
+    piece = b"x" * 4096
+    began = time.process_time()
+
+    for _ in range(8 * 1024):
+        assert not list(splitter.feed(piece))
+    (line,) = splitter.feed(b"\n")
+
+    assert len(line) == 32 * 1024 * 1024
+    # To go over all that is there for every piece would be to copy 100 GB.
+    assert time.process_time() - began < 5
+
+
+@given(ids, text.filter(bool), objects)
+def test_a_request_is_read_as_it_was_written(
+    request_id: int | str, method: str, params: dict[str, Any]
+) -> None:
+    frame = only_frame(request_frame(request_id, method, params))
+
+    assert (frame.id, frame.method, object_of(frame.params)) == (request_id, method, params)
+
+
+@given(objects)
+def test_an_answer_keeps_the_bytes_of_its_result(result: dict[str, Any]) -> None:
+    data = msgspec.json.encode(result)
+    frame = only_frame(b'{"jsonrpc": "2.0", "id": 1, "result": ' + data + b"}")
+
+    assert bytes(result_of(frame)) == data
+    assert object_of(result_of(frame)) == result
+
+
+def test_unknown_members_are_no_reason_to_refuse_a_message() -> None:
+    assert only_frame(b'{"jsonrpc": "1.0", "id": 1, "result": {}, "extra": [1]}').id == 1
+
+
+def test_raw_parameters_go_out_as_they_are() -> None:
+    frame = request_frame(1, "tools/call", {"name": "x", "arguments": msgspec.Raw(b'{"a" :1}')})
+
+    assert b'"arguments":{"a" :1}' in frame
+
+
+def test_empty_parameters_are_left_out() -> None:
+    assert b"params" not in request_frame(1, "ping", {})
+    assert b"params" not in notification_frame("notifications/initialized", None)
+
+
+def test_a_batch_is_its_messages() -> None:
+    first, second = parse(b'[{"id": 1, "result": {}}, {"method": "x"}]')
+
+    assert isinstance(first, Frame)
+    assert first.id == 1
+    assert isinstance(second, Frame)
+    assert second.method == "x"
+
+
+@pytest.mark.parametrize("line", [b"", b" ", b"\r", b"\t \r", b"\xef\xbb\xbf"])
+def test_a_blank_line_is_nothing(line: bytes) -> None:
+    assert parse(line) == []
+
+
+@pytest.mark.requirement("HARD-11")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Listening on port 3000",
+        b"\x1b[32mready\x1b[0m",
+        b"{",
+        b"{'a': 1}",
+        b"[",
+        b"[]",
+        b"[1, 2]",
+        b"[[{}]]",
+        b"42",
+        b"null",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b"\x1b" * 100_000,
+    ],
+)
+def test_what_is_no_message_is_unusable_and_quoted(line: bytes) -> None:
+    item = only_unusable(line)
+
+    assert (item.answers, item.asks) == (None, None)
+    assert item.excerpt
+    assert len(item.excerpt) <= 400
+
+
+@pytest.mark.requirement("HARD-11")
+@pytest.mark.parametrize("leftovers", [b"\xef\xbb\xbf", b"\x1b[2J\x1b[32m", b"\x1b[?25h \x00\t"])
+def test_a_message_after_a_terminals_leftovers_is_read(leftovers: bytes) -> None:
+    assert only_frame(leftovers + b'{"id": 1, "result": {}}').id == 1
+
+
+@pytest.mark.requirement("HARD-11")
+def test_a_message_in_the_middle_of_other_text_is_not_believed() -> None:
+    assert only_unusable(b'GET /?q={"id": 1, "result": {}} 200').answers is None
+    assert only_unusable(b'log: {"id": 1, "result": {}}').answers is None
+
+
+@pytest.mark.requirement("HARD-12")
+def test_bytes_that_are_no_utf8_are_replaced() -> None:
+    frame = only_frame(b'{"id": 1, "result": {"text": "caf\xe9 \xed\xa0\x80"}}')
+
+    assert object_of(result_of(frame)) == {"text": "caf\ufffd \ufffd\ufffd\ufffd"}
+
+
+BROKEN = {
+    "lone surrogate": rb'{"text": "\ud800"}',
+    "not a number": b'{"number": NaN}',
+    "deep": b'{"list": ' + DEEP + b"}",
+    "cut off": b'{"list": [1, 2',
+    "control character": b'{"text": "\x01"}',
+}
+
+
+@pytest.mark.requirement("HARD-13")
+@pytest.mark.parametrize("result", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"jsonrpc": "2.0", "id": 7, "result": %s}',
+        b'{"id":7,"result":%s}',
+        b'{"result": %s, "jsonrpc": "2.0", "id": 7}',
+        b'{"jsonrpc": "2.0", "error": %s, "id": 7}\r',
+        b'{"jsonrpc": "2.0", "id": 7.0, "result": %s}',
+    ],
+)
+def test_a_broken_answer_still_says_whose_it_is(message: bytes, result: bytes) -> None:
+    item = only_unusable(message % result)
+
+    if result == BROKEN["cut off"] and message.startswith(b'{"result"'):
+        return
+    assert (item.answers, item.asks) == (7, None)
+
+
+@pytest.mark.requirement("HARD-13")
+def test_an_id_inside_a_broken_result_is_nobodys() -> None:
+    assert only_unusable(b'{"result": {"id": 7, "x": NaN}}').answers is None
+    assert only_unusable(b'{"result": {"id": 7, "x": NaN}, "id": 8}').answers == 8
+    assert only_unusable(b'{"id": 8, "result": {"x": NaN, "id": 7}}').answers == 8
+
+
+@pytest.mark.requirement("HARD-13")
+def test_a_broken_request_is_not_taken_for_an_answer() -> None:
+    for line in (
+        b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"a": NaN}}',
+        b'{"params": {"a": NaN}, "method": "x", "id": 7}',
+        b'{"id": 7, "method": 5}',
+    ):
+        item = only_unusable(line)
+        assert (item.answers, item.asks) == (None, 7)
+
+
+@pytest.mark.requirement("HARD-13")
+@pytest.mark.parametrize("value", [LONG_INTEGER, b"1e400"])
+def test_a_number_nobody_can_hold_is_an_error_when_it_is_read(value: bytes) -> None:
+    frame = only_frame(b'{"id": 1, "result": {"number": ' + value + b"}}")
+
+    with pytest.raises(ValueError, match="out of range"):
+        object_of(result_of(frame))
+
+
+@pytest.mark.requirement("HARD-13")
+def test_an_id_that_is_a_whole_float_finds_its_call() -> None:
+    calls: Calls[str] = Calls()
+    calls.add(7, "seven")
+    frame = only_frame(b'{"id": 7.0, "result": {}}')
+
+    assert frame.id is not None
+    assert calls.get(frame.id) == "seven"
+
+
+@given(st.binary())
+@example(b'{"id": 1, "result": ' + DEEP)
+@example(b'{"id": ' + LONG_INTEGER + b', "result": {}}')
+@example(b'{"id": 1' + b', "a": 1' * 10_000)
+@example(b'{"id": "' + b"\\" * 9_999)
+@example(b"[" + b"{}," * 10_000)
+@example(b"[" * 900 + b"]" * 900)
+def test_no_line_whatsoever_raises(line: bytes) -> None:
+    for item in parse(line):
+        assert isinstance(item, Frame | Unusable)
+
+
+@given(st.data(), st.integers(1, 10**9), objects)
+def test_a_damaged_answer_is_this_answer_or_nobodys(
+    data: st.DataObject, number: int, result: dict[str, Any]
+) -> None:
+    line = bytearray(b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (number, msgspec.json.encode(result)))
+    damage = data.draw(st.integers(line.index(b"result"), len(line) - 1))
+    line[damage] = data.draw(st.integers(0, 255).filter(lambda byte: byte != 0x0A))
+
+    for item in parse(bytes(line)):
+        if isinstance(item, Frame):
+            assert item.id == number
+        else:
+            assert item.answers in (number, None)
+
+
+@given(st.lists(lines | st.integers(0, 99)), st.lists(st.integers(0)))
+def test_garbage_never_costs_a_neighbouring_message(stream: list[bytes | int], places: list[int]) -> None:
+    data = b"".join(
+        (item if isinstance(item, bytes) else b'{"id": "ours-%d", "result": {}}' % item) + b"\n"
+        for item in stream
+    )
+
+    found = [item.id for line in split(data, places) for item in parse(line) if isinstance(item, Frame)]
+
+    expected = [f"ours-{item}" for item in stream if isinstance(item, int)]
+    assert [one for one in found if isinstance(one, str) and one.startswith("ours-")] == expected
+
+
+@given(objects, st.sampled_from([math.nan, math.inf, -math.inf]))
+def test_not_a_number_is_refused_before_it_becomes_null(params: dict[str, Any], value: float) -> None:
+    with pytest.raises(NotEncodable):
+        request_frame(1, "x", {**params, "arguments": {"list": [{"value": value}]}})
+
+
+@pytest.mark.parametrize("value", ["\ud800", object(), lambda: None], ids=["surrogate", "object", "function"])
+def test_what_is_no_json_is_refused(value: object) -> None:
+    with pytest.raises(NotEncodable) as caught:
+        request_frame(1, "x", {"value": value})
+
+    assert caught.value.delivery == "not_sent"
+
+
+def test_parameters_without_end_are_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+
+    with pytest.raises(NotEncodable):
+        request_frame(1, "x", {"value": endless})
+
+
+def test_null_is_a_value_like_any_other() -> None:
+    assert json.loads(request_frame(1, "x", {"value": None}))["params"] == {"value": None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        (b'{"id": 1, "error": {"code": -32602, "message": "no such tool"}}', -32602, "no such tool"),
+        (b'{"id": 1, "result": {}, "error": {"code": 1, "message": "but"}}', 1, "but"),
+        (b'{"id": 1, "error": "careless"}', -32603, "careless"),
+        (b'{"id": 1, "error": {}}', -32603, "the server gave no reason"),
+    ],
+)
+def test_an_error_is_a_rejection_however_it_is_written(answer: bytes, code: int, message: str) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        result_of(only_frame(answer))
+
+    assert (caught.value.code, caught.value.message, caught.value.delivery) == (code, message, "done")
+
+
+@pytest.mark.parametrize("answer", [b'{"id": 1}', b'{"id": 1, "result": [1]}', b'{"id": 1, "error": 1e400}'])
+def test_an_answer_without_a_result_is_unreadable(answer: bytes) -> None:
+    with pytest.raises(AnswerUnreadable) as caught:
+        result_of(only_frame(answer))
+
+    assert caught.value.delivery == "done"
+
+
+def test_null_stands_for_an_empty_result() -> None:
+    assert bytes(result_of(only_frame(b'{"id": 1, "result": null, "error": null}'))) == b"{}"
+
+
+def test_answers_of_ours_can_be_read() -> None:
+    assert object_of(result_of(only_frame(result_frame("a", {"x": 1})))) == {"x": 1}
+    with pytest.raises(RequestRejected, match="no") as caught:
+        result_of(only_frame(error_frame(1.0, 5, "no", {"why": "because"})))
+    assert caught.value.data == {"why": "because"}
+
+
+def test_a_number_and_its_text_are_one_id() -> None:
+    calls: Calls[str] = Calls()
+    calls.add("7", "seven")
+
+    assert calls.get(7) == calls.get("7") == "seven"
+    with pytest.raises(ValueError, match="already in flight"):
+        calls.add(7, "another")
+    assert [calls.mint() for _ in range(8)] == [1, 2, 3, 4, 5, 6, 8, 9]
+    calls.remove(7)
+    assert calls.get("7") is None
+    assert len(calls) == 0
+
+
+def test_progress_is_read_where_it_makes_sense() -> None:
+    assert progress_of({"progressToken": 1, "progress": 2, "total": 4, "message": "half"}) == (
+        1,
+        Progress(progress=2.0, total=4.0, message="half"),
+    )
+    assert progress_of({"progressToken": "a", "progress": 0.5, "total": "?", "message": 1}) == (
+        "a",
+        Progress(progress=0.5, total=None, message=None),
+    )
+    for params in ({}, {"progressToken": True, "progress": 1}, {"progressToken": 1, "progress": "x"}):
+        assert progress_of(params) is None
+
+
+def test_a_progress_token_leaves_the_rest_of_the_metadata() -> None:
+    params = {"name": "x", "_meta": {"a": 1}}
+
+    assert with_progress_token(params, 5) == {"name": "x", "_meta": {"a": 1, "progressToken": 5}}
+    assert params == {"name": "x", "_meta": {"a": 1}}
+    assert with_progress_token(None, 5) == {"_meta": {"progressToken": 5}}

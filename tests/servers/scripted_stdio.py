@@ -1,0 +1,247 @@
+"""A stdio MCP server that follows a script: one JSON argument, see `DEFAULTS`. Standard library only.
+
+Whatever its processes do is noted in the script's `record`, one JSON line each, so that a test can count
+over restarts. The name of the tool that is called says what happens.
+"""
+
+import json
+import os
+import select
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+Message = dict[str, Any]
+
+MODERN = "2026-07-28"
+TICK_SECONDS = 0.05
+
+DEFAULTS: Message = {
+    "record": os.devnull,
+    "stderr": "",  # written at the start
+    "exit": None,  # the code to exit with at once …
+    "broken_starts": 0,  # … at the first so many starts, and then no more
+    "version": "2025-11-25",
+    "probe": -32601,  # an error's code, or `answer`, `silence`, `choke` (on all that follows), `exit`
+    "handshake": "answer",  # or `silence`
+    "capabilities": {"tools": {"listChanged": True}},
+    "instructions": None,
+    "tools": ["echo"],  # names, or whole definitions
+    "more_tools": 0,
+    "cursors": [],  # the cursors of the pages after the first; the tools are on the last
+    "endless": "",  # `new`: there is always one more page; `same`: it is always the same one
+    "list_error": None,  # what every listing is refused with
+    "list_result": None,  # what every listing is answered with
+    "ttl": None,
+}
+
+
+class Server:
+    """One process of the server."""
+
+    def __init__(self, script: Message) -> None:
+        self.script = DEFAULTS | script
+        self.received: list[str] = []
+        self.waiting: dict[int, Message] = {}
+        self.ticking: dict[int, int] = {}
+        self.choked = False
+        self.pages = 0
+        self.calls: dict[int, Message] = {}
+
+    # ── as a process ──
+
+    def run(self) -> None:
+        self.note("started", os.getpid())
+        if self.script["stderr"]:
+            os.write(2, self.script["stderr"].encode() + b"\n")
+        if self.script["exit"] is not None or self.starts() <= self.script["broken_starts"]:
+            sys.exit(self.script["exit"] or 1)
+        pending = b""
+        while True:
+            readable, _, _ = select.select([0], [], [], TICK_SECONDS if self.ticking else None)
+            if not readable:
+                self.tick()
+                continue
+            data = os.read(0, 65536)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                self.receive(json.loads(line))
+
+    def note(self, what: str, value: object) -> None:
+        with open(self.script["record"], "a") as record:
+            record.write(json.dumps({what: value}) + "\n")
+
+    def starts(self) -> int:
+        with open(self.script["record"]) as record:
+            return sum("started" in json.loads(line) for line in record)
+
+    # ── as a peer ──
+
+    def send(self, *messages: Message) -> None:
+        lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+        view = memoryview(lines.encode())
+        while view:
+            view = view[os.write(1, view) :]
+
+    def answer(self, request: Message, result: object) -> None:
+        self.send({"id": request["id"], "result": result})
+
+    def answer_text(self, request: Message, text: str) -> None:
+        self.answer(request, {"content": [{"type": "text", "text": text}]})
+
+    def refuse(self, request: Message, code: int) -> None:
+        self.send({"id": request["id"], "error": {"code": code, "message": "refused"}})
+
+    def progress(self, request: Message, progress: int) -> None:
+        token = request["params"]["_meta"]["progressToken"]
+        params = {"progressToken": token, "progress": progress}
+        self.send({"method": "notifications/progress", "params": params})
+
+    def receive(self, message: Message) -> None:
+        method = message.get("method", "answer")
+        self.received.append(method)
+        self.note("received", method)
+        if self.choked:
+            return
+        if method in METHODS:
+            METHODS[method](self, message)
+        elif method == "tools/call":
+            name = message["params"]["name"]
+            self.note("called", name)
+            TOOLS[name](self, message)
+        elif "id" in message and method != "answer":
+            self.refuse(message, -32601)
+
+    # ── methods ──
+
+    def discover(self, request: Message) -> None:
+        match self.script["probe"]:
+            case "answer":
+                offer = {"supportedVersions": [self.script["version"]], "resultType": "complete"}
+                self.answer(request, self.greeting() | offer)
+            case "silence":
+                return
+            case "choke":
+                self.choked = True
+            case "exit":
+                sys.exit(1)
+            case code:
+                self.refuse(request, code)
+
+    def initialize(self, request: Message) -> None:
+        if self.script["handshake"] == "answer":
+            self.answer(request, self.greeting() | {"protocolVersion": self.script["version"]})
+
+    def greeting(self) -> Message:
+        info = {"name": "scripted", "version": "1"}
+        greeting = {"capabilities": self.script["capabilities"], "serverInfo": info}
+        instructions = self.script["instructions"]
+        return greeting if instructions is None else greeting | {"instructions": instructions}
+
+    def list_tools(self, request: Message) -> None:
+        script, cursor = self.script, request.get("params", {}).get("cursor")
+        if script["list_error"] is not None:
+            self.refuse(request, script["list_error"])
+        elif script["list_result"] is not None:
+            self.answer(request, script["list_result"])
+        elif script["endless"]:
+            self.pages += 1
+            next_cursor = "again" if script["endless"] == "same" else f"page-{self.pages}"
+            self.answer(request, {"tools": [definition(f"tool-{self.pages}")], "nextCursor": next_cursor})
+        else:
+            page = 0 if cursor is None else script["cursors"].index(cursor) + 1
+            if page < len(script["cursors"]):
+                result = {"tools": [definition(f"page-{page}")], "nextCursor": script["cursors"][page]}
+            else:
+                more = [definition(f"tool-{number}") for number in range(script["more_tools"])]
+                result = {"tools": [*map(definition, script["tools"]), *more]}
+            self.answer(request, result if script["ttl"] is None else result | {"ttlMs": script["ttl"]})
+
+    def cancelled(self, notification: Message) -> None:
+        request_id = notification["params"]["requestId"]
+        self.ticking.pop(request_id, None)
+        request = self.waiting.pop(request_id, None)
+        if request is not None and request["params"]["arguments"].get("late"):
+            self.answer_text(request, "too late")
+
+    # ── tools ──
+
+    def echo(self, request: Message) -> None:
+        self.answer_text(request, json.dumps(request["params"]["arguments"]))
+
+    def crash(self, request: Message) -> NoReturn:
+        os.write(2, b"Traceback: the sky fell\n")
+        sys.exit(7)
+
+    def wait(self, request: Message) -> None:
+        """Say that it has come, and nothing more until it is cancelled."""
+        self.waiting[request["id"]] = request
+        self.progress(request, 1)
+
+    def tick(self) -> None:
+        for request_id, left in [*self.ticking.items()]:
+            request = self.calls[request_id]
+            self.progress(request, 1_000_000 - left)
+            self.ticking[request_id] = left - 1
+            if left == 1:
+                del self.ticking[request_id]
+                self.answer_text(request, "done")
+
+    def start_ticking(self, request: Message) -> None:
+        """Report progress that many times, or for ever, and answer."""
+        self.calls[request["id"]] = request
+        self.ticking[request["id"]] = request["params"]["arguments"].get("times", 1_000_000)
+
+    def hold(self, request: Message) -> None:
+        """Say that it has come, and answer with what the file says once somebody writes to it."""
+        self.progress(request, 1)
+        with open(request["params"]["arguments"]["file"]) as file:
+            self.answer_text(request, file.read())
+
+    def announce(self, request: Message) -> None:
+        count = request["params"]["arguments"]["times"]
+        self.send(*[{"method": "notifications/tools/list_changed"}] * count)
+        self.answer_text(request, "announced")
+
+    def ask(self, request: Message) -> None:
+        count = request["params"]["arguments"]["times"]
+        self.send(*({"id": f"question-{number}", "method": "roots/list"} for number in range(count)))
+        self.answer_text(request, "asked")
+
+    def change_tools(self, request: Message) -> None:
+        self.script["tools"] = request["params"]["arguments"]["tools"]
+        self.send({"method": "notifications/tools/list_changed"})
+        self.answer_text(request, "changed")
+
+
+def definition(tool: str | Message) -> Message:
+    return {"name": tool, "inputSchema": {"type": "object"}} if isinstance(tool, str) else tool
+
+
+METHODS: dict[str, Callable[[Server, Message], None]] = {
+    "server/discover": Server.discover,
+    "initialize": Server.initialize,
+    "tools/list": Server.list_tools,
+    "notifications/cancelled": Server.cancelled,
+}
+
+TOOLS: dict[str, Callable[[Server, Message], None]] = {
+    "announce": Server.announce,
+    "ask": Server.ask,
+    "change_tools": Server.change_tools,
+    "crash": Server.crash,
+    "echo": Server.echo,
+    "hold": Server.hold,
+    "no_result": lambda server, request: server.answer(request, {"content": "a text is no list"}),
+    "pid": lambda server, request: server.answer_text(request, str(os.getpid())),
+    "received": lambda server, request: server.answer_text(request, json.dumps(server.received)),
+    "refuse": lambda server, request: server.refuse(request, -32602),
+    "tick": Server.start_ticking,
+    "wait": Server.wait,
+}
+
+
+if __name__ == "__main__":
+    Server(json.loads(sys.argv[1])).run()
