@@ -168,15 +168,19 @@ async def sdk(entry: Entry) -> AsyncGenerator[CallWithSize]:
         yield lambda size: client.call_tool(TOOL, {"size": size})
 
 
-@asynccontextmanager
-async def fastmcp(entry: Entry) -> AsyncGenerator[CallWithSize]:
-    """`fastmcp.Client`."""
-    module: Any = fastmcp_module()
+def fastmcp_client(module: Any, entry: Entry) -> Any:  # noqa: ANN401 - it may not be installed
+    """A `fastmcp.Client` for an entry."""
     transport: Any = entry.get("url")
     if transport is None:
         stdio: Any = importlib.import_module("fastmcp.client.transports").StdioTransport
         transport = stdio(entry["command"], entry["args"], cwd=entry["cwd"], keep_alive=False)
-    async with module.Client(transport) as client:
+    return module.Client(transport)
+
+
+@asynccontextmanager
+async def fastmcp(entry: Entry) -> AsyncGenerator[CallWithSize]:
+    """`fastmcp.Client`."""
+    async with fastmcp_client(fastmcp_module(), entry) as client:
         yield lambda size: client.call_tool(TOOL, {"size": size})
 
 

@@ -2,8 +2,8 @@
 
     uv run python -m benchmarks.startup
 
-CPU time of whole processes, interleaved rounds, medians, with `python -c pass` taken off. Bytecode is compiled
-before the first round, as an installed package's is.
+CPU time of whole processes, interleaved rounds, medians, with `python -c pass` taken off. Bytecode is
+compiled before the first round, as an installed package's is.
 """
 
 import argparse
@@ -60,7 +60,12 @@ def measure_loading(rounds: int) -> None:
     print(f"\n{'servers':<10}{'load ms':>9}{'us/server':>11}")
     for count in (10, 100, 1000, 4000):
         text = json.dumps(
-            {"servers": {f"server{n}": {"command": "run", "args": ["--port", str(n)], "env": {"A": "1"}} for n in range(count)}},
+            {
+                "servers": {
+                    f"server{n}": {"command": "run", "args": ["--port", str(n)], "env": {"A": "1"}}
+                    for n in range(count)
+                }
+            },
             indent=2,
         )
         env = {"FAIRLEAD_CONFIG_JSON": text, "HOME": "/nonexistent"}

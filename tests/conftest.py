@@ -12,7 +12,6 @@ from hypothesis import settings
 
 from fairlead.config.load import LoadedConfig, load_config
 
-
 # A busy machine is no reason to fail: the time an example takes says nothing about whether it is right.
 settings.register_profile("fairlead", deadline=None)
 settings.load_profile("fairlead")

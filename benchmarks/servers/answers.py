@@ -6,13 +6,8 @@ import msgspec
 
 PAGE_SIZE = 1_000
 
-_FOUND = {
-    "supportedVersions": ["2026-07-28"],
-    "capabilities": {"tools": {}},
-    "resultType": "complete",
-    "ttlMs": 300_000,
-    "cacheScope": "private",
-}
+_COMPLETE = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
+_FOUND = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **_COMPLETE}
 _INITIALIZED = {
     "protocolVersion": "2025-11-25",
     "capabilities": {"tools": {}},
@@ -20,16 +15,16 @@ _INITIALIZED = {
 }
 
 
-class _Arguments(msgspec.Struct):
+class _Arguments(msgspec.Struct, frozen=True):
     size: int = 5
 
 
-class _Params(msgspec.Struct):
+class _Params(msgspec.Struct, frozen=True):
     arguments: _Arguments = _Arguments()
     cursor: str = "0"
 
 
-class _Request(msgspec.Struct):
+class _Request(msgspec.Struct, frozen=True):
     method: str = ""
     id: msgspec.Raw = msgspec.Raw()
     params: _Params = _Params()
@@ -65,10 +60,8 @@ class Answers:
 
     def _page(self, start: int) -> bytes:
         end = min(start + PAGE_SIZE, self._tools)
-        page = {"tools": [definition(number) for number in range(start, end)], "resultType": "complete"}
-        if end < self._tools:
-            page["nextCursor"] = str(end)
-        return _encode(page)
+        more = {"nextCursor": str(end)} if end < self._tools else {}
+        return _encode({"tools": [definition(number) for number in range(start, end)], **_COMPLETE, **more})
 
 
 @functools.lru_cache(maxsize=4)

@@ -51,7 +51,12 @@ def test_add_takes_every_option(fairlead: Fairlead, machine: Machine) -> None:
         "--oauth-client-metadata-url https://e.com/c"
     )
     assert fairlead(*remote.split(), "--description", "two words").status == 0
-    assert fairlead("add", "l", "--command", "run", "--arg", "-x", "--arg", "y", "--cwd", "sub", "--env", "A=b=c").status == 0
+    assert (
+        fairlead(
+            "add", "l", "--command", "run", "--arg", "-x", "--arg", "y", "--cwd", "sub", "--env", "A=b=c"
+        ).status
+        == 0
+    )
     assert entries(machine) == {
         "r": {
             "transport": "sse",
@@ -130,7 +135,9 @@ def test_the_same_id_in_another_scope_is_no_conflict(fairlead: Fairlead) -> None
         (),
     ],
 )
-def test_a_wrong_command_line_is_a_usage_error(fairlead: Fairlead, machine: Machine, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_is_a_usage_error(
+    fairlead: Fairlead, machine: Machine, arguments: tuple[str, ...]
+) -> None:
     outcome = fairlead(*arguments)
     assert outcome.status == 2
     assert outcome.out == ""
@@ -238,7 +245,9 @@ def test_list_as_json_is_for_programs(fairlead: Fairlead, machine: Machine) -> N
     fairlead("add", "a", "--", "run", "x")
     document = json.loads(fairlead("list", "--json").out)
     server = document["servers"][0]
-    assert {key: server[key] for key in ("id", "transport", "source", "enabled", "usable", "trust", "target")} == {
+    assert {
+        key: server[key] for key in ("id", "transport", "source", "enabled", "usable", "trust", "target")
+    } == {
         "id": "a",
         "transport": "stdio",
         "source": "project",
@@ -266,7 +275,9 @@ def test_explain_shows_the_line_and_what_was_overridden(fairlead: Fairlead, mach
     assert f"{machine.project_file}:3" in outcome.out
     assert "old" in outcome.out
     assert "built-in default" in outcome.err
-    fields = {row["field"]: row for row in json.loads(fairlead("explain", "server", "a", "--json").out)["fields"]}
+    fields = {
+        row["field"]: row for row in json.loads(fairlead("explain", "server", "a", "--json").out)["fields"]
+    }
     assert fields["cwd"]["in_effect"]["value"] == "new"
     assert fields["cwd"]["overrode"][0]["layer"] == "user"
 
@@ -320,13 +331,17 @@ def test_schema_completion_version_and_help(fairlead: Fairlead) -> None:
         assert "Usage: fairlead" in fairlead(name, "--help").out
 
 
-def test_the_shell_completes_server_ids(fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shell_completes_server_ids(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fairlead("add", "github", "--", "run")
     fairlead("add", "gitlab", "--", "run")
     monkeypatch.setenv("_FAIRLEAD_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "fairlead get gith")
     monkeypatch.setenv("COMP_CWORD", "2")
-    done = subprocess.run([sys.executable, "-m", "fairlead"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "fairlead"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.split() == ["plain,github"]
 
 

@@ -7,7 +7,19 @@ import pytest
 
 from tests.conftest import Machine
 
-HEAVY = {"mcp", "mcp_types", "aiohttp", "starlette", "anyio", "keyring", "rich", "tomlkit", "ruamel", "sqlite3", "msgspec"}
+HEAVY = {
+    "mcp",
+    "mcp_types",
+    "aiohttp",
+    "starlette",
+    "anyio",
+    "keyring",
+    "rich",
+    "tomlkit",
+    "ruamel",
+    "sqlite3",
+    "msgspec",
+}
 SCRIPT = """
 import sys
 from fairlead.cli.main import run
@@ -23,7 +35,9 @@ def modules_after(*arguments: str) -> set[str]:
     return set(done.stderr.strip().splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("list", "--help"), ("list",), ("list", "--json"), ("get", "a")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("list", "--help"), ("list",), ("list", "--json"), ("get", "a")]
+)
 def test_reading_commands_load_no_network_code_and_no_terminal_library(
     machine: Machine, arguments: tuple[str, ...]
 ) -> None:
@@ -37,7 +51,9 @@ def test_help_does_not_load_the_models(machine: Machine) -> None:
 
 def test_importing_the_package_loads_nothing() -> None:
     script = "import sys, fairlead; print(*[m for m in sys.modules if m.startswith('fairlead')])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.split() == ["fairlead"]
 
 
@@ -48,4 +64,4 @@ def test_the_public_names_are_what_they_say() -> None:
         assert getattr(fairlead, name).__name__ == name
     assert dir(fairlead) == fairlead.__all__
     with pytest.raises(AttributeError):
-        _ = fairlead.nothing  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        getattr(fairlead, "nothing")  # noqa: B009 - the attribute must be looked up, and must not exist

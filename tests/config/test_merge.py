@@ -113,18 +113,29 @@ def test_a_project_file_may_not_speak_for_the_user(machine: Machine) -> None:
     loaded = machine.load()
     assert {problem.json_path for problem in loaded.problems} == {"store", "gateway", "defaults", "docs"}
     assert all("may not set this" in problem.message for problem in loaded.problems)
-    assert (loaded.config.store.path, loaded.config.gateway.host, loaded.config.docs.allow) == (None, "127.0.0.1", ())
+    assert (loaded.config.store.path, loaded.config.gateway.host, loaded.config.docs.allow) == (
+        None,
+        "127.0.0.1",
+        (),
+    )
     assert loaded.servers["a"].usable  # the rest loads
 
 
 def test_a_project_policy_can_only_narrow(machine: Machine) -> None:
-    machine.write_user(json.dumps({"policy": {"approval": "deny", "rules": [{"action": "allow", "tool": "a"}]}}))
+    machine.write_user(
+        json.dumps({"policy": {"approval": "deny", "rules": [{"action": "allow", "tool": "a"}]}})
+    )
     machine.write_project(
-        json.dumps({"policy": {"approval": "ask", "rules": [{"action": "allow"}, {"action": "deny", "tool": "b"}]}})
+        json.dumps(
+            {"policy": {"approval": "ask", "rules": [{"action": "allow"}, {"action": "deny", "tool": "b"}]}}
+        )
     )
     loaded = machine.load()
     assert loaded.config.policy.approval == "deny"
-    assert [(rule.action, rule.tool) for rule in loaded.config.policy.rules] == [("allow", "a"), ("deny", "b")]
+    assert [(rule.action, rule.tool) for rule in loaded.config.policy.rules] == [
+        ("allow", "a"),
+        ("deny", "b"),
+    ]
     assert [problem.json_path for problem in loaded.problems] == ["policy.rules[0]"]
 
 
@@ -135,7 +146,9 @@ def test_a_bad_policy_is_never_half_applied(machine: Machine) -> None:
 
 
 def test_a_bad_entry_disables_that_server_alone_and_says_file_line_and_reason(machine: Machine) -> None:
-    path = machine.write_user('{\n  "servers": {\n    "a": {"command": "x"},\n    "b": {"comand": "x"}\n  }\n}')
+    path = machine.write_user(
+        '{\n  "servers": {\n    "a": {"command": "x"},\n    "b": {"comand": "x"}\n  }\n}'
+    )
     loaded = machine.load()
     assert loaded.servers["a"].usable
     assert not loaded.servers["b"].usable
@@ -166,7 +179,9 @@ def test_a_missing_variable_disables_only_its_server_and_names_the_field(machine
 def test_a_resolved_server_has_its_secrets_and_the_loaded_one_does_not(machine: Machine) -> None:
     write(machine.project / "secret.txt", "from-file\n")
     machine.write_project(
-        servers(a={"command": "${TOOL:-run}", "args": ["${file:secret.txt}", "$${LITERAL}"], "env": {"K": "${K}"}})
+        servers(
+            a={"command": "${TOOL:-run}", "args": ["${file:secret.txt}", "$${LITERAL}"], "env": {"K": "${K}"}}
+        )
     )
     machine.env["K"] = "from-env"
     server = machine.load().servers["a"]
@@ -178,7 +193,10 @@ def test_a_resolved_server_has_its_secrets_and_the_loaded_one_does_not(machine: 
 
 
 def test_a_relative_folder_starts_at_the_file_that_names_it(machine: Machine) -> None:
-    write(machine.project / ".fairlead" / "fairlead.json", servers(a={"command": "x", "cwd": "sub"}, b={"command": "x"}))
+    write(
+        machine.project / ".fairlead" / "fairlead.json",
+        servers(a={"command": "x", "cwd": "sub"}, b={"command": "x"}),
+    )
     machine.write_user(servers(c={"command": "x"}))
     loaded = machine.load()
 
@@ -194,7 +212,8 @@ def test_a_relative_folder_starts_at_the_file_that_names_it(machine: Machine) ->
 @pytest.mark.requirement("NEED-25")
 def test_explain_names_the_file_and_line_of_every_field_and_what_it_overrode(machine: Machine) -> None:
     user = machine.write_user(
-        '{\n "defaults": {"lazy": false},\n "servers": {"a": {\n  "command": "run",\n  "cwd": "old",\n  "env": {"A": "1"}}}}'
+        '{\n "defaults": {"lazy": false},\n "servers": {"a": {\n'
+        '  "command": "run",\n  "cwd": "old",\n  "env": {"A": "1"}}}}'
     )
     project = machine.write_project('{"servers": {"a": {\n  "cwd": "new",\n  "env": {"B": "2"}}}}')
     rows = {row.field: row for row in explain_server(machine.load().servers["a"])}

@@ -18,7 +18,7 @@ from fairlead.config.validate import check, parse_config
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fairlead.json"
 
 
-VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+VALIDATOR: Any = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
 
 
 def test_the_shipped_schema_is_the_one_the_models_give() -> None:
@@ -57,7 +57,9 @@ def test_what_loading_refuses_the_schema_refuses(document: Any) -> None:
 
 
 names = st.text("abcXYZ019_-", min_size=1, max_size=64)
-words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(lambda text: text.replace("${", ""))
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(
+    lambda text: text.replace("${", "")
+)
 some = words.filter(bool)
 stdio = st.fixed_dictionaries(
     {"command": some},

@@ -67,7 +67,9 @@ def test_references_stand_for_values(tmp_path: Path, text: str, value: str) -> N
     assert resolve(text, env={"A": "1", "B": "2"}, base=tmp_path) == value
 
 
-@pytest.mark.parametrize("text", ["${", "${}", "${A", "${A B}", "${env:A}", "${1A}", "${file:}", "${keyring:x}", "${A:b}"])
+@pytest.mark.parametrize(
+    "text", ["${", "${}", "${A", "${A B}", "${env:A}", "${1A}", "${file:}", "${keyring:x}", "${A:b}"]
+)
 def test_a_malformed_reference_says_so(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"\$"):
         split(text)
@@ -76,7 +78,9 @@ def test_a_malformed_reference_says_so(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_secret_names_the_field_and_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SecretUnavailable, match=r"headers\.Authorization: the environment variable `TOKEN`") as caught:
+    with pytest.raises(
+        SecretUnavailable, match=r"headers\.Authorization: the environment variable `TOKEN`"
+    ) as caught:
         resolve_all({"headers": {"Authorization": "Bearer ${TOKEN}"}}, env={}, base=tmp_path)
     assert caught.value.hint == "run `export TOKEN=…`"
     with pytest.raises(SecretUnavailable, match=r"args\[1\].*nothing-here"):
@@ -84,7 +88,7 @@ def test_a_missing_secret_names_the_field_and_what_to_do(tmp_path: Path) -> None
 
 
 def test_the_keyring_is_asked_by_service_and_user(working_keyring: MemoryKeyring, tmp_path: Path) -> None:
-    working_keyring.set_password("my/service", "me", "from keyring")
+    working_keyring.kept["my/service", "me"] = "from keyring"
     assert resolve("${keyring:my/service/me}", env={}, base=tmp_path) == "from keyring"
     with pytest.raises(SecretUnavailable, match="no such entry"):
         resolve("${keyring:my/service/you}", env={}, base=tmp_path)
@@ -164,7 +168,14 @@ def test_a_shown_entry_has_no_secret_and_keeps_its_references() -> None:
     }
     local = {
         "command": "run",
-        "args": ["--token", secret, f"--api-key={secret}", "--header", f"Authorization: Bearer {secret}", "file.txt"],
+        "args": [
+            "--token",
+            secret,
+            f"--api-key={secret}",
+            "--header",
+            f"Authorization: Bearer {secret}",
+            "file.txt",
+        ],
         "env": {"TOKEN": secret, "OTHER": f"${{OTHER:-{secret}}}", "LEVEL": "debug"},
     }
     shown = json.dumps([redact_entry(entry), redact_entry(local)])
@@ -182,10 +193,18 @@ def test_a_url_without_secrets_is_shown_as_it_is() -> None:
         assert redact_url(url) == url
 
 
-def test_secrets_given_on_the_command_line_are_put_away_in_the_keyring(working_keyring: MemoryKeyring) -> None:
-    entry: dict[str, Any] = {"url": "https://x", "headers": {"Authorization": "Bearer abcdefgh", "X-Mode": "fast"}}
+def test_secrets_given_on_the_command_line_are_put_away_in_the_keyring(
+    working_keyring: MemoryKeyring,
+) -> None:
+    entry: dict[str, Any] = {
+        "url": "https://x",
+        "headers": {"Authorization": "Bearer abcdefgh", "X-Mode": "fast"},
+    }
     written, moved = stash_secrets("x", entry, {})
-    assert written["headers"] == {"Authorization": "Bearer ${keyring:fairlead/x.Authorization}", "X-Mode": "fast"}
+    assert written["headers"] == {
+        "Authorization": "Bearer ${keyring:fairlead/x.Authorization}",
+        "X-Mode": "fast",
+    }
     assert working_keyring.kept == {("fairlead", "x.Authorization"): "abcdefgh"}
     assert [secret.field for secret in moved] == ["headers.Authorization"]
     assert entry["headers"]["Authorization"] == "Bearer abcdefgh"  # the caller's own is untouched

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +17,12 @@ from fairlead.errors import ConfigError, ConfigInvalid, ConfigUnreadable, Fairle
 from tests.conftest import Machine, write
 
 ONE = json.dumps({"servers": {"a": {"command": "x"}}})
-TOOLLOOP = json.dumps({"servers": {"t": {"trust": "trusted", "transport": {"type": "stdio", "command": "x"}}}})
-CODELIA = json.dumps({"version": 1, "mcp": {"servers": {"c": {"transport": "stdio", "command": "echo ${HOME}"}}}})
+TOOLLOOP = json.dumps(
+    {"servers": {"t": {"trust": "trusted", "transport": {"type": "stdio", "command": "x"}}}}
+)
+CODELIA = json.dumps(
+    {"version": 1, "mcp": {"servers": {"c": {"transport": "stdio", "command": "echo ${HOME}"}}}}
+)
 
 
 def test_the_nearest_project_file_wins(machine: Machine) -> None:
@@ -56,7 +60,9 @@ def test_a_toolloop_file_knows_the_line_of_its_fields(machine: Machine) -> None:
     assert str(server.definition.origin(("trust",))) == f"{path}:2"
 
 
-def test_the_codelia_file_is_read_in_the_current_folder_only_and_its_text_stays_literal(machine: Machine) -> None:
+def test_the_codelia_file_is_read_in_the_current_folder_only_and_its_text_stays_literal(
+    machine: Machine,
+) -> None:
     write(machine.project / ".codelia" / "config.json", CODELIA)
     server = machine.load().servers["c"]
     assert server.source == "project"
@@ -70,7 +76,10 @@ def test_codelia_config_path_moves_the_user_layer_only(machine: Machine) -> None
     machine.env["CODELIA_CONFIG_PATH"] = str(write(machine.home / "codelia.json", CODELIA))
     machine.write_project(ONE)
     loaded = machine.load()
-    assert {server_id: server.source for server_id, server in loaded.servers.items()} == {"c": "user", "a": "project"}
+    assert {server_id: server.source for server_id, server in loaded.servers.items()} == {
+        "c": "user",
+        "a": "project",
+    }
     machine.write_user(json.dumps({"servers": {"mine": {"command": "x"}}}))
     assert set(machine.load().servers) == {"mine", "a"}  # a Fairlead file comes first
 
@@ -111,9 +120,24 @@ def test_a_relative_xdg_folder_is_ignored(machine: Machine) -> None:
         (b'{"servers": {"a": {}, "a": {}}}', "this key is already in line 1"),
         (b'{"x": "' + b"a" * (5 * 1024 * 1024) + b'"}', "large"),
     ],
-    ids=["text", "empty", "list", "bom", "utf16", "binary", "latin1", "nan", "huge int", "deep", "twice", "5 MB"],
+    ids=[
+        "text",
+        "empty",
+        "list",
+        "bom",
+        "utf16",
+        "binary",
+        "latin1",
+        "nan",
+        "huge int",
+        "deep",
+        "twice",
+        "5 MB",
+    ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_what_to_do(machine: Machine, content: bytes, words: str) -> None:
+def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
+    machine: Machine, content: bytes, words: str
+) -> None:
     machine.user_file.parent.mkdir(parents=True)
     machine.user_file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -125,7 +149,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(machine: Machine, c
 
 def test_a_directory_in_place_of_the_file_is_named(machine: Machine) -> None:
     machine.user_file.mkdir(parents=True)
-    with pytest.raises(ConfigUnreadable, match="directory|folder"):
+    with pytest.raises(ConfigUnreadable, match=r"folder|directory"):
         machine.load()
 
 
@@ -155,7 +179,7 @@ def test_an_unreadable_file_is_named(machine: Machine) -> None:
 
 
 @contextmanager
-def _locked_out(path: Path) -> Iterator[None]:
+def _locked_out(path: Path) -> Generator[None]:
     """Take away all rights to a path, root's too: root becomes nobody for a while."""
     for folder in path.parents:
         if folder.stat().st_uid == os.geteuid() and "pytest" in str(folder):
@@ -178,7 +202,9 @@ def test_bad_json_in_a_variable_names_the_variable(machine: Machine) -> None:
         machine.load()
 
 
-VALID = b'{"servers": {"a": {"command": "x", "args": ["1", "${A:-b}"], "env": {"K": "v"}}}, "bundles": {}} // end'
+VALID = (
+    b'{"servers": {"a": {"command": "x", "args": ["1", "${A:-b}"], "env": {"K": "v"}}}, "bundles": {}} // end'
+)
 
 
 @given(st.data())
@@ -201,7 +227,9 @@ json_values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(["servers", "bundles", "policy", "defaults", "docs", "x"]), json_values))
+@given(
+    st.dictionaries(st.sampled_from(["servers", "bundles", "policy", "defaults", "docs", "x"]), json_values)
+)
 def test_no_document_of_any_shape_raises_anything_but_our_errors(document: dict[str, object]) -> None:
     try:
         loaded = load_config(overrides=document, env={"HOME": "/nonexistent"}, cwd="/")

@@ -41,13 +41,21 @@ def test_the_transport_is_told_from_the_target() -> None:
         }
     )
     assert [type(entry) for entry in config.servers.values()] == [StdioServer, RemoteServer, RemoteServer]
-    assert [getattr(entry, "transport", None) for entry in config.servers.values()] == ["stdio", "http", "sse"]
+    assert [getattr(entry, "transport", None) for entry in config.servers.values()] == [
+        "stdio",
+        "http",
+        "sse",
+    ]
 
 
 def test_defaults_are_the_documented_ones() -> None:
     entry = parse_config(server(command="run")).servers["x"]
     assert (entry.enabled, entry.required, entry.trust, entry.lazy) == (True, False, "untrusted", True)
-    assert (entry.request_timeout_ms, entry.max_request_ms, entry.startup_timeout_ms) == (30_000, 600_000, 30_000)
+    assert (entry.request_timeout_ms, entry.max_request_ms, entry.startup_timeout_ms) == (
+        30_000,
+        600_000,
+        30_000,
+    )
     assert (entry.idle_stop_ms, entry.tools_ttl_ms, entry.max_result_bytes) == (None, 300_000, 100_000)
     assert entry.allow_tools is None  # valid for an untrusted server: nothing is callable until reviewed
 
@@ -102,7 +110,10 @@ def test_every_field_of_the_format_is_accepted() -> None:
         "servers": {"remote": remote, "local": local, "repo": {"builtin": "repo", "roots": ["."]}},
         "bundles": {
             "b": {
-                "servers": {"remote": {"allow_tools": ["a"], "deny_tools": ["b"], "mode": "direct"}, "local": {}},
+                "servers": {
+                    "remote": {"allow_tools": ["a"], "deny_tools": ["b"], "mode": "direct"},
+                    "local": {},
+                },
                 "mode": "meta",
                 "always_direct": ["read_file"],
             }
@@ -140,8 +151,16 @@ def test_every_field_of_the_format_is_accepted() -> None:
         ({"url": "ftp://y"}, "url", "must be an http:// or https:// URL with a host"),
         ({"url": "http://"}, "url", "must be an http:// or https:// URL with a host"),
         ({"url": "http://a b"}, "url", "must not contain spaces or control characters"),
-        ({"url": "http://y", "headers": {"A\r\n": "1"}}, "headers", "a header's name is letters, digits and `-`"),
-        ({"url": "http://y", "headers": {"A": "\n"}}, "headers", "a header's value cannot contain line breaks"),
+        (
+            {"url": "http://y", "headers": {"A\r\n": "1"}},
+            "headers",
+            "a header's name is letters, digits and `-`",
+        ),
+        (
+            {"url": "http://y", "headers": {"A": "\n"}},
+            "headers",
+            "a header's value cannot contain line breaks",
+        ),
         ({"url": "http://y", "headers_helper": []}, "headers_helper", "must not be empty"),
         ({"url": "http://y", "oauth": True}, "oauth", "must be false or an object"),
         ({"url": "http://y", "oauth": {"grant": "password"}}, "oauth.grant", None),
@@ -166,7 +185,7 @@ def test_a_wrong_entry_is_told_what_is_wrong_and_where(entry: Any, path: str, me
 
 
 def test_all_problems_come_at_once() -> None:
-    document = {
+    document: dict[str, Any] = {
         "servers": {"a": {"command": "x", "arg": 1, "enabled": "no"}, "b b": {"url": "x"}},
         "bundles": {"c": {"servers": {"z": {}}}},
         "nonsense": 1,

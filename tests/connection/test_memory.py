@@ -79,10 +79,13 @@ async def test_leaving_ends_the_lifespan_and_fails_whoever_waits() -> None:
             await dispatcher.call_raw("tools/call", call("any"))
 
     with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks, MemoryDispatcher(server) as dispatcher:
-            async with running(dispatcher):
-                tasks.start_soon(wait, dispatcher)
-                await anyio.wait_all_tasks_blocked()
+        async with (
+            anyio.create_task_group() as tasks,
+            MemoryDispatcher(server) as dispatcher,
+            running(dispatcher),
+        ):
+            tasks.start_soon(wait, dispatcher)
+            await anyio.wait_all_tasks_blocked()
 
     assert events == ["begun", "called", "ended"]
 

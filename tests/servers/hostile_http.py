@@ -2,6 +2,7 @@
 
 Its quirks say how it behaves as a server, the name of the tool that is called says how it answers. It speaks
 the handshake era and refuses `server/discover`; requests that say they are of 2026-07-28 need no session.
+`python -m tests.servers.hostile_http [QUIRK…]` serves until it is killed, and prints its URL first.
 """
 
 import asyncio
@@ -452,7 +453,6 @@ async def serving(*quirks: str) -> AsyncGenerator[HostileServer]:
 
 
 async def main() -> None:
-    """Serve until killed, and print the URL first."""
     async with serving(*sys.argv[1:]) as hostile:
         sys.stdout.write(f"{hostile.url}\n")
         sys.stdout.flush()

@@ -23,7 +23,7 @@ DEFAULTS: Message = {
     "broken_starts": 0,  # … at the first so many starts, and then no more
     "version": "2025-11-25",
     "probe": -32601,  # an error's code, or `answer`, `silence`, `choke` (on all that follows), `exit`
-    "handshake": "answer",  # or `silence`
+    "silent_after": None,  # how many starts there are before it says nothing at all
     "capabilities": {"tools": {"listChanged": True}},
     "instructions": None,
     "tools": ["echo"],  # names, or whole definitions
@@ -31,6 +31,8 @@ DEFAULTS: Message = {
     "cursors": [],  # the cursors of the pages after the first; the tools are on the last
     "endless": "",  # `new`: there is always one more page; `same`: it is always the same one
     "list_error": None,  # what every listing is refused with
+    "failing_lists": 0,  # how many listings are refused before one is not
+    "list_silence": False,
     "list_result": None,  # what every listing is answered with
     "ttl": None,
 }
@@ -56,6 +58,7 @@ class Server:
             os.write(2, self.script["stderr"].encode() + b"\n")
         if self.script["exit"] is not None or self.starts() <= self.script["broken_starts"]:
             sys.exit(self.script["exit"] or 1)
+        self.choked = self.script["silent_after"] is not None and self.starts() > self.script["silent_after"]
         pending = b""
         while True:
             readable, _, _ = select.select([0], [], [], TICK_SECONDS if self.ticking else None)
@@ -131,8 +134,7 @@ class Server:
                 self.refuse(request, code)
 
     def initialize(self, request: Message) -> None:
-        if self.script["handshake"] == "answer":
-            self.answer(request, self.greeting() | {"protocolVersion": self.script["version"]})
+        self.answer(request, self.greeting() | {"protocolVersion": self.script["version"]})
 
     def greeting(self) -> Message:
         info = {"name": "scripted", "version": "1"}
@@ -142,8 +144,12 @@ class Server:
 
     def list_tools(self, request: Message) -> None:
         script, cursor = self.script, request.get("params", {}).get("cursor")
+        if script["list_silence"]:
+            return
         if script["list_error"] is not None:
             self.refuse(request, script["list_error"])
+        elif self.received.count("tools/list") <= script["failing_lists"]:
+            self.refuse(request, -32603)
         elif script["list_result"] is not None:
             self.answer(request, script["list_result"])
         elif script["endless"]:

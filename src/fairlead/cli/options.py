@@ -51,7 +51,7 @@ def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
     return load_config(_explicit(ctx), scope=scopes.get(scope, "effective"))
 
 
-def target_file(ctx: click.Context, scope: str | None) -> EditTarget:
+def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = False) -> EditTarget:
     """Name the file this command line wants to change."""
     explicit = _explicit(ctx) or _path(os.environ.get("FAIRLEAD_CONFIG_PATH"))
     if explicit and scope:
@@ -60,7 +60,7 @@ def target_file(ctx: click.Context, scope: str | None) -> EditTarget:
             hint="leave out `--scope`, or `--config` and FAIRLEAD_CONFIG_PATH",
         )
     whose: Literal["project", "user"] = "user" if scope in ("user", "global") else "project"
-    return edit_target(whose, place_of(os.environ, Path.cwd()), explicit)
+    return edit_target(whose, place_of(os.environ, Path.cwd()), explicit, take_over=take_over)
 
 
 def _explicit(ctx: click.Context) -> Path | None:

@@ -22,8 +22,14 @@ class EditTarget:
     path: Path
 
 
-def edit_target(scope: Literal["project", "user"], place: Place, explicit: Path | None = None) -> EditTarget:
-    """Name the file of a scope. A file given by path stands in for both scopes, as it does for reading."""
+def edit_target(
+    scope: Literal["project", "user"], place: Place, explicit: Path | None = None, *, take_over: bool = False
+) -> EditTarget:
+    """Name the file of a scope. A file given by path stands in for both scopes, as it does for reading.
+
+    A project in a foreign format is not edited. To take it over is to begin a file of ours beside it, which
+    is read in its place from then on.
+    """
     if explicit is not None:
         return EditTarget(scope="file", path=explicit)
     if scope == "user":
@@ -31,6 +37,8 @@ def edit_target(scope: Literal["project", "user"], place: Place, explicit: Path 
     found = find_project_file(place)
     if found is None:
         return EditTarget(scope="project", path=place.cwd / FILE_NAME)
+    if found.dialect is not None and take_over:
+        return EditTarget(scope="project", path=found.folder / FILE_NAME)
     if found.dialect is not None:
         raise ConfigError(
             f"this project's servers are in {found.path}, which Fairlead reads but does not edit",

@@ -15,6 +15,7 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     PromptListChangedNotification,
@@ -23,19 +24,20 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from fairlead.catalog.entries import Listing
+from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.models import Limits
 from fairlead.connection.admission import Admission
 from fairlead.connection.backoff import Backoff
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.failures import calling, connecting, lost
 from fairlead.connection.link import Link, Transport, open_session
-from fairlead.connection.lists import list_all
+from fairlead.connection.lists import known_headers, list_all
 from fairlead.connection.session import Session
 from fairlead.connection.state import check_move
 from fairlead.errors import (
     AuthRequired,
     CallFailed,
+    CallRejected,
     ConnectFailed,
     ConnectionLost,
     FairleadError,
@@ -101,6 +103,7 @@ class Connection:
         tasks: TaskGroup,
         admission: Admission | None = None,
         known_version: str | None = None,
+        known_tools: Sequence[ToolEntry] = (),
         on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
     ) -> None:
@@ -112,6 +115,7 @@ class Connection:
         self._tasks = tasks
         self._admission = admission
         self._known_version = known_version
+        self._known_tools = known_tools
         self._on_state = on_state
         self._on_listed = on_listed
         self._link: Link | None = None
@@ -137,7 +141,7 @@ class Connection:
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
     ) -> msgspec.Raw:
-        """Call a tool. A call that certainly never reached the server is sent again, once."""
+        """Call a tool. A call that the server certainly did not look into is sent again, once."""
         make_deadline = deadline or self.deadline
         for last_try in (False, True):
             link = self._link
@@ -152,9 +156,14 @@ class Connection:
                 self.vitals.calls += 1
                 return result
             except CallFailed as exc:
-                if last_try or not _may_repeat(exc, safe_to_repeat=safe_to_repeat):
+                if last_try:
                     raise
-                self._give_up(link)
+                if _lacked_headers(exc):
+                    await self._list_anew(link)
+                elif _may_repeat(exc, safe_to_repeat=safe_to_repeat):
+                    self._give_up(link)
+                else:
+                    raise
             finally:
                 link.released(time.monotonic())
         raise AssertionError("the second try returns or raises")
@@ -247,6 +256,8 @@ class Connection:
     async def _serve(self, attempt: _Attempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
         link = Link(session=session, last_used=time.monotonic())
+        if session.mirrors_arguments:
+            session.learn_headers(known_headers(self._known_tools))
         self._links.add(link)
         self._link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
@@ -265,6 +276,7 @@ class Connection:
                 tasks.cancel_scope.cancel()
         finally:
             self._links.discard(link)
+            link.listed.set()
         ending = session.dispatcher.ending
         if ending is not None and not link.hurry:
             self.vitals.losses += 1
@@ -326,6 +338,7 @@ class Connection:
         while True:
             self._changed = anyio.Event()
             await self._list(link)
+            link.listed.set()
             await self._changed.wait()
             await anyio.sleep(REFRESH_DEBOUNCE_SECONDS)
 
@@ -341,8 +354,17 @@ class Connection:
             return
         link.session.learn_headers(listed.header_maps)
         if link is self._link:
+            self._known_tools = listed.listing.tools
             self._on_listed(listed.listing, link.session.version)
             self._move("ready")
+
+    async def _list_anew(self, link: Link) -> None:
+        """Wait for the listing under way, or for another if the last one has ended."""
+        if link.listed.is_set():
+            link.listed = anyio.Event()
+            self.refresh()
+        with anyio.move_on_after(self._limits.request_timeout_ms / 1000):
+            await link.listed.wait()
 
     async def _listen(self, link: Link) -> None:
         """Hear of changed lists the modern way, for as long as the server lets us."""
@@ -376,6 +398,11 @@ def _announces_changes(session: Session) -> bool:
         offered is not None and offered.list_changed
         for offered in (offers.tools, offers.prompts, offers.resources)
     )
+
+
+def _lacked_headers(exc: CallFailed) -> bool:
+    """Did the server turn the call down unread, because headers that its tool wants were not as listed?"""
+    return isinstance(exc, CallRejected) and exc.rpc_code == HEADER_MISMATCH
 
 
 def _may_repeat(exc: CallFailed, *, safe_to_repeat: bool) -> bool:

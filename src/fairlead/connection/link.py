@@ -40,6 +40,8 @@ class Link:
     wanted: bool = True
     hurry: bool = False
     woken: anyio.Event = field(default_factory=anyio.Event)
+    listed: anyio.Event = field(default_factory=anyio.Event)
+    """Set when a listing has ended, well or not, and when there will be no more."""
 
     @property
     def usable(self) -> bool:

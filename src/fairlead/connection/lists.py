@@ -1,14 +1,15 @@
 """Ask a server for everything it offers: all pages, within limits, read as little as possible."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 import msgspec
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
 
-from fairlead.catalog.entries import Listing, RejectedTool, read_tools
+from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
 from fairlead.connection.outcomes import RequestRejected
 from fairlead.connection.session import HeaderMap, Session
 from fairlead.errors import ListFailed
@@ -106,22 +107,39 @@ def _with_headers(
 ) -> Iterator[msgspec.Raw]:
     """Note the header annotations of tools, and leave out those whose annotations are not valid."""
     for definition in tools:
-        if _ANNOTATED not in bytes(definition):
+        annotated = _annotated(definition)
+        if annotated is None:
             yield definition
             continue
-        try:
-            fields = _decode_schema(definition)
-            name = msgspec.json.decode(fields["name"], type=str)
-            schema = msgspec.json.decode(fields.get("inputSchema", b"{}"))
-        except (ValueError, KeyError, RecursionError):
-            yield definition  # reading it will say what is wrong
-            continue
+        name, schema = annotated
         reason = find_invalid_x_mcp_header(schema)
         if reason is not None:
             rejected.append(RejectedTool(name=name, reason=reason))
         else:
             header_maps[name] = x_mcp_header_map(schema)
             yield definition
+
+
+def known_headers(entries: Iterable[ToolEntry]) -> dict[str, HeaderMap]:
+    """Which arguments of tools that were listed before go into headers as well."""
+    annotated = filter(None, (_annotated(entry.definition) for entry in entries))
+    return {
+        name: x_mcp_header_map(schema)
+        for name, schema in annotated
+        if find_invalid_x_mcp_header(schema) is None
+    }
+
+
+def _annotated(definition: msgspec.Raw | bytes) -> tuple[str, Any] | None:
+    """A tool's name and input schema, if its definition mentions header annotations and can be read."""
+    if _ANNOTATED not in bytes(definition):
+        return None
+    try:
+        fields = _decode_schema(definition)
+        name = msgspec.json.decode(fields["name"], type=str)
+        return name, msgspec.json.decode(fields.get("inputSchema", b"{}"))
+    except (ValueError, KeyError, RecursionError):
+        return None  # reading the tool will say what is wrong
 
 
 def _milliseconds(raw: msgspec.Raw) -> int | None:

@@ -74,10 +74,12 @@ class Family:
 
     def alive(self) -> list[int]:
         """Return the pids that still run. Those seen once are known even when their parents are gone."""
-        processes = _processes()
+        group_exists = _signalled(os.killpg, self._leader, 0)
+        has_left = any(process.group != self._leader for process in self._members.values())
+        processes = _processes() if group_exists or has_left else []
         if not processes:
-            self._group_exists = _signalled(os.killpg, self._leader, 0)
-            return [self._leader] if self._group_exists else []
+            self._members, self._group_exists = {}, group_exists
+            return [self._leader] if group_exists else []
         # Pids come round again: a leader that started at another time leads another group.
         reused = any(p.pid == self._leader and self._started not in (0, p.started) for p in processes)
         group = [] if reused else [p for p in processes if p.group == self._leader]

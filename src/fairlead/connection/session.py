@@ -17,6 +17,7 @@ from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
     encode_header_value,
     mcp_param_headers,
 )
@@ -82,6 +83,11 @@ class Session:
         """What the server wants a model to know."""
         return self.sdk.instructions
 
+    @property
+    def mirrors_arguments(self) -> bool:
+        """Do arguments go into headers as well, where a tool wants them there?"""
+        return self.modern and self._over_http
+
     def learn_headers(self, header_maps: dict[str, HeaderMap]) -> None:
         """Note which arguments of which tools go into headers as well."""
         self._header_maps = header_maps
@@ -110,7 +116,8 @@ class Session:
         stamped = dict(params or {})
         if self.modern:
             stamped["_meta"] = {**self._envelope, **stamped.get("_meta", {})}
-        options: CallOptions = {"headers": self._headers(method)}
+        name = stamped.get(NAME_BEARING_METHODS.get(method, ""))
+        options: CallOptions = {"headers": self._headers(method, name)}
         if seconds is not None:
             options["timeout"] = seconds
         return await self.dispatcher.call_raw(method, stamped or None, options)
@@ -124,8 +131,9 @@ class Session:
         if name is not None:
             headers[MCP_NAME_HEADER] = encode_header_value(name)
             header_map = self._header_maps.get(name)
-            if header_map and isinstance(arguments, Mapping):
-                headers |= mcp_param_headers(header_map, arguments)
+            if header_map and arguments:
+                read = msgspec.json.decode(arguments) if isinstance(arguments, msgspec.Raw) else arguments
+                headers |= mcp_param_headers(header_map, read)
         return headers
 
 

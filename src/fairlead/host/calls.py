@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.catalog.entries import Listing
 from fairlead.connection.deadline import Deadline
 from fairlead.errors import CallDenied, FairleadError
 from fairlead.events import CallFinished, CallProgressed, CallStarted, Event
@@ -41,6 +42,16 @@ def check_policy(member: Member, tool: str, *, reviewed: bool) -> None:
         where = f" ({origin})" if origin else ""
         hint = f"add it to `allow_tools`, or call it yourself: `fairlead call {server_id} {tool} --yes`"
         raise CallDenied(f"`{server_id}/{tool}` may not be called: {decision.reason}{where}", hint=hint)
+
+
+def rejection(listing: Listing | None, tool: str) -> str | None:
+    """Why a tool cannot be offered, if that is so."""
+    if listing is None or not listing.rejected:
+        return None
+    reason = next((rejected.reason for rejected in listing.rejected if rejected.name == tool), None)
+    if reason is None or any(entry.key.tool == tool for entry in listing.tools):
+        return None  # of a tool that is listed twice, the first counts
+    return reason
 
 
 async def run_call(member: Member, call: Call, emit: Callable[[Event], None]) -> ToolResult:

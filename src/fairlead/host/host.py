@@ -27,10 +27,11 @@ from fairlead.errors import (
     ListFailed,
     StoreError,
     UnknownServer,
+    UnknownTool,
 )
 from fairlead.events import Event
 from fairlead.host.bus import EventBus, Subscriber
-from fairlead.host.calls import Call, OnProgress, check_policy, run_call
+from fairlead.host.calls import Call, OnProgress, check_policy, rejection, run_call
 from fairlead.host.member import Member, ServerStatus
 from fairlead.host.results import ToolResult
 from fairlead.host.snapshots import load_snapshot, save_health, save_snapshot
@@ -63,6 +64,7 @@ class Host:
         self._bus = EventBus()
         self._members: dict[str, Member] = {}
         self._calls = 0
+        self._saving = anyio.Lock()
 
     @classmethod
     @asynccontextmanager
@@ -228,14 +230,17 @@ class Host:
     ) -> ToolResult:
         """Call a tool. `reviewed` says that a person looked at this very call and wants it.
 
-        Raises `CallDenied` where policy says no, `CallFailed` where no result came, which says in `delivery`
-        whether the server may have carried it out. A tool that failed returns a result with `is_error`.
+        Raises `CallDenied` where policy says no, `UnknownTool` where the tool's definition had to be rejected,
+        `CallFailed` where no result came, which says in `delivery` whether the server may have carried it out.
+        A tool that failed returns a result with `is_error`.
         """
         member = self._member(server_id)
         member.live()
         check_policy(member, tool, reviewed=reviewed)
         if member.server.consent is not None:
             await self._require_consent(member.server)
+        if rejection(member.listing, tool) is not None:
+            await self._require_sound(member, tool)
         self._calls += 1
         call = Call(
             call_id=self._calls,
@@ -305,6 +310,13 @@ class Host:
         message = f"it comes from {key.file}, and you have not approved this entry"
         raise ConsentRequired(server.server_id, message, hint=f"run `fairlead approve {server.server_id}`")
 
+    async def _require_sound(self, member: Member, tool: str) -> None:
+        """Raise unless a tool that was rejected is in order in this run."""
+        reason = rejection(await self._listing(member, fresh=True), tool)
+        if reason is not None:
+            message = f"`{member.server.server_id}` defines `{tool}` in a way that cannot be used: {reason}"
+            raise UnknownTool(message)
+
     def _retire(self, member: Member) -> None:
         if member.connection is not None:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
@@ -313,14 +325,15 @@ class Host:
         self._tasks.start_soon(self._save_now, member)
 
     async def _save_now(self, member: Member) -> None:
-        snapshot, member.unsaved = member.unsaved, None
-        health, member.unsaved_health = member.unsaved_health, None
         if self._store is None:
             return
-        if snapshot is not None:
-            await save_snapshot(self._store, member.server, snapshot)
-        if health is not None:
-            await save_health(self._store, member.server, health)
+        async with self._saving:  # so that closing waits for a save under way
+            snapshot, member.unsaved = member.unsaved, None
+            health, member.unsaved_health = member.unsaved_health, None
+            if snapshot is not None:
+                await save_snapshot(self._store, member.server, snapshot)
+            if health is not None:
+                await save_health(self._store, member.server, health)
 
 
 def _same(old: LoadedServer, new: LoadedServer) -> bool:

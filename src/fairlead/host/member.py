@@ -70,6 +70,7 @@ class Member:
                 tasks=tasks,
                 admission=admission if server.transport == "stdio" else None,
                 known_version=snapshot.known_version if snapshot else None,
+                known_tools=snapshot.listing.tools if snapshot else (),
                 on_state=self._moved,
                 on_listed=self._was_listed,
             )

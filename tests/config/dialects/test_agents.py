@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from fairlead.config.dialects.codelia import CODELIA
 from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.gemini import GEMINI
 from fairlead.config.dialects.goose import GOOSE
 from fairlead.config.dialects.opencode import OPENCODE
 from fairlead.config.dialects.texts import load
+from fairlead.errors import ConfigInvalid
 from tests.config.dialects.support import CWD, notes_about, place, read
 
 pytestmark = pytest.mark.requirement("NEED-25")
@@ -300,7 +302,7 @@ def test_a_gemini_file_is_read() -> None:
     assert set(notes_about(imported.notes, "charts")) == {"url"}
     assert set(notes_about(imported.notes, "auto")) == {"command"}
     assert set(notes_about(imported.notes, "off")) == {"oauth.issuer"}
-    assert set(notes_about(imported.notes, "socket")) == {"tcp", ""}
+    assert set(notes_about(imported.notes, "socket")) == {"tcp", "command"}
     assert set(notes_about(imported.notes, None)) == {"mcp.serverCommand"}
 
 
@@ -414,3 +416,59 @@ def test_goose_on_windows_and_a_named_opencode_file() -> None:
     assert str(GOOSE.locations(place("win32", APPDATA="/r"))[0].path) == "/r/Block/goose/config/config.yaml"
     paths = [str(location.path) for location in OPENCODE.locations(place(OPENCODE_CONFIG="/my.json"))]
     assert "/my.json" in paths
+
+
+def test_a_name_that_cannot_be_a_variable_is_noted() -> None:
+    codex = read(CODEX, {"mcp_servers": {"x": {"command": "x", "env_vars": ["A-B"]}}})
+    goose = read(GOOSE, {"extensions": {"x": {"type": "stdio", "cmd": "x", "env_keys": ["A-B"]}}})
+    assert codex.servers == goose.servers == {"x": {"command": "x"}}
+    assert set(notes_about(codex.notes, "x")) == {"env_vars"}
+    assert set(notes_about(goose.notes, "x")) == {"env_keys"}
+
+
+def test_settings_of_a_codex_tool_that_are_not_known_are_noted() -> None:
+    tools = {"list": {"approval_mode": "approve", "colour": "blue"}}
+    imported = read(CODEX, {"mcp_servers": {"x": {"command": "x", "tools": tools}}})
+    assert imported.servers == {"x": {"command": "x", "approval": {"tools": {"list": "allow"}}}}
+    assert set(notes_about(imported.notes, "x")) == {"tools.list.colour"}
+
+
+def test_a_section_that_is_no_object_is_an_error_wherever_it_is() -> None:
+    for data in ({"mcp": 5}, {"mcp": {"servers": 5}}):
+        with pytest.raises(ConfigInvalid):
+            read(CODELIA, data)
+
+
+def test_opencode_tries_sse_by_itself() -> None:
+    assert OPENCODE.write is not None
+    exported = OPENCODE.write({"x": {"transport": "sse", "url": "https://x.example"}})
+    assert exported.document == {"mcp": {"x": {"type": "remote", "url": "https://x.example"}}}
+    assert set(notes_about(exported.notes, "x")) == {"transport"}
+
+
+def test_a_malformed_reference_of_ours_is_noted_not_raised() -> None:
+    assert GEMINI.write is not None
+    exported = GEMINI.write({"x": {"command": "x", "env": {"A": "${", "B": "b"}, "cwd": 5}})
+    assert exported.document == {"mcpServers": {"x": {"command": "x", "env": {"B": "b"}}}}
+    assert set(notes_about(exported.notes, "x")) == {"env.A", "cwd"}
+
+
+def test_denied_tools_add_up_and_flags_are_flags() -> None:
+    servers: dict[str, Any] = {
+        "x": {"command": "x", "disabled_tools": ["erase"], "enabled_tools": []},
+        "y": {"command": "y", "enabled": "no"},
+    }
+    imported = read(CODEX, {"mcp_servers": servers})
+    assert imported.servers == {"x": {"command": "x", "deny_tools": ["erase", "*"]}}
+    assert set(notes_about(imported.notes, "y")) == {"enabled"}
+
+
+def test_a_secret_in_the_wrong_place_is_not_repeated_in_a_note() -> None:
+    assert CODEX.write is not None
+    servers = {
+        "x": {"url": "https://x.example", "bearer_token_env_var": "sk-hush", "bearer_token": "sk-hush"}
+    }
+    notes = read(CODEX, {"mcp_servers": servers}).notes
+    notes += CODEX.write({"x": {"command": "x", "env": {"A": "${B:-sk-hush}", "C": "sk-hush${D}"}}}).notes
+    assert len(notes) == 4
+    assert not any("hush" in note.message for note in notes)

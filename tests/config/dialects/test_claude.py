@@ -119,7 +119,7 @@ def test_servers_kept_for_this_folder_win_over_the_users() -> None:
         "above": {"command": "above"},
         "off": {"command": "off", "enabled": False},
     }
-    assert "defined twice" in notes_about(imported.notes, "tides")[""]
+    assert "taken" in notes_about(imported.notes, "tides")["projects"]
     assert "not carried over" in notes_about(imported.notes, "charts")["disabledMcpServers"]
 
 
@@ -147,8 +147,8 @@ def test_a_malformed_entry_leaves_out_itself_alone() -> None:
         "args": "args",
         "env": "env",
         "socket": "type",
-        "nothing": "",
-        "no-url": "",
+        "nothing": "command",
+        "no-url": "url",
         "brace": "args",
     }
     assert all(note.message.endswith("left out") for note in imported.notes)
@@ -251,3 +251,43 @@ def test_claude_files_are_where_claude_looks_for_them() -> None:
 )
 def test_claude_desktop_is_found_on_every_platform(platform: str, env: dict[str, str], path: str) -> None:
     assert [str(location.path) for location in CLAUDE_DESKTOP.locations(place(platform, **env))] == [path]
+
+
+@pytest.mark.parametrize(("line", "entry"), [("'unclosed", None), ("  ", {"url": "https://x.example"})])
+def test_a_headers_helper_that_is_no_command_is_not_run(line: str, entry: dict[str, Any] | None) -> None:
+    servers = {"x": {"type": "http", "url": "https://x.example", "headersHelper": line}}
+    assert read(CLAUDE, {"mcpServers": servers}).servers.get("x") == entry
+
+
+def test_what_a_shell_or_claude_code_would_take_otherwise_is_not_written() -> None:
+    assert CLAUDE.write is not None
+    exported = CLAUDE.write(
+        {
+            "x": {
+                "url": "https://x.example",
+                "headers_helper": ["A=1", "token"],
+                "request_timeout_ms": 20,
+                "args": 5,
+            }
+        }
+    )
+    assert exported.document["mcpServers"] == {}
+    exported = CLAUDE.write(
+        {"x": {"url": "https://x.example", "headers_helper": ["A=1", "token"], "request_timeout_ms": 20}}
+    )
+    assert exported.document["mcpServers"] == {"x": {"type": "http", "url": "https://x.example"}}
+    assert set(notes_about(exported.notes, "x")) == {"headers_helper", "request_timeout_ms"}
+
+
+def test_a_malformed_list_of_disabled_servers_disables_none() -> None:
+    settings = {"mcpServers": {"x": {"command": "x"}}, "disabledMcpServers": "x"}
+    imported = read(CLAUDE, {"projects": {str(CWD): settings}})
+    assert imported.servers == {"x": {"command": "x"}}
+    assert set(notes_about(imported.notes, None)) == {"disabledMcpServers"}
+
+
+def test_a_login_with_an_impossible_port_leaves_out_the_server() -> None:
+    servers = {"x": {"type": "http", "url": "https://x.example", "oauth": {"callbackPort": 0}}}
+    imported = read(CLAUDE, {"mcpServers": servers})
+    assert imported.servers == {}
+    assert set(notes_about(imported.notes, "x")) == {"oauth.callbackPort"}

@@ -49,6 +49,7 @@ def test_a_toolloop_file_is_read_with_bundles_of_one_server() -> None:
                 "my bundle": {"serverId": "repo", "mode": "direct"},
                 "none": {"serverId": "repo", "mode": "direct", "allowTools": []},
                 "wrong": {"serverId": "repo", "mode": "sideways"},
+                "nobody": {"mode": "direct"},
             },
             "extra": 1,
         },
@@ -74,6 +75,7 @@ def test_a_toolloop_file_is_read_with_bundles_of_one_server() -> None:
         "bundles.my-bundle",
         "bundles.none.allowTools",
         "bundles.wrong.mode",
+        "bundles.nobody",
     }
     assert set(notes_about(imported.notes, "my-server")) == {"id", "transport.shell"}
     assert set(notes_about(imported.notes, "odd")) == {"trust"}
@@ -95,6 +97,7 @@ def test_lists_of_tools_are_written_as_a_toolloop_bundle() -> None:
         "bundles": {"repo": {"serverId": "repo", "mode": "direct", "allowTools": ["a"], "denyTools": ["c"]}},
     }
     assert set(notes_about(exported.notes, "repo")) == {"allow_tools", "deny_tools"}
+    assert all("bundle" in note.message or "pattern" in note.message for note in exported.notes)
 
 
 def test_toolloop_files_are_found_walking_up_unless_one_is_named() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.config.dialects.dialect import Syntax
 from fairlead.config.dialects.texts import dump, load, merge_into
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import ConfigInvalid, ConfigUnwritable
 
 pytestmark = pytest.mark.requirement("NEED-25")
 
@@ -172,3 +172,27 @@ def test_entries_go_into_a_yaml_file_with_comments() -> None:
 def test_a_file_with_something_else_in_the_place_of_entries_is_refused(syntax: Syntax, text: str) -> None:
     with pytest.raises(ConfigInvalid, match="mcpServers"):
         merge_into(text, {"mcpServers": {"x": {"command": "x"}}}, syntax)
+
+
+def test_a_toml_file_that_cannot_be_edited_is_left_alone() -> None:
+    text = (
+        '[mcp_servers.same.env]\nX = "1"\n[mcp_servers.old]\ncommand = "old"\n[mcp_servers]\n[other]\nz = 1\n'
+        '[mcp_servers.same]\ncommand = "same"\n[mcp_servers.old.env]\nX = "1"\n'
+    )
+    added = merge_into(text, {"mcp_servers": {"new": {"command": "new"}}}, "toml")
+    assert tomllib.loads(added)["mcp_servers"]["new"] == {"command": "new"}
+    with pytest.raises(ConfigUnwritable):
+        merge_into(text, {"mcp_servers": {"same": {"command": "after"}}}, "toml")
+
+
+def test_a_toml_file_our_editor_cannot_parse_still_gets_new_tables() -> None:
+    text = '[mcp_servers]\n[mcp_servers.b.env]\nX = "1"\n[mcp_servers.b]\ncommand = "b"\n[other]\nz = 1\n'
+    text += '[mcp_servers.b.tools.t]\nm = "1"\n'
+    merged = merge_into(text, {"mcp_servers": {"new": {"command": "new"}}}, "toml")
+    assert merged.startswith(text.rstrip())
+    assert tomllib.loads(merged)["mcp_servers"]["new"] == {"command": "new"}
+
+
+def test_a_control_character_in_yaml_is_our_error() -> None:
+    with pytest.raises(ConfigInvalid):
+        load("a: \x00\n", "yaml")

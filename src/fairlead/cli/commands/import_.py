@@ -131,9 +131,8 @@ def _nothing_found(agent: str | None) -> int:
 
 
 def _target(ctx: click.Context, scope: str | None, location: Location) -> EditTarget:
-    return (
-        target_file(ctx, scope or location.scope) if ctx.find_root().obj is None else target_file(ctx, scope)
-    )
+    natural = None if ctx.find_root().obj or os.environ.get("FAIRLEAD_CONFIG_PATH") else location.scope
+    return target_file(ctx, scope or natural, take_over=True)
 
 
 def _read_into(

@@ -100,15 +100,11 @@ def _folders(place: Place) -> list[str]:
 def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
     local = read_servers(section(settings, "mcpServers"), FORMAT)
     imported.notes.extend(local.notes)
-    for server_id in local.servers:
-        if server_id in imported.servers:
-            imported.notes.append(
-                Note(
-                    server_id=server_id,
-                    field="",
-                    message="is defined twice; the one for this folder is taken",
-                )
-            )
+    imported.notes.extend(
+        Note(server_id=server_id, field="projects", message="has it too, for this folder; that one is taken")
+        for server_id in local.servers
+        if server_id in imported.servers
+    )
     imported.servers.update(local.servers)
     for list_name in ("disabledMcpServers", "disabledMcpjsonServers"):
         _disable(imported, local, list_name, settings.get(list_name, []))

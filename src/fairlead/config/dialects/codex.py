@@ -43,7 +43,7 @@ _MODE = word({"approve": "allow", "prompt": "ask", "auto": "auto"})
 def _variable(name: object, before: str = "") -> str:
     reference = variable(string(name))
     if reference is None:
-        raise Unfit(f"names `{name}`, which cannot be a variable here")
+        raise Unfit("has something that cannot be the name of a variable here")
     return in_our_words([before, reference])
 
 
@@ -149,7 +149,7 @@ FORMAT = Format(
         "env_http_headers": _read_env_headers,
         "bearer_token_env_var": _read_bearer,
         "bearer_token": noted("is refused by Codex too; put the token into the environment or the keyring"),
-        "enabled_tools": allowed(TOOL_NAMES),
+        "enabled_tools": allowed,
         "default_tools_approval_mode": lambda value, spot: {"approval": {"default": _read_mode(value, spot)}},
         "tools": _read_tools,
         "oauth_resource": noted("cannot be set here; the server's own metadata says it"),

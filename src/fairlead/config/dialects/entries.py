@@ -23,6 +23,8 @@ _LOCAL = ("command", "args", "cwd", "env")
 _REMOTE = ("url", "headers", "headers_helper", "oauth", "auth_provider_id")
 _ESSENTIAL = frozenset({"command", "args", "url"})
 _DEFAULT_CAP_MS = 600_000
+_LEFT_OUT = "this server is left out"
+_NO_TARGET = "is missing, and so is `url`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +87,12 @@ def noted_if(value: object, message: str) -> Reader:
     return lambda found, spot: report(found, spot) if found == value else {}
 
 
-def allowed(kind: Kind) -> Reader:
-    """A reader of an allow list that denies everything if the list is empty, as our own lists never are."""
-
-    def read(value: object, spot: Spot) -> Entry:
-        names = kind.read(value, spot)
-        if names:
-            return {"allow_tools": names}
-        spot.note("allows no tool at all; all are denied")
-        return {"deny_tools": ["*"]}
-
-    return read
+def allowed(value: object, spot: Spot) -> Entry:
+    """Read a list of the only tools there are. An empty one denies all of them: ours are never empty."""
+    if names := TOOL_NAMES.read(value, spot):
+        return {"allow_tools": names}
+    spot.note("allows no tool at all; all are denied")
+    return {"deny_tools": ["*"]}
 
 
 def approved(value: object, spot: Spot) -> Entry:
@@ -106,18 +103,13 @@ def approved(value: object, spot: Spot) -> Entry:
 
 def section(data: Mapping[str, Any], *path: str) -> dict[str, Any]:
     """The object at that path, empty if there is none. Anything else there makes the document an error."""
-    found: object = data
+    found = dict(data)
     for count, step in enumerate(path, start=1):
         try:
-            found = mapping(found).get(step)
+            found = {} if found.get(step) is None else mapping(found[step])
         except Malformed as exc:
-            raise ConfigInvalid(Problem(message=str(exc), path=path[: count - 1])) from None
-        if found is None:
-            return {}
-    try:
-        return mapping(found)
-    except Malformed as exc:
-        raise ConfigInvalid(Problem(message=str(exc), path=path)) from None
+            raise ConfigInvalid(Problem(message=str(exc), path=path[:count])) from None
+    return found
 
 
 def read_servers(servers: Mapping[str, Any], form: Format | Callable[[object], Format]) -> Imported:
@@ -128,9 +120,8 @@ def read_servers(servers: Mapping[str, Any], form: Format | Callable[[object], F
     imported = Imported()
     ids = server_ids(servers, imported.notes)
     for name, raw in servers.items():
-        entry = _read(
-            raw, form if isinstance(form, Format) else form(raw), Spot(ids[name], "", imported.notes)
-        )
+        its_form = form if isinstance(form, Format) else form(raw)
+        entry = _read(raw, its_form, Spot(ids[name], "", imported.notes))
         if entry is not None:
             imported.servers[ids[name]] = entry
     return imported
@@ -146,20 +137,16 @@ def note_other_keys(data: Mapping[str, Any], known: Sequence[str], notes: list[N
 
 
 def _read(raw: object, form: Format, spot: Spot) -> Entry | None:
-    return _guarded(lambda: _settled(_fields(mapping(raw), form.readers(), spot), form, spot), spot)
-
-
-def read_fields(raw: object, readers: Mapping[str, Reader], spot: Spot) -> Entry | None:
-    """What readers make of an object, or None if it cannot be used; then a note says why."""
-    return _guarded(lambda: _fields(mapping(raw), readers, spot), spot)
-
-
-def _guarded(read: Callable[[], Entry], spot: Spot) -> Entry | None:
     try:
-        return read()
+        return _settled(read_fields(raw, form.readers(), spot), form, spot)
     except Malformed as exc:
-        (exc.spot or spot).note(f"{exc}; left out")
+        (exc.spot or spot).note(f"{exc}; {_LEFT_OUT}")
         return None
+
+
+def read_fields(raw: object, readers: Mapping[str, Reader], spot: Spot) -> Entry:
+    """What readers make of an object. `Malformed`, with its spot, if it cannot be used."""
+    return _fields(mapping(raw), readers, spot)
 
 
 def _fields(raw: Mapping[str, Any], readers: Mapping[str, Reader], spot: Spot, prefix: str = "") -> Entry:
@@ -196,15 +183,13 @@ def _settled(entry: Entry, form: Format, spot: Spot) -> Entry:
         "stdio" if "command" in entry else "http" if "url" in entry else None
     )
     target, other = ("command", _REMOTE) if transport == "stdio" else ("url", _LOCAL)
-    if transport is None and form.overlays:
-        spot.note("has no command and no URL; it only changes a server that is defined elsewhere")
-    elif target not in entry:
-        missing = "command or URL" if transport is None else "command" if target == "command" else "URL"
-        raise Malformed(f"has no {missing}")
-    else:
-        for name in other:
-            if entry.pop(name, None):
-                spot.inside(name).note("means nothing for this kind of server; ignored")
+    if transport is not None and target not in entry:
+        raise Malformed("is missing", spot.inside(target))
+    if transport is None and not form.overlays:
+        raise Malformed(_NO_TARGET, spot.inside("command"))
+    for name in other if transport is not None else ():
+        if entry.pop(name, None):
+            spot.inside(name).note("means nothing for this kind of server; ignored")
     if transport == "sse":
         entry["transport"] = "sse"
     approval = entry.get("approval")
@@ -225,17 +210,17 @@ def write_servers(entries: Mapping[str, Entry], form: Format, notes: list[Note])
 def _write(entry: Entry, form: Format, writers: Mapping[str, Writer], spot: Spot) -> dict[str, Any] | None:
     fields = {name: value for name, value in _flat(entry) if value is not None}
     transport = fields.pop("transport", None) or _inferred(fields)
-    target = form.targets.get(transport)
-    if target is None:
-        spot.inside("transport").note(
-            f"is `{transport}`, which {form.title} does not have; this server is left out"
-        )
+    if transport is None:
+        spot.inside("command").note(f"{_NO_TARGET}; {_LEFT_OUT}")
+        return None
+    if transport not in form.targets:
+        spot.inside("transport").note(f"is `{transport}`, which {form.title} does not have; {_LEFT_OUT}")
         return None
     if "enabled" not in writers and not fields.pop("enabled", True):
-        spot.inside("enabled").note(f"is false, which {form.title} cannot say; this server is left out")
+        spot.inside("enabled").note(f"is false, which {form.title} cannot say; {_LEFT_OUT}")
         return None
     theirs: dict[str, Any] = {}
-    merge(theirs, dict(target))
+    merge(theirs, form.targets[transport])
     for name, value in fields.items():
         here, writer = spot.inside(name), writers.get(name)
         if writer is None:
@@ -245,17 +230,15 @@ def _write(entry: Entry, form: Format, writers: Mapping[str, Writer], spot: Spot
             merge(theirs, writer(value, here))
         except (Unfit, Malformed) as exc:
             if name in _ESSENTIAL:
-                here.note(f"{exc}; this server is left out")
+                here.note(f"{exc}; {_LEFT_OUT}")
                 return None
             here.note(f"{exc}; left out")
     return theirs
 
 
-def _inferred(fields: Mapping[str, Any]) -> str:
-    for name, transport in (("command", "stdio"), ("url", "http"), ("builtin", "builtin")):
-        if name in fields:
-            return transport
-    return "missing"
+def _inferred(fields: Mapping[str, Any]) -> str | None:
+    targets = {"command": "stdio", "url": "http", "builtin": "builtin"}
+    return next((transport for name, transport in targets.items() if name in fields), None)
 
 
 def _flat(entry: Entry) -> Iterator[tuple[str, Any]]:

@@ -63,7 +63,7 @@ FORMAT = Format(
     ),
     reading={
         "httpUrl": _read_http_url,
-        "includeTools": allowed(TOOL_NAMES),
+        "includeTools": allowed,
         "tcp": noted("is a WebSocket, which cannot be reached from here"),
         "trust": noted_if(
             True, 'skips every confirmation there; if you want that here, set `approval` to "allow" yourself'

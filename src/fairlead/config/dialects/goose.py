@@ -33,7 +33,7 @@ def _read_keys(value: object, spot: Spot) -> Entry:
     for name in strings(value):
         reference = variable(name)
         if reference is None:
-            raise Unfit(f"has `{name}`, which cannot be a variable here")
+            raise Unfit("has something that cannot be the name of a variable here")
         spot.inside(name).note(
             "is in Goose's own keyring item; set the environment variable of that name here"
         )
@@ -108,10 +108,11 @@ def read(data: dict[str, Any], _: Place) -> Imported:
 
 def locations(place: Place) -> list[Location]:
     """The one file."""
-    windows = place.platform == "win32"
-    default = config_home(place) / ("Block/goose/config" if windows else "goose")
-    root = place.env.get("GOOSE_PATH_ROOT")
-    return user((moved(place, "GOOSE_PATH_ROOT", default) / "config" if root else default) / "config.yaml")
+    if place.env.get("GOOSE_PATH_ROOT"):
+        folder = moved(place, "GOOSE_PATH_ROOT", place.home) / "config"
+    else:
+        folder = config_home(place) / ("Block/goose/config" if place.platform == "win32" else "goose")
+    return user(folder / "config.yaml")
 
 
 GOOSE = Dialect(name="goose", title="Goose", syntax="yaml", locations=locations, read=read)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from fairlead.config.secrets import Reference, split
+from fairlead.config.secrets import Reference, references, split
 
 Piece = str | Reference
 """Literal text, or a reference to something outside the file."""
@@ -74,13 +74,10 @@ def variable(name: str, default: str | None = None) -> Piece | None:
 
 def forwarded(text: str, *, before: str = "") -> str | None:
     """Tell the name of the variable, if the text is `before` and a plain `${NAME}`."""
-    match _our_pieces(text):
-        case [Reference(kind="env", default=None) as reference] if not before:
-            return reference.name
-        case [str(literal), Reference(kind="env", default=None) as reference] if before and literal == before:
-            return reference.name
-        case _:
-            return None
+    found = references(text)
+    if len(found) == 1 and found[0].kind == "env" and text == f"{before}${{{found[0].name}}}":
+        return found[0].name
+    return None
 
 
 def _our_pieces(text: str) -> list[Piece]:
@@ -103,7 +100,8 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _said(reference: Reference, words: str | None) -> str:
     if words is None:
-        raise Unfit(f"refers to `{reference}`, which has no equivalent there")
+        shown = reference if reference.default is None else f"${{{reference.name}:-…}}"
+        raise Unfit(f"refers to `{shown}`, which has no equivalent there")
     return words
 
 

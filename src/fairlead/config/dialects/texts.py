@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from io import StringIO
-from typing import Any, cast
+from typing import Any
 
 from fairlead.config import jsonc
 from fairlead.config.dialects.dialect import Syntax

@@ -12,6 +12,7 @@ from fairlead.config.dialects.entries import (
     read_fields,
     read_servers,
     section,
+    silently,
     write_servers,
 )
 from fairlead.config.dialects.ids import server_ids
@@ -35,6 +36,8 @@ FORMAT = Format(
         Field("transport.headers", "headers", table(AS_OURS)),
         Field("transport.authProviderId", "auth_provider_id", text(AS_OURS)),
     ),
+    # Lists of tools belong to bundles.
+    writing={"allow_tools": silently, "deny_tools": silently},
     targets={name: {"trust": "untrusted", "transport": {"type": name}} for name in _TRANSPORTS},
 )
 
@@ -69,17 +72,20 @@ def read(data: dict[str, Any], _: Place) -> Imported:
         replace(note, server_id=None, field=f"bundles.{note.server_id}") for note in renamed
     )
     for name, raw in bundles.items():
-        bundle = read_fields(raw, _BUNDLE, Spot(None, f"bundles.{name}", imported.notes))
-        if bundle is not None:
-            imported.bundles[names[name]] = _of_one_server(bundle, known)
+        spot = Spot(None, f"bundles.{name}", imported.notes)
+        try:
+            imported.bundles[names[name]] = _of_one_server(read_fields(raw, _BUNDLE, spot), known)
+        except Malformed as exc:
+            (exc.spot or spot).note(f"{exc}; this bundle is left out")
     return imported
 
 
 def _of_one_server(bundle: Entry, known: Mapping[str, str]) -> Entry:
-    tools = {key: value for key, value in bundle.items() if key in ("allow_tools", "deny_tools")}
-    mode = {key: value for key, value in bundle.items() if key == "mode"}
-    server = bundle.get("server", "")
-    return {"servers": {known.get(server, server): tools}, **mode}
+    server = bundle.pop("server", None)
+    if server is None:
+        raise Malformed("has no `serverId`")
+    mode = {"mode": bundle.pop("mode")} if "mode" in bundle else {}
+    return {"servers": {known.get(server, server): bundle}, **mode}
 
 
 def write(entries: Mapping[str, Entry]) -> Exported:

@@ -9,6 +9,8 @@ from fairlead.config.dialects.places import config_home, distinct, project, user
 from fairlead.config.dialects.references import LITERAL
 from fairlead.config.shapes import as_object
 
+_EXTENSION = "are those of an extension of Zed, which brings the server; left out"
+
 FORMAT = Format(
     title="Zed",
     fields=(
@@ -41,7 +43,7 @@ def read(data: dict[str, Any], _: Place) -> Imported:
     notes: list[Note] = []
     for name, raw in section(data, "context_servers").items():
         if _from_extension(as_object(raw)):
-            notes.append(Note(server_id=name, field="", message="comes with an extension of Zed; left out"))
+            notes.append(Note(server_id=name, field="settings", message=_EXTENSION))
         else:
             servers[name] = raw
     imported = read_servers(servers, FORMAT)

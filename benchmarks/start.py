@@ -1,0 +1,282 @@
+"""What it takes to start many servers at once.
+
+    uv run python -m benchmarks.start [--quick] [PART …]
+
+Servers that sleep can all start together; servers that compute cannot be ready sooner than the processors allow,
+but the first can be ready early. Beside that, what the host itself spends on each server. Every host runs in a
+process of its own.
+"""
+
+import argparse
+import gc
+import multiprocessing
+import os
+import resource
+import socket
+import ssl
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client
+
+from benchmarks.callers import Entry, open_host, sdk_parameters
+from benchmarks.measuring import ROOT, Goal, resident, show
+from fairlead.events import ToolsChanged
+from fairlead.host.host import Host
+
+PROCESSORS = len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """How a start of several servers went: when the first and the last were ready, and what it took."""
+
+    first: float
+    last: float
+    own_cpu: float
+    own_memory: int
+    children_cpu: float
+    others_cpu: float
+    """What everybody else on this machine used in the meantime, in seconds of a processor."""
+
+
+def slow_entry(how: str, seconds: float) -> Entry:
+    """A server that takes so long to start."""
+    args = ["-I", "-S", str(ROOT / "benchmarks/servers/slow.py"), how, str(seconds)]
+    return {"command": sys.executable, "args": args}
+
+
+async def start_ours(count: int, how: str, seconds: float) -> Start:
+    """Start servers with a host."""
+    entries = {f"server_{number}": slow_entry(how, seconds) for number in range(count)}
+    ready: list[float] = []
+
+    async def listen(host: Host, task_status: anyio.abc.TaskStatus[None]) -> None:
+        async with host.events() as events:
+            task_status.started()
+            async for event in events:
+                if isinstance(event, ToolsChanged):
+                    ready.append(time.perf_counter())
+
+    async def connect() -> None:
+        assert not await host.connect(*entries)
+
+    async with open_host({"warm": slow_entry("sleep", 0), **entries}) as host:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(listen, host)
+            await host.connect("warm")
+            await anyio.sleep(0.1)
+            ready.clear()
+            start = await _observe(connect, ready)
+            tasks.cancel_scope.cancel()
+    return start
+
+
+async def start_sdk(count: int, how: str, seconds: float) -> Start:
+    """Start servers with one SDK client each, all at once."""
+    ready: list[float] = []
+    done = anyio.Event()
+
+    async def one() -> None:
+        async with Client(sdk_parameters(slow_entry(how, seconds))) as client:
+            await client.list_tools()
+            ready.append(time.perf_counter())
+            await done.wait()
+
+    async def all_ready() -> None:
+        for _ in range(count):
+            tasks.start_soon(one)
+        while len(ready) < count:
+            await anyio.sleep(0.005)
+
+    async with Client(sdk_parameters(slow_entry("sleep", 0))) as client:
+        await client.list_tools()
+    async with anyio.create_task_group() as tasks:
+        start = await _observe(all_ready, ready)
+        done.set()
+    return start
+
+
+async def _observe(run: Callable[[], Awaitable[None]], ready: list[float]) -> Start:
+    held, own, busy = resident(), time.process_time(), _all_cpu()
+    started, children = time.perf_counter(), _children_cpu()
+    await run()
+    own_cpu, children_cpu = time.process_time() - own, _children_cpu() - children
+    others = _all_cpu() - busy - own_cpu - children_cpu
+    return Start(
+        first=min(ready) - started,
+        last=max(ready) - started,
+        own_cpu=own_cpu,
+        own_memory=resident() - held,
+        children_cpu=children_cpu,
+        others_cpu=max(0.0, others),
+    )
+
+
+def _all_cpu() -> float:
+    """Seconds of processor that everybody on this machine has used."""
+    user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split(None, 9)[1:9])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def _children_cpu() -> float:
+    """Seconds of processor that our children have used: those that run and those that are gone."""
+    gone = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks = 0
+    for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))
+    return gone.ru_utime + gone.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def apart(way: Callable[..., Awaitable[Any]], *arguments: object) -> Any:  # noqa: ANN401 - what `way` returns
+    """Run it in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_run, (way, *arguments))
+
+
+def _run(way: Callable[..., Awaitable[Any]], *arguments: object) -> Any:  # noqa: ANN401 - as above
+    return anyio.run(way, *arguments)
+
+
+def median(starts: list[Start]) -> Start:
+    """The start whose last server was ready in the middle of all."""
+    return sorted(starts, key=lambda start: start.last)[len(starts) // 2]
+
+
+# ── the parts ──
+
+
+def sleeping(*, quick: bool) -> None:
+    """50 servers that sleep a second, and one."""
+    count = 20 if quick else 50
+    one = median([apart(start_ours, 1, "sleep", 1.0) for _ in range(1 if quick else 3)])
+    many = median([apart(start_ours, count, "sleep", 1.0) for _ in range(1 if quick else 3)])
+    sdk = apart(start_sdk, count, "sleep", 1.0)
+    rows: list[tuple[object, ...]] = [
+        ("one", one.last, one.others_cpu / one.last, None),
+        (
+            f"{count}",
+            many.last,
+            many.others_cpu / many.last,
+            Goal(value=many.last / one.last, at_most=1.25, unit=" x"),
+        ),
+        (f"{count}, SDK Client", sdk.last, sdk.others_cpu / sdk.last, f"{sdk.last / one.last:.3g} x"),
+    ]
+    columns = ("servers that sleep 1 s", "all ready s", "processors used by others", "goal: x of one")
+    show("Start of servers that wait", columns, rows)
+
+
+def burning(*, quick: bool) -> None:
+    """50 servers that compute while they start, and one."""
+    count, seconds = (12, 0.3) if quick else (50, 0.5)
+    one = median([apart(start_ours, 1, "burn", seconds) for _ in range(3)])
+    rows: list[tuple[object, ...]] = [("one", one.first, one.last, None, None, None)]
+    for name, way in (("Host", start_ours), ("SDK Client, all at once", start_sdk)):
+        many: Start = apart(way, count, "burn", seconds)
+        bound = many.children_cpu / PROCESSORS
+        others = many.others_cpu / many.last
+        goals = None
+        if way is start_ours:
+            # What others take is not there for anybody to use.
+            fair = many.children_cpu / max(0.1, PROCESSORS - others)
+            goals = (
+                f"all {Goal(value=many.last / bound, at_most=1.15, unit=' x')}, "
+                f"{many.last / fair:.3g} x of what others left; "
+                f"first {Goal(value=many.first / one.first, at_most=1.5, unit=' x')}"
+            )
+        rows.append((f"{count}, {name}", many.first, many.last, bound, others, goals))
+    columns = ("servers", "first s", "all s", "CPU / cores s", "used by others", "goal")
+    show(f"Start of servers that compute for {seconds} s, on {PROCESSORS} processors", columns, rows)
+
+
+def own(*, quick: bool) -> None:
+    """What the host itself spends on a server."""
+    count, rounds = (20, 1) if quick else (50, 5)
+    rows: list[tuple[object, ...]] = []
+    for name, way in (("Host", start_ours), ("SDK Client", start_sdk)):
+        starts: list[Start] = [apart(way, count, "sleep", 0.0) for _ in range(rounds)]
+        cpu = statistics.median(start.own_cpu for start in starts) / count * 1000
+        memory = statistics.median(start.own_memory for start in starts) / count / 1024
+        goals = f"{Goal(value=cpu, at_most=2, unit=' ms')}; {Goal(value=memory, at_most=150, unit=' KB')}"
+        rows.append((name, cpu, memory, goals if way is start_ours else None))
+    show(f"Own cost of each of {count} stdio servers", ("who", "CPU ms", "KB", "goal"), rows)
+
+
+def tls(*, quick: bool) -> None:
+    """How many TLS contexts many HTTP servers take."""
+    count = 20 if quick else 50
+    rows: list[tuple[object, ...]] = []
+    for name, way in (("Host", tls_ours), ("SDK Client", tls_sdk)):
+        contexts, cpu = apart(way, count)
+        goal = Goal(value=contexts, at_most=1) if way is tls_ours else None
+        rows.append((name, f"{contexts:.0f}", cpu / count * 1000, goal))
+    show(f"{count} servers at https URLs", ("who", "TLS contexts", "CPU ms per server", "goal"), rows)
+
+
+async def tls_ours(count: int) -> tuple[float, float]:
+    """Contexts made by a host that tries servers nobody serves, and the CPU that took."""
+    with unserved_port() as port:
+        entries = {f"server_{number}": {"url": f"https://127.0.0.1:{port}/{number}"} for number in range(count)}
+        async with open_host(entries) as host:
+            before, started = _contexts(), time.process_time()
+            failures = await host.connect(*entries)
+            assert len(failures) == count
+            return _contexts() - before, time.process_time() - started
+
+
+async def tls_sdk(count: int) -> tuple[float, float]:
+    """The same for as many SDK clients."""
+    most = 0
+
+    async def one(number: int) -> None:
+        nonlocal most
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(Client(f"https://127.0.0.1:{port}/{number}"))
+        except Exception:  # noqa: BLE001 - nobody serves there, which is the point
+            most = max(most, _contexts())
+
+    with unserved_port() as port:
+        before, started = _contexts(), time.process_time()
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(one, number)
+        return most - before, time.process_time() - started
+
+
+def unserved_port() -> "_Unserved":
+    """A port of this machine where nobody answers."""
+    return _Unserved()
+
+
+class _Unserved:
+    def __enter__(self) -> int:
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        return int(self._socket.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def _contexts() -> int:
+    return sum(isinstance(thing, ssl.SSLContext) for thing in gc.get_objects())
+
+
+PARTS = {"sleeping": sleeping, "burning": burning, "own": own, "tls": tls}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a short run: fewer servers and rounds")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one or more of: {', '.join(PARTS)}")
+    arguments = parser.parse_args()
+    for part in arguments.parts or PARTS:
+        PARTS[part](quick=arguments.quick)

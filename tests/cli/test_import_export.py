@@ -1,0 +1,219 @@
+"""Taking servers over from other agents, and handing them back."""
+
+import json
+import tomllib
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.config.paths import store_file
+from fairlead.policy.consent import has_consent
+from tests.conftest import Machine, Outcome, write
+
+Fairlead = Callable[..., Outcome]
+
+CURSOR = json.dumps(
+    {
+        "mcpServers": {
+            "files": {"command": "npx", "args": ["-y", "server-files", "."], "env": {"KEY": "${env:MY_KEY}"}},
+            "web": {
+                "url": "https://example.com/mcp",
+                "headers": {"Authorization": "Bearer sk-0123456789abcdefgh"},
+            },
+        }
+    }
+)
+CODEX = """
+model = "some-model"
+
+# my servers
+[mcp_servers.time]
+command = "uvx"
+args = ["mcp-server-time"]
+startup_timeout_sec = 20
+"""
+
+
+@pytest.mark.requirement("NEED-25")
+def test_a_file_is_recognised_and_taken_over(fairlead: Fairlead, machine: Machine) -> None:
+    file = write(machine.project / ".cursor" / "mcp.json", CURSOR)
+    outcome = fairlead("import", str(file))
+    assert outcome.status == 0
+    servers = machine.load().servers
+    assert set(servers) == {"files", "web"}
+    assert servers["files"].entry["env"] == {"KEY": "${MY_KEY}"}
+    assert "sk-0123456789abcdefgh" not in machine.project_file.read_text() + outcome.out + outcome.err
+    for server in servers.values():
+        assert server.consent is not None
+        assert has_consent(store_file(machine.env), server.consent)
+
+
+@pytest.mark.requirement("NEED-25")
+def test_an_agents_own_files_are_found(fairlead: Fairlead, machine: Machine) -> None:
+    write(machine.home / ".codex" / "config.toml", CODEX)
+    assert fairlead("import", "--from", "codex").status == 0
+    server = machine.load().servers["time"]
+    assert server.source == "user"  # from the user's file into the user's file
+    assert (server.target, server.entry["startup_timeout_ms"]) == ("uvx mcp-server-time", 20_000)
+
+
+def test_looking_around_changes_nothing_when_nobody_says_yes(fairlead: Fairlead, machine: Machine) -> None:
+    write(machine.home / ".codex" / "config.toml", CODEX)
+    write(machine.project / ".cursor" / "mcp.json", CURSOR)
+    outcome = fairlead("import")
+    assert outcome.status == 0
+    assert "time" in outcome.out
+    assert "files" in outcome.out
+    assert machine.load().servers == {}
+
+
+def test_a_dry_run_changes_nothing(fairlead: Fairlead, machine: Machine) -> None:
+    file = write(machine.project / ".cursor" / "mcp.json", CURSOR)
+    rows = json.loads(fairlead("import", str(file), "--dry-run", "--json").out)["servers"]
+    assert {(row["action"], row["id"]) for row in rows} == {("add", "files"), ("add", "web")}
+    assert not machine.project_file.exists()
+    assert not (machine.home / ".config" / "fairlead" / "secrets").exists()
+
+
+def test_what_is_there_stays_unless_it_is_to_be_replaced(fairlead: Fairlead, machine: Machine) -> None:
+    file = write(machine.project / ".cursor" / "mcp.json", CURSOR)
+    fairlead("add", "files", "--", "mine")
+    assert fairlead("import", str(file)).status == 0
+    assert machine.load().servers["files"].target == "mine"
+    assert "web" in machine.load().servers
+    assert fairlead("import", str(file), "--replace", "--only", "files").status == 0
+    assert machine.load().servers["files"].target.startswith("npx")
+
+
+def test_mcp_remote_is_offered_as_a_native_server(fairlead: Fairlead, machine: Machine) -> None:
+    entry = {"command": "npx", "args": ["-y", "mcp-remote", "https://example.com/mcp"]}
+    file = write(machine.project / "mcp.json", json.dumps({"mcpServers": {"r": entry}}))
+    offered = fairlead("import", str(file), "--from", "claude", "--dry-run")
+    assert "--native" in offered.err
+    fairlead("import", str(file), "--from", "claude", "--native")
+    assert machine.load().servers["r"].entry["url"] == "https://example.com/mcp"
+
+
+def test_a_bad_entry_of_theirs_is_left_out_with_the_reason(fairlead: Fairlead, machine: Machine) -> None:
+    file = write(
+        machine.project / "mcp.json",
+        json.dumps(
+            {"mcpServers": {"good": {"command": "x"}, "bad": {"command": 3}, "odd one!": {"command": "x"}}}
+        ),
+    )
+    outcome = fairlead("import", str(file), "--from", "claude")
+    assert outcome.status == 0
+    assert "good" in machine.load().servers
+    assert "bad" not in machine.load().servers
+    assert "bad" in outcome.out + outcome.err
+    assert len(machine.load().servers) == 2  # the odd id was made a proper one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("import", "nowhere.json"), "nowhere.json"),
+        (("import", "--from", "cursr"), "cursor"),
+        (("export", "--to", "nobody"), "nobody"),
+        (("export", "--to", "goose"), "does not write"),
+        (("import", "--from", "cursor"), "no files of cursor"),
+    ],
+)
+def test_what_cannot_be_done_is_said(fairlead: Fairlead, arguments: tuple[str, ...], words: str) -> None:
+    outcome = fairlead(*arguments)
+    assert outcome.status == 1
+    assert words in outcome.err
+
+
+def test_an_unknown_shape_asks_for_the_format(fairlead: Fairlead, machine: Machine) -> None:
+    outcome = fairlead("import", str(write(machine.project / "x.json", '{"nothing": 1}')))
+    assert outcome.status == 1
+    assert "--from" in outcome.err
+
+
+def test_a_project_in_the_documents_own_format_can_be_taken_over(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    file = write(
+        machine.project / "codex-toolloop.mcp.json",
+        json.dumps(
+            {
+                "servers": {
+                    "t": {"trust": "trusted", "transport": {"type": "http", "url": "http://localhost:1/mcp"}}
+                },
+                "bundles": {"b": {"serverId": "t", "mode": "direct", "allowTools": ["x"]}},
+            }
+        ),
+    )
+    assert fairlead("import", str(file)).status == 0
+    loaded = machine.load()
+    assert [layer.path for layer in loaded.layers] == [machine.project_file]
+    assert loaded.config.bundles["b"].servers["t"].allow_tools == ("x",)
+
+
+@pytest.mark.parametrize("agent", ["claude", "cursor", "vscode", "codex", "opencode", "gemini", "toolloop"])
+def test_every_format_that_is_written_can_be_read_back(
+    fairlead: Fairlead, machine: Machine, agent: str
+) -> None:
+    fairlead("add", "files", "--", "npx", "-y", "server", ".")
+    fairlead("add", "web", "--url", "https://example.com/mcp")
+    exported = fairlead("export", "--to", agent)
+    assert exported.status == 0
+    suffix = "toml" if agent == "codex" else "json"
+    file = write(machine.home / f"there.{suffix}", exported.out)
+    machine.project_file.unlink()
+    assert fairlead("import", str(file), "--from", agent, "--scope", "user").status == 0
+    servers = machine.load().servers
+    assert {name: server.target for name, server in servers.items()} == {
+        "files": "npx -y server .",
+        "web": "https://example.com/mcp",
+    }
+
+
+def test_export_into_a_file_keeps_the_rest_of_it(fairlead: Fairlead, machine: Machine) -> None:
+    fairlead("add", "files", "--", "run")
+    toml = write(machine.home / "config.toml", CODEX)
+    assert fairlead("export", "--to", "codex", "-o", str(toml)).status == 0
+    text = toml.read_text()
+    assert "# my servers" in text
+    document = tomllib.loads(text)
+    assert document["model"] == "some-model"
+    assert set(document["mcp_servers"]) == {"time", "files"}
+    jsonc = write(machine.home / "mcp.json", '{\n  // keep\n  "mcpServers": {"other": {"command": "y"}}\n}\n')
+    assert fairlead("export", "--to", "claude", "-o", str(jsonc)).status == 0
+    assert "// keep" in jsonc.read_text()
+    assert '"other"' in jsonc.read_text()
+
+
+def test_export_never_resolves_a_secret(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "resolved-secret-value")
+    machine.write_project(
+        json.dumps(
+            {
+                "servers": {
+                    "a": {"url": "https://e.com/", "headers": {"Authorization": "Bearer ${MY_TOKEN}"}},
+                    "b": {"command": "run", "env": {"API_KEY": "plain-text-secret"}},
+                    "c": {"command": "run", "args": ["--token", "plain-text-secret"]},
+                }
+            }
+        )
+    )
+    outcome = fairlead("export", "--to", "claude")
+    assert "resolved-secret-value" not in outcome.out + outcome.err
+    assert "plain-text-secret" not in outcome.out + outcome.err
+    document = json.loads(outcome.out)["mcpServers"]
+    assert "${MY_TOKEN}" in document["a"]["headers"]["Authorization"]
+    assert document["b"]["env"] == {"API_KEY": "${API_KEY}"}
+    assert "c" not in document
+    assert "c" in outcome.err
+
+
+def test_a_gateway_is_one_entry(fairlead: Fairlead) -> None:
+    document = json.loads(fairlead("export", "--to", "claude", "--gateway").out)["mcpServers"]
+    assert document["fairlead"]["command"] == "fairlead"
+    by_url = json.loads(
+        fairlead("export", "--to", "claude", "--gateway", "--url", "http://127.0.0.1:9/mcp").out
+    )
+    assert by_url["mcpServers"]["fairlead"]["url"] == "http://127.0.0.1:9/mcp"

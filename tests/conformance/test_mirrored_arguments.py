@@ -1,0 +1,96 @@
+"""Arguments that a tool wants in headers as well get there, however the tool came to be known."""
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import anyio
+import pytest
+from mcp.server.mcpserver import MCPServer
+from pydantic import Field
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairlead.host.host import Host
+from tests.conftest import Machine
+from tests.servers.sdk_http import serving
+
+SECONDS = 30
+
+
+class Deployer:
+    """A server with one tool, whose argument `region` has to be in a header. Others it refuses."""
+
+    def __init__(self) -> None:
+        self.regions: list[str | None] = []
+        """The header of each `tools/call` that arrived."""
+        self.deployed = 0
+        self.server = MCPServer("deployer")
+        self.server.tool()(self.deploy)
+
+    async def deploy(
+        self, region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
+    ) -> str:
+        self.deployed += 1
+        return f"deployed to {region}"
+
+    def noting(self, app: ASGIApp) -> ASGIApp:
+        async def note(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                headers = Headers(scope=scope)
+                if headers.get("mcp-method") == "tools/call":
+                    self.regions.append(headers.get("mcp-param-region"))
+            await app(scope, receive, send)
+
+        return note
+
+
+@pytest.fixture
+def deployer() -> Generator[tuple[Deployer, str]]:
+    deployer = Deployer()
+    app = deployer.server.streamable_http_app(json_response=True)
+    app.add_middleware(deployer.noting)
+    with serving(app) as root:
+        yield deployer, f"{root}/mcp"
+
+
+@asynccontextmanager
+async def hosting(machine: Machine, url: str) -> AsyncGenerator[Host]:
+    servers = {"deployer": {"url": url, "trust": "trusted"}}
+    with anyio.fail_after(SECONDS):
+        async with Host.open(overrides={"servers": servers}, env=machine.env, cwd=machine.project) as host:
+            yield host
+
+
+@pytest.mark.requirement("HARD-27")
+async def test_a_call_before_listing_that_lacked_its_headers_is_sent_again_with_them(
+    machine: Machine, deployer: tuple[Deployer, str]
+) -> None:
+    server, url = deployer
+    async with hosting(machine, url) as host:
+        result = await host.call("deployer", "deploy", {"region": "eu-north"})
+    assert result.text == "deployed to eu-north"
+    assert server.regions[-1] == "eu-north"
+    assert server.deployed == 1
+
+
+async def test_tools_known_from_an_earlier_run_get_their_headers_at_the_first_try(
+    machine: Machine, deployer: tuple[Deployer, str]
+) -> None:
+    server, url = deployer
+    async with hosting(machine, url) as host:
+        await host.tools("deployer")
+    async with hosting(machine, url) as host:
+        await host.call("deployer", "deploy", {"region": "eu-north"})
+    assert server.regions == ["eu-north"]
+
+
+async def test_a_new_connection_to_a_known_server_sends_headers_at_once(
+    machine: Machine, deployer: tuple[Deployer, str]
+) -> None:
+    server, url = deployer
+    async with hosting(machine, url) as host:
+        await host.tools("deployer")
+        await host.close("deployer")
+        await host.call("deployer", "deploy", {"region": "eu-south"})
+    assert server.regions == ["eu-south"]

@@ -1,0 +1,195 @@
+"""Closing from any task, in any order, at any moment: bounded, without a traceback, leaving nothing behind."""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from fairlead.errors import ConnectFailed, ConnectionLost, FairleadError, ListFailed
+from fairlead.host.host import Host
+from tests.conftest import Machine
+from tests.host.support import Scripted, hosting, running
+
+CLOSE_SECONDS = 10.0
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def outcome_of(use: Callable[[], Awaitable[object]]) -> object:
+    try:
+        return await use()
+    except FairleadError as exc:
+        return exc
+
+
+@pytest.mark.requirement("HARD-21", "NEED-6")
+async def test_servers_are_closed_in_any_order_from_any_task(machine: Machine, tmp_path: Path) -> None:
+    servers = {name: Scripted(tmp_path / name) for name in "abcd"}
+    async with hosting(machine, **{name: server.entry() for name, server in servers.items()}) as host:
+        assert await host.connect_all() == {}
+        async with anyio.create_task_group() as tasks:
+            for name in "cabd":
+                tasks.start_soon(host.close, name)
+        await host.close("a")
+        await host.connect("b", "d")
+        await host.close("b")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(host.close, "d")
+            tasks.start_soon(host.close, "d")
+        assert {status.state for status in host.status()} == {"idle"}
+        for server in servers.values():
+            assert not any(map(is_running, server.notes("started")))
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_closing_a_server_that_connects_ends_the_wait_for_it(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", silent_after=0)
+    async with hosting(machine, x=server.entry()) as host, host.events() as events:
+        outcomes: list[object] = []
+
+        async def use(one: Callable[[], Awaitable[object]]) -> None:
+            outcomes.append(await outcome_of(one))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(use, lambda: host.call("x", "echo"))
+            tasks.start_soon(use, lambda: host.tools("x"))
+            tasks.start_soon(use, lambda: host.connect("x"))
+            await anext(events)
+            await anext(events)  # it connects, and a call waits for it
+            with anyio.fail_after(CLOSE_SECONDS):
+                await host.close("x")
+        failures = [outcome["x"] if isinstance(outcome, dict) else outcome for outcome in outcomes]
+        assert [type(failure) for failure in failures] == [ConnectFailed] * 3
+        assert host.status()[0].state == "idle"
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_closing_a_server_that_is_being_listed_ends_the_wait_for_its_list(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = Scripted(tmp_path / "record", list_silence=True)
+    async with hosting(machine, x=server.entry()) as host:
+        outcomes: list[object] = []
+
+        async def list_tools() -> None:
+            outcomes.append(await outcome_of(lambda: host.tools("x")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(list_tools)
+            assert (await host.call("x", "echo")).text == "{}"
+            with anyio.fail_after(CLOSE_SECONDS):
+                await host.close("x")
+        assert isinstance(outcomes[0], ListFailed)
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_a_host_that_closes_while_servers_connect_does_not_wait_for_them(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers = [Scripted(tmp_path / name, silent_after=0) for name in "ab"]
+    entries = {f"s{number}": server.entry(lazy=False) for number, server in enumerate(servers)}
+    with anyio.fail_after(CLOSE_SECONDS):
+        async with hosting(machine, **entries) as host, host.events() as events:
+            await anext(events)
+    for server in servers:
+        assert not any(map(is_running, server.notes("started")))
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_a_host_that_closes_while_a_call_runs_fails_that_call(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with anyio.create_task_group() as tasks:
+        call = None
+        async with hosting(machine, x=server.entry()) as host:
+            begun, outcomes = anyio.Event(), list[object]()
+
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+                begun.set()
+
+            async def call() -> None:
+                outcomes.append(await outcome_of(lambda: host.call("x", "wait", on_progress=on_progress)))
+
+            tasks.start_soon(call)
+            await begun.wait()
+    assert isinstance(outcomes[0], ConnectionLost)
+    assert outcomes[0].delivery == "unknown"
+    assert not any(map(is_running, server.notes("started")))
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_a_host_may_be_closed_twice(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        await host.call("x", "echo")
+        await host.aclose()
+        await host.aclose()
+    await host.aclose()
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_a_closed_host_refuses_to_work_in_our_words(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        pass
+    with pytest.raises(ConnectFailed, match="closed"):
+        await host.call("x", "echo")
+    assert isinstance((await host.connect("x"))["x"], ConnectFailed)
+    assert server.starts == 0
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_an_error_of_the_users_block_comes_out_as_it_is(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    with pytest.raises(ZeroDivisionError):
+        async with hosting(machine, x=server.entry(lazy=False)) as host:
+            await host.call("x", "echo")
+            _ = 1 / 0
+    assert not any(map(is_running, server.notes("started")))
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_a_cancelled_block_leaves_nothing_behind(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    with anyio.CancelScope() as scope:
+        async with hosting(machine, x=server.entry()) as host:
+            async with running(host, "x", "wait"):
+                scope.cancel()
+                await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert server.starts == 1
+    assert not any(map(is_running, server.notes("started")))
+
+
+@pytest.mark.requirement("HARD-21", "NEED-6")
+async def test_failures_of_many_servers_at_once_come_one_by_one_and_not_as_a_group(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers = {name: Scripted(tmp_path / name, exit=1).entry() for name in "abc"}
+    async with hosting(machine, **servers) as host:
+        failures = await host.connect_all()
+        assert sorted(failures) == ["a", "b", "c"]
+        assert {type(failure) for failure in failures.values()} == {ConnectFailed}
+
+
+@pytest.mark.requirement("HARD-21")
+async def test_a_host_opened_in_one_task_is_used_from_others(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    texts: list[str] = []
+
+    async def use(host: Host) -> None:
+        texts.append((await host.call("x", "echo")).text)
+        await host.close("x")
+
+    async with hosting(machine, x=server.entry()) as host:
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(use, host)
+    assert texts == ["{}"] * 3

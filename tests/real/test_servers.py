@@ -1,0 +1,54 @@
+"""What every real server goes through, whoever wrote it: it is used, killed, closed, and used again."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from fairlead.events import Event, State, StateChanged
+from tests.conftest import Machine
+from tests.real.processes import marked
+from tests.real.servers import RealServer, mark_of
+
+pytestmark = pytest.mark.slow
+
+
+async def until_state(events: AsyncIterator[Event], state: State) -> StateChanged:
+    async for event in events:
+        if isinstance(event, StateChanged) and event.state == state:
+            return event
+    raise AssertionError(f"the host closed before any server was {state}")
+
+
+@pytest.mark.requirement("NEED-1", "NEED-5", "NEED-8", "NEED-10")
+async def test_a_server_is_there_when_needed_killed_or_closed_before_and_gone_with_the_host(
+    server: RealServer, machine: Machine
+) -> None:
+    mark = mark_of(machine, server.server_id)
+    with anyio.fail_after(60):
+        async with server.open_host(machine) as host, host.events() as events:
+            assert not marked(mark)
+            assert await host.connect(server.server_id) == {}
+            assert host.status()[0].version == server.version
+            assert {entry.key.tool for entry in await host.tools(server.server_id)} == server.tools
+            await server.check_answer(host)
+
+            (killed,) = marked(mark)
+            os.kill(killed, signal.SIGKILL)
+            with anyio.fail_after(5):
+                missed = await until_state(events, "error")
+            assert "SIGKILL" in (missed.reason or "")
+            async with anyio.create_task_group() as callers:
+                for _ in range(5):
+                    callers.start_soon(server.check_answer, host)
+            assert host.status()[0].connects == 2
+
+            await host.close(server.server_id)
+            assert host.status()[0].state == "idle"
+            assert not marked(mark)
+            await server.check_answer(host)
+            assert (host.status()[0].connects, host.status()[0].version) == (3, server.version)
+
+    assert not marked(mark)
