@@ -225,6 +225,7 @@ def test_interrupting_a_call_tells_the_server_and_leaves_nothing_running(
     deadline = time.monotonic() + 60
     while '"called"' not in (record.read_text() if record.exists() else ""):
         assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

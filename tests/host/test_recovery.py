@@ -79,13 +79,14 @@ async def test_many_first_calls_cause_one_start(machine: Machine, tmp_path: Path
 
 @pytest.mark.requirement("NEED-5")
 async def test_many_calls_share_the_failure_of_one_start(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", broken_starts=1)
+    server = Scripted(tmp_path / "record", broken_starts=2)
     async with hosting(machine, x=server.entry()) as host:
         outcomes = await call_in_parallel(host, "echo")
         assert {type(outcome) for outcome in outcomes} == {ConnectFailed}
-        assert (server.starts, server.calls("echo")) == (1, 0)
+        # Twice, because a server that dies on the probe may be an old one.
+        assert (server.starts, server.calls("echo")) == (2, 0)
         assert sorted(await call_in_parallel(host, "echo")) == [*range(PARALLEL)]
-    assert server.starts == 2
+    assert server.starts == 3
 
 
 @pytest.mark.requirement("NEED-5")

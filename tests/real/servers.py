@@ -1,12 +1,15 @@
 """The real servers: how each is started, what it offers, and one call whose answer is known."""
 
 import json
+import math
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import anyio
 
 from fairlead.host.host import Host
 from tests.conftest import Machine
@@ -27,6 +30,9 @@ EVERYTHING_TOOLS = frozenset(
     toggle-subscriber-updates trigger-long-running-operation
     """.split()
 )
+
+LONG_OPERATION = "trigger-long-running-operation"
+"""The tool of `everything` that takes its time and reports progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,22 @@ def open_host(
     machine: Machine, servers: Mapping[str, Mapping[str, Any]]
 ) -> AbstractAsyncContextManager[Host]:
     return Host.open(overrides={"servers": servers}, env=machine.env, cwd=machine.project)
+
+
+async def seconds_to_give_up(host: Host, server_id: str) -> float:
+    """Cancel a long call once it is under way, and return how long the caller had to wait for that."""
+    cancelled_at = math.inf
+
+    async def give_up(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal cancelled_at
+        if not caller.cancel_called:
+            cancelled_at = anyio.current_time()
+            caller.cancel()
+
+    with anyio.CancelScope() as caller:
+        await host.call(server_id, LONG_OPERATION, {"duration": 600, "steps": 6000}, on_progress=give_up)
+    assert caller.cancelled_caught
+    return anyio.current_time() - cancelled_at
 
 
 def mark_of(machine: Machine, server_id: str) -> str:

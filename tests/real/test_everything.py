@@ -6,15 +6,20 @@ import time
 import anyio
 import pytest
 
-from fairlead.errors import CallRejected, CallTimedOut
+from fairlead.errors import CallTimedOut
 from tests.conftest import Machine
 from tests.real.processes import until
-from tests.real.servers import EVERYTHING_TOOLS, everything, open_host
+from tests.real.servers import (
+    EVERYTHING_TOOLS,
+    HANDSHAKE,
+    LONG_OPERATION,
+    everything,
+    open_host,
+    seconds_to_give_up,
+)
 from tests.real.wiretap import Wiretap
 
 pytestmark = pytest.mark.slow
-
-LONG_OPERATION = "trigger-long-running-operation"
 
 
 @pytest.fixture
@@ -36,7 +41,7 @@ async def test_a_server_that_refuses_the_modern_era_is_asked_for_it_only_once(
             wiretap.heard_file.unlink(missing_ok=True)
             async with open_host(machine, servers) as host:
                 assert await host.connect("everything") == {}
-                assert host.status()[0].version == "2025-11-25"
+                assert host.status()[0].version == HANDSHAKE
             heard = [message["method"] for message in wiretap.heard()]
             assert heard[: heard.index("notifications/initialized")] == expected
 
@@ -72,17 +77,7 @@ async def test_a_caller_who_gives_up_is_free_at_once_and_the_server_is_told(
 ) -> None:
     with anyio.fail_after(60):
         async with open_host(machine, servers) as host:
-            with anyio.CancelScope() as caller:
-
-                async def give_up(progress: float, total: float | None, message: str | None) -> None:
-                    caller.cancel()
-
-                await host.call(
-                    "everything", LONG_OPERATION, {"duration": 600, "steps": 6000}, on_progress=give_up
-                )
-            assert caller.cancelled_caught
-            assert len(wiretap.said("notifications/progress")) < 10  # a tenth of a second each
-
+            assert await seconds_to_give_up(host, "everything") < 1
             assert "still there" in (await host.call("everything", "echo", {"message": "still there"})).text
             assert host.status()[0].connects == 1
 
@@ -142,6 +137,7 @@ async def test_a_burst_of_changed_lists_is_listed_again_a_few_times_and_nothing_
 async def test_what_a_server_says_is_handed_on_whole(machine: Machine) -> None:
     with anyio.fail_after(60):
         async with everything(machine).open_host(machine) as host:
+            assert await host.connect("everything") == {}
             weather = await host.call("everything", "get-structured-content", {"location": "New York"})
             image = await host.call("everything", "get-tiny-image")
             wrong = await host.call("everything", "get-sum", {"a": "seventeen"})

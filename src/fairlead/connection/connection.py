@@ -174,6 +174,8 @@ class Connection:
 
     def refresh(self) -> None:
         """List again what the server offers, soon; many wishes are one."""
+        if self.vitals.state == "error" and self._link is not None and self._link.usable:
+            self._move("connecting")  # the list that failed is no longer the last word
         self._changed.set()
 
     async def aclose(self, *, drain: bool = False) -> None:
@@ -200,9 +202,12 @@ class Connection:
             return self._link
         attempt = self._attempt
         if attempt is None:
+            if self._tasks.cancel_scope.cancel_called:
+                raise ConnectFailed(self.server_id, "the host is closed")
             if self.backoff.is_open:
                 raise self._too_many_failures()
             attempt = self._attempt = _Attempt()
+            self._link = None  # one that is lost, and not closed yet, has no say any more
             self._running += 1
             self._stopped = anyio.Event()
             self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
@@ -221,7 +226,6 @@ class Connection:
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
         self._move("connecting")
-        started = time.monotonic()
         error: ServerError | None = None
         try:
             with connecting(self.server_id):
@@ -231,7 +235,7 @@ class Connection:
         except FairleadError as exc:
             error = ConnectFailed(self.server_id, str(exc), hint=exc.hint)
         finally:
-            self._finish(attempt, error, time.monotonic() - started)
+            self._finish(attempt, error)
 
     async def _run(self, attempt: _Attempt) -> None:
         seconds = self._limits.startup_timeout_ms / 1000
@@ -255,7 +259,8 @@ class Connection:
 
     async def _serve(self, attempt: _Attempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
-        link = Link(session=session, last_used=time.monotonic())
+        now = time.monotonic()
+        link = Link(session=session, since=now, last_used=now)
         if session.mirrors_arguments:
             session.learn_headers(known_headers(self._known_tools))
         self._links.add(link)
@@ -282,14 +287,15 @@ class Connection:
             self.vitals.losses += 1
             raise lost(self.server_id, ending)
 
-    def _finish(self, attempt: _Attempt, error: ServerError | None, lasted_seconds: float) -> None:
+    def _finish(self, attempt: _Attempt, error: ServerError | None) -> None:
         link = attempt.link
         current = self._attempt is attempt or (link is not None and self._link is link)
         if current:
             self._attempt = self._link = None
+        if link is not None:
+            self.backoff.succeeded(time.monotonic() - link.since)
         if error is not None:
             self.vitals.last_error = error
-            self.backoff.succeeded(lasted_seconds)
             self.backoff.failed()
         if current:
             self._move(_state_after(error), str(error) if error else None)

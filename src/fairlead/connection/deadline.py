@@ -11,18 +11,18 @@ class Deadline:
     timer: the one that runs looks, when it goes off, whether it came too early.
     """
 
-    __slots__ = ("_at", "_expire", "_idle", "_loop", "_max_at", "_paused_since", "_timer", "seconds")
+    __slots__ = ("_at", "_expire", "_idle", "_loop", "_max", "_max_at", "_paused_since", "_timer")
 
     def __init__(self, idle_seconds: float, max_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle = idle_seconds
+        self._max = max_seconds
         now = self._loop.time()
         self._at = now + idle_seconds
         self._max_at = now + max_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._paused_since: float | None = None
         self._expire: Callable[[float], None]
-        self.seconds = min(idle_seconds, max_seconds)
 
     def start(self, expire: Callable[[float], None]) -> None:
         """Call `expire`, with the limit that was passed, when the time is up."""
@@ -59,4 +59,4 @@ class Deadline:
         elif now < at:
             self._timer = self._loop.call_at(at, self._check)
         else:
-            self._expire(self.seconds)
+            self._expire(self._max if now >= self._max_at else self._idle)

@@ -35,6 +35,7 @@ class Link:
     """A session in use. Once it is left, it ends when its calls are over, or at once in a hurry."""
 
     session: Session
+    since: float
     last_used: float
     in_flight: int = 0
     wanted: bool = True

@@ -21,7 +21,10 @@ MAX_SECONDS = 30.0
 _ANNOTATED = X_MCP_HEADER_KEY.encode()
 
 
-class _Page(msgspec.Struct, gc=False, rename={"next_cursor": "nextCursor", "templates": "resourceTemplates"}):
+_WIRE_NAMES = {"next_cursor": "nextCursor", "templates": "resourceTemplates", "ttl_ms": "ttlMs"}
+
+
+class _Page(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     tools: list[msgspec.Raw] = []
     resources: list[msgspec.Raw] = []
     templates: list[msgspec.Raw] = []

@@ -293,6 +293,8 @@ class Host:
         connection = member.live()
         await self._require_consent(member.server)
         await connection.ready()
+        if connection.vitals.state == "error":
+            connection.refresh()
         await member.listed.wait()
         error = connection.vitals.last_error
         if connection.vitals.state in ("error", "auth_required") and error is not None:

@@ -139,7 +139,7 @@ class Member:
         return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
 
     def _moved(self, state: State, reason: str | None) -> None:
-        if state in ("error", "auth_required"):
+        if state in ("error", "auth_required", "idle"):
             self.listed.set()
         elif state == "connecting":
             self.listed = anyio.Event()

@@ -307,9 +307,9 @@ def test_a_gemini_file_is_read() -> None:
 
 
 def test_gemini_disables_what_is_not_on_its_list_of_allowed_servers() -> None:
-    servers = {"a": {"command": "a"}, "b": {"command": "b"}}
-    imported = read(GEMINI, {"mcpServers": servers, "mcp": {"allowed": ["b"]}})
-    assert imported.servers == {"a": {"command": "a", "enabled": False}, "b": {"command": "b"}}
+    servers = {"my a": {"command": "a"}, "my b": {"command": "b"}, "odd": 5}
+    imported = read(GEMINI, {"mcpServers": servers, "mcp": {"allowed": ["my b"]}})
+    assert imported.servers == {"my-a": {"command": "a", "enabled": False}, "my-b": {"command": "b"}}
     imported = read(GEMINI, {"mcpServers": servers, "mcp": {"allowed": "b"}})
     assert set(notes_about(imported.notes, None)) == {"mcp"}
 
@@ -427,10 +427,10 @@ def test_a_name_that_cannot_be_a_variable_is_noted() -> None:
 
 
 def test_settings_of_a_codex_tool_that_are_not_known_are_noted() -> None:
-    tools = {"list": {"approval_mode": "approve", "colour": "blue"}}
+    tools = {"list": {"approval_mode": "approve", "colour": "blue"}, "get_*": {"approval_mode": "approve"}}
     imported = read(CODEX, {"mcp_servers": {"x": {"command": "x", "tools": tools}}})
     assert imported.servers == {"x": {"command": "x", "approval": {"tools": {"list": "allow"}}}}
-    assert set(notes_about(imported.notes, "x")) == {"tools.list.colour"}
+    assert set(notes_about(imported.notes, "x")) == {"tools.list.colour", "tools.get_*"}
 
 
 def test_a_section_that_is_no_object_is_an_error_wherever_it_is() -> None:

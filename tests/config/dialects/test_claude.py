@@ -102,8 +102,8 @@ def test_servers_kept_for_this_folder_win_over_the_users() -> None:
             "mcpServers": {"tides": {"command": "everywhere"}, "charts": {"command": "charts"}},
             "projects": {
                 str(CWD): {
-                    "mcpServers": {"tides": {"command": "here"}, "off": {"command": "off"}},
-                    "disabledMcpServers": ["off", "charts"],
+                    "mcpServers": {"tides": {"command": "here"}, "my off": {"command": "off"}},
+                    "disabledMcpServers": ["my off", "charts"],
                 },
                 str(CWD.parent): {
                     "mcpServers": {"above": {"command": "above"}, "tides": {"command": "above"}}
@@ -117,7 +117,7 @@ def test_servers_kept_for_this_folder_win_over_the_users() -> None:
         "tides": {"command": "here"},
         "charts": {"command": "charts"},
         "above": {"command": "above"},
-        "off": {"command": "off", "enabled": False},
+        "my-off": {"command": "off", "enabled": False},
     }
     assert "taken" in notes_about(imported.notes, "tides")["projects"]
     assert "not carried over" in notes_about(imported.notes, "charts")["disabledMcpServers"]

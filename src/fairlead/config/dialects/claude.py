@@ -8,15 +8,16 @@ from fairlead.config.dialects.entries import (
     TRANSPORTS,
     Field,
     Format,
+    disabled,
     noted,
     read_servers,
     section,
     write_servers,
 )
+from fairlead.config.dialects.ids import server_ids
 from fairlead.config.dialects.kinds import (
     COMMAND_LINE,
     MILLISECONDS,
-    NEGATED,
     PORT,
     Kind,
     Malformed,
@@ -67,8 +68,7 @@ FORMAT = Format(
         Field("request_timeout_ms", "request_timeout_ms", _TIMEOUT),
     ),
     reading={
-        # Not a field of this format, but in so many files that the author's wish is clear.
-        "disabled": Field("disabled", "enabled", NEGATED).read,
+        "disabled": disabled,
         "alwaysLoad": noted("has no equivalent on a server; name the tools in a bundle's `always_direct`"),
         "oauth.authServerMetadataUrl": noted(
             "cannot be set here; set `authorization_url` and `token_url` instead"
@@ -98,7 +98,8 @@ def _folders(place: Place) -> list[str]:
 
 
 def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
-    local = read_servers(section(settings, "mcpServers"), FORMAT)
+    servers = section(settings, "mcpServers")
+    local = read_servers(servers, FORMAT)
     imported.notes.extend(local.notes)
     imported.notes.extend(
         Note(server_id=server_id, field="projects", message="has it too, for this folder; that one is taken")
@@ -106,22 +107,22 @@ def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
         if server_id in imported.servers
     )
     imported.servers.update(local.servers)
+    ids = server_ids(servers, [])
     for list_name in ("disabledMcpServers", "disabledMcpjsonServers"):
-        _disable(imported, local, list_name, settings.get(list_name, []))
+        for name in _names(settings, list_name, imported.notes):
+            if ids.get(name) in local.servers:
+                imported.servers[ids[name]]["enabled"] = False
+            else:
+                message = "disables it for this folder alone; not carried over"
+                imported.notes.append(Note(server_id=name, field=list_name, message=message))
 
 
-def _disable(imported: Imported, local: Imported, list_name: str, names: object) -> None:
+def _names(settings: Mapping[str, Any], key: str, notes: list[Note]) -> list[str]:
     try:
-        disabled = strings(names)
+        return strings(settings.get(key, []))
     except Malformed as exc:
-        imported.notes.append(Note(server_id=None, field=list_name, message=f"{exc}; ignored"))
-        return
-    for name in disabled:
-        if name in local.servers:
-            imported.servers[name]["enabled"] = False
-        else:
-            message = "disables it for this folder alone; not carried over"
-            imported.notes.append(Note(server_id=name, field=list_name, message=message))
+        notes.append(Note(server_id=None, field=key, message=f"{exc}; ignored"))
+        return []
 
 
 def write(entries: Mapping[str, Entry]) -> Exported:

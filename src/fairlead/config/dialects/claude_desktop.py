@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
-from fairlead.config.dialects.entries import Field, Format, read_servers, section, write_servers
-from fairlead.config.dialects.kinds import NEGATED, table, text, texts, word
+from fairlead.config.dialects.entries import Field, Format, disabled, read_servers, section, write_servers
+from fairlead.config.dialects.kinds import table, text, texts, word
 from fairlead.config.dialects.places import application_data, user
 from fairlead.config.dialects.references import LITERAL
 
@@ -18,8 +18,7 @@ FORMAT = Format(
     ),
     reading={
         "type": Field("type", "transport", word({"stdio": "stdio"})).read,
-        # Not a field of this format, but in so many files that the author's wish is clear.
-        "disabled": Field("disabled", "enabled", NEGATED).read,
+        "disabled": disabled,
     },
     targets={"stdio": {}},
 )

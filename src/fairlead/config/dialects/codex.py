@@ -76,10 +76,12 @@ def _read_tools(value: object, spot: Spot) -> Entry:
     modes: dict[str, str] = {}
     for name, settings in mapping(value).items():
         for key, mode in mapping(settings).items():
-            if key == "approval_mode":
-                modes[name] = _read_mode(mode, spot.inside(name))
-            else:
+            if key != "approval_mode":
                 spot.inside(f"{name}.{key}").note("is not known here; ignored")
+            elif is_pattern(name):
+                spot.inside(name).note("would be a pattern here; ignored")
+            else:
+                modes[name] = _read_mode(mode, spot.inside(name))
     return {"approval": {"tools": modes}} if modes else {}
 
 

@@ -9,13 +9,14 @@ from fairlead.config.dialects.entries import (
     TRANSPORTS,
     Field,
     Format,
+    disabled,
     note_other_keys,
     noted,
     read_servers,
     section,
     write_servers,
 )
-from fairlead.config.dialects.kinds import NEGATED, scopes, table, text, texts, word
+from fairlead.config.dialects.kinds import scopes, table, text, texts, word
 from fairlead.config.dialects.places import distinct, project, user
 from fairlead.config.dialects.references import Style, editor_style
 
@@ -39,8 +40,7 @@ def _format(style: Style) -> Format:
         ),
         reading={
             "envFile": noted("has no equivalent here; put its variables into `env`"),
-            # Not a field of this format, but in so many files that the author's wish is clear.
-            "disabled": Field("disabled", "enabled", NEGATED).read,
+            "disabled": disabled,
         },
         targets={"stdio": {"type": "stdio"}, "http": {}, "sse": {"type": "sse"}},
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.config.dialects.dialect import Entry, Imported, Note
 from fairlead.config.dialects.ids import server_ids
-from fairlead.config.dialects.kinds import TOOL_NAMES, Kind, Malformed, Spot, mapping
+from fairlead.config.dialects.kinds import NEGATED, TOOL_NAMES, Kind, Malformed, Spot, mapping
 from fairlead.config.dialects.references import Unfit
 from fairlead.config.shapes import is_list, is_object
 from fairlead.errors import ConfigInvalid, Problem
@@ -64,6 +64,10 @@ class Format:
     def writers(self) -> dict[str, Writer]:
         """Every field of ours that can be said."""
         return {item.ours: item.write for item in reversed(self.fields)} | dict(self.writing)
+
+
+disabled: Reader = Field("disabled", "enabled", NEGATED).read
+"""Not a field of every format, but in so many files that the author's wish is clear."""
 
 
 def noted(message: str) -> Reader:

@@ -11,6 +11,7 @@ from fairlead.config.dialects.entries import (
     Format,
     Reader,
     allowed,
+    disabled,
     noted,
     noted_if,
     read_servers,
@@ -18,9 +19,9 @@ from fairlead.config.dialects.entries import (
     silently,
     write_servers,
 )
+from fairlead.config.dialects.ids import server_ids
 from fairlead.config.dialects.kinds import (
     MILLISECONDS,
-    NEGATED,
     TOOL_NAMES,
     Malformed,
     Spot,
@@ -77,8 +78,7 @@ FORMAT = Format(
         "targetAudience": noted("is for a login only Gemini CLI has"),
         "targetServiceAccount": noted("is for a login only Gemini CLI has"),
         "extension": noted("says which extension it came with; ignored"),
-        # Not a field of this format, but in so many files that the author's wish is clear.
-        "disabled": Field("disabled", "enabled", NEGATED).read,
+        "disabled": disabled,
     },
     # Which servers are off is said apart from them, in a list.
     writing={"enabled": lambda _, __: {}},
@@ -88,9 +88,10 @@ FORMAT = Format(
 
 def read(data: dict[str, Any], _: Place) -> Imported:
     """The servers; those the lists leave out are disabled."""
-    imported = read_servers(section(data, "mcpServers"), _format)
+    servers = section(data, "mcpServers")
+    imported = read_servers(servers, _format)
     lists = section(data, "mcp")
-    _disable(imported, lists)
+    _disable(imported, lists, server_ids(servers, []))
     if "serverCommand" in lists:
         imported.notes.append(
             Note(
@@ -114,7 +115,7 @@ def _format(raw: object) -> Format:
     return replace(FORMAT, reading={**FORMAT.reading, **first})
 
 
-def _disable(imported: Imported, lists: Mapping[str, Any]) -> None:
+def _disable(imported: Imported, lists: Mapping[str, Any], ids: Mapping[str, str]) -> None:
     try:
         only = strings(lists["allowed"]) if lists.get("allowed") is not None else None
         excluded = strings(lists.get("excluded") or [])
@@ -123,15 +124,19 @@ def _disable(imported: Imported, lists: Mapping[str, Any]) -> None:
             Note(server_id=None, field="mcp", message=f"has a list that {exc}; all stay on")
         )
         return
-    for server_id, entry in imported.servers.items():
-        if server_id in excluded or (only is not None and server_id not in only):
-            entry["enabled"] = False
+    for name, server_id in ids.items():
+        off = name in excluded or (only is not None and name not in only)
+        if off and server_id in imported.servers:
+            imported.servers[server_id]["enabled"] = False
 
 
 def write(entries: Mapping[str, Entry]) -> Exported:
     """The servers, and the list of those that are off."""
     notes: list[Note] = []
     servers = write_servers(entries, FORMAT, notes)
+    for server in servers.values():
+        if "oauth" in server:
+            server["oauth"] = {"enabled": True, **server["oauth"]}
     document: dict[str, Any] = {"mcpServers": servers}
     if excluded := [server_id for server_id in servers if entries[server_id].get("enabled") is False]:
         document["mcp"] = {"excluded": excluded}

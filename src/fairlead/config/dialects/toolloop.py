@@ -12,7 +12,6 @@ from fairlead.config.dialects.entries import (
     read_fields,
     read_servers,
     section,
-    silently,
     write_servers,
 )
 from fairlead.config.dialects.ids import server_ids
@@ -22,6 +21,16 @@ from fairlead.config.dialects.references import AS_OURS
 
 _FILES = ("codex-toolloop.mcp.json", ".codex-toolloop/mcp.json")
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "sse": "sse"}
+
+
+def _bundled(theirs: str, value: object, spot: Spot) -> dict[str, Any]:
+    """A list of tools, kept apart for a bundle: servers there have none."""
+    names = TOOL_NAMES.write(value, spot)
+    if names is None:
+        return {}
+    spot.note("is in a bundle of the same name, as servers there have no lists of tools")
+    return {"bundle": {theirs: names}}
+
 
 FORMAT = Format(
     title="Codex ToolLoop",
@@ -36,8 +45,10 @@ FORMAT = Format(
         Field("transport.headers", "headers", table(AS_OURS)),
         Field("transport.authProviderId", "auth_provider_id", text(AS_OURS)),
     ),
-    # Lists of tools belong to bundles.
-    writing={"allow_tools": silently, "deny_tools": silently},
+    writing={
+        "allow_tools": lambda value, spot: _bundled("allowTools", value, spot),
+        "deny_tools": lambda value, spot: _bundled("denyTools", value, spot),
+    },
     targets={name: {"trust": "untrusted", "transport": {"type": name}} for name in _TRANSPORTS},
 )
 
@@ -91,26 +102,13 @@ def _of_one_server(bundle: Entry, known: Mapping[str, str]) -> Entry:
 def write(entries: Mapping[str, Entry]) -> Exported:
     """The servers. Lists of tools belong to bundles there, so a server with lists gets its own bundle."""
     notes: list[Note] = []
-    listed = {
-        name: entry for name, entry in entries.items() if entry.get("allow_tools") or entry.get("deny_tools")
-    }
-    document: dict[str, Any] = {"servers": write_servers(entries, FORMAT, notes)}
+    servers = write_servers(entries, FORMAT, notes)
     bundles = {
-        name: _bundle(name, entry, notes) for name, entry in listed.items() if name in document["servers"]
+        name: {"serverId": name, "mode": "direct", **server.pop("bundle")}
+        for name, server in servers.items()
+        if "bundle" in server
     }
-    if bundles:
-        document["bundles"] = bundles
-    return Exported(document=document, notes=notes)
-
-
-def _bundle(name: str, entry: Entry, notes: list[Note]) -> dict[str, Any]:
-    bundle: dict[str, Any] = {"serverId": name, "mode": "direct"}
-    for ours, theirs in (("allow_tools", "allowTools"), ("deny_tools", "denyTools")):
-        spot = Spot(name, ours, notes)
-        if names := TOOL_NAMES.write(entry.get(ours) or [], spot):
-            bundle[theirs] = names
-            spot.note(f"is in the bundle `{name}`, as servers there have no lists of tools")
-    return bundle
+    return Exported(document={"servers": servers} | ({"bundles": bundles} if bundles else {}), notes=notes)
 
 
 def locations(place: Place) -> list[Location]:

@@ -10,6 +10,7 @@ from fairlead.config.dialects.entries import (
     TRANSPORTS,
     Field,
     Format,
+    disabled,
     note_other_keys,
     noted,
     read_servers,
@@ -17,7 +18,6 @@ from fairlead.config.dialects.entries import (
     write_servers,
 )
 from fairlead.config.dialects.kinds import (
-    NEGATED,
     Malformed,
     items,
     mapping,
@@ -56,8 +56,7 @@ def _format(style: Style) -> Format:
             "oauth.enterpriseManaged": noted("has no equivalent here"),
             "gallery": noted("says where the editor got it; ignored"),
             "version": noted("says what the editor installed; ignored"),
-            # Not a field of this format, but in so many files that the author's wish is clear.
-            "disabled": Field("disabled", "enabled", NEGATED).read,
+            "disabled": disabled,
         },
         targets={"stdio": {"type": "stdio"}, "http": {"type": "http"}, "sse": {"type": "sse"}},
     )
