@@ -241,6 +241,14 @@ async def test_an_exit_is_noticed_without_a_call() -> None:
         assert (ending.kind, ending.exit_code, ending.stderr) == ("exited", 3, ("no licence",))
 
 
+@pytest.mark.requirement("HARD-17")
+async def test_a_server_that_is_gone_at_once_says_so() -> None:
+    for _ in range(20):
+        async with StdioDispatcher(Command(argv=("true",))) as dispatcher, running(dispatcher):
+            with anyio.fail_after(20):
+                assert (await dispatcher.wait_closed()).exit_code == 0
+
+
 async def test_a_closed_stdout_is_noticed_though_the_process_lives() -> None:
     command = hostile(exit_seconds=0.1)
 

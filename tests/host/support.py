@@ -1,6 +1,7 @@
 """What the tests of the host share: scripted servers, and a host of them."""
 
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from fairlead.host.host import Host
 from tests.conftest import Machine
@@ -50,6 +52,15 @@ class Scripted:
         return self.notes("called").count(tool)
 
 
+def is_running(pid: int) -> bool:
+    """Does this process still exist?"""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @asynccontextmanager
 async def hosting(machine: Machine, **servers: dict[str, Any]) -> AsyncGenerator[Host]:
     """Run a host with these servers, which are the user's own."""
@@ -62,10 +73,15 @@ async def hosting(machine: Machine, **servers: dict[str, Any]) -> AsyncGenerator
 async def running(host: Host, server_id: str, tool: str, **arguments: Any) -> AsyncGenerator["Running"]:
     """Run a call beside the block, which begins when the server has reported its first progress."""
     async with anyio.create_task_group() as tasks:
-        call = Running(host, server_id, tool, arguments)
-        tasks.start_soon(call.run)
-        await call.begun.wait()
-        yield call
+        yield await begin(tasks, host, server_id, tool, **arguments)
+
+
+async def begin(tasks: TaskGroup, host: Host, server_id: str, tool: str, **arguments: Any) -> "Running":
+    """Start a call and wait until the server has reported its first progress."""
+    call = Running(host, server_id, tool, arguments)
+    tasks.start_soon(call.run)
+    await call.begun.wait()
+    return call
 
 
 class Running:

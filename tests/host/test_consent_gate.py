@@ -58,7 +58,9 @@ async def test_a_cloned_repository_starts_no_process(machine: Machine, tmp_path:
 @pytest.mark.requirement("HARD-1", "NEED-24")
 async def test_a_cloned_repository_contacts_no_url(machine: Machine) -> None:
     async with serving() as server:
-        write_project(machine, x={"url": server.url, "lazy": False}, y={"url": server.url, "transport": "sse"})
+        write_project(
+            machine, x={"url": server.url, "lazy": False}, y={"url": server.url, "transport": "sse"}
+        )
         assert {type(error) for error in await use_in_every_way(machine, "x")} == {ConsentRequired}
         assert {type(error) for error in await use_in_every_way(machine, "y")} == {ConsentRequired}
         assert server.connections == 0

@@ -151,7 +151,9 @@ async def test_an_address_nobody_listens_at_is_named_with_a_hint(machine: Machin
 
 
 @pytest.mark.requirement("NEED-8")
-@pytest.mark.parametrize("fault", [{"list_error": -32603}, {"list_error": -32601}, {"list_result": {"tools": 5}}])
+@pytest.mark.parametrize(
+    "fault", [{"list_error": -32603}, {"list_error": -32601}, {"list_result": {"tools": 5}}]
+)
 async def test_a_server_that_cannot_list_its_tools_is_never_ready(
     machine: Machine, tmp_path: Path, fault: dict[str, object]
 ) -> None:
@@ -224,9 +226,7 @@ async def test_require_waits_until_servers_are_ready(machine: Machine, tmp_path:
 async def test_require_raises_what_is_wrong(machine: Machine, tmp_path: Path) -> None:
     good, broken = Scripted(tmp_path / "good"), Scripted(tmp_path / "broken", exit=9)
     listless = Scripted(tmp_path / "listless", list_error=-32603)
-    async with hosting(
-        machine, good=good.entry(), broken=broken.entry(), listless=listless.entry()
-    ) as host:
+    async with hosting(machine, good=good.entry(), broken=broken.entry(), listless=listless.entry()) as host:
         with pytest.raises(ConnectFailed, match="code 9"):
             await host.require(["good", "broken"])
         with pytest.raises(ListFailed):

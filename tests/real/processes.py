@@ -15,7 +15,7 @@ def marked(mark: str) -> set[int]:
     return {
         int(folder.name)
         for folder in Path("/proc").iterdir()
-        if folder.name.isdigit() and wanted in _environment(folder).split(b"\0")
+        if folder.name.isdigit() and wanted in _read(folder / "environ").split(b"\0")
     }
 
 
@@ -29,7 +29,7 @@ def leader(pids: set[int]) -> int:
 def children() -> set[int]:
     """The pids of this process's own children, whatever they are."""
     tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    return {int(pid) for task in tasks for pid in _read(task / "children").split()}
 
 
 def programs(pids: set[int]) -> list[str]:
@@ -40,13 +40,13 @@ def programs(pids: set[int]) -> list[str]:
 async def until(condition: Callable[[], bool], seconds: float) -> None:
     """Wait for something that nobody announces."""
     with anyio.fail_after(seconds):
-        while not condition():
-            await anyio.sleep(0.01)
+        while not condition():  # noqa: ASYNC110 - the process table and files send no events
+            await anyio.sleep(0.05)
 
 
-def _environment(folder: Path) -> bytes:
+def _read(file: Path) -> bytes:
     try:
-        return (folder / "environ").read_bytes()
+        return file.read_bytes()
     except OSError:
-        # It is gone by now, or not ours to look at.
+        # What it is about is gone by now, or not ours to look at.
         return b""

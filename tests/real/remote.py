@@ -19,7 +19,9 @@ Mode = Literal["streamableHttp", "sse"]
 _LOOPBACK_ONLY = """data:text/javascript,
 import net from 'node:net';
 const listen = net.Server.prototype.listen;
-net.Server.prototype.listen = function (port, ...rest) { return listen.call(this, port, '127.0.0.1', ...rest) };
+net.Server.prototype.listen = function (port, ...rest) {
+  return listen.call(this, port, '127.0.0.1', ...rest);
+};
 """
 
 _PATHS = {"streamableHttp": "/mcp", "sse": "/sse"}

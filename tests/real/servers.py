@@ -24,11 +24,21 @@ NPM_BIN = NPM / "node_modules" / ".bin"
 PYTHON_BIN = TEST_TOOLS / "servers" / "bin"
 
 EVERYTHING_TOOLS = frozenset(
-    """
-    echo get-annotated-message get-env get-resource-links get-resource-reference get-structured-content
-    get-sum get-tiny-image gzip-file-as-resource simulate-research-query toggle-simulated-logging
-    toggle-subscriber-updates trigger-long-running-operation
-    """.split()
+    {
+        "echo",
+        "get-annotated-message",
+        "get-env",
+        "get-resource-links",
+        "get-resource-reference",
+        "get-structured-content",
+        "get-sum",
+        "get-tiny-image",
+        "gzip-file-as-resource",
+        "simulate-research-query",
+        "toggle-simulated-logging",
+        "toggle-subscriber-updates",
+        "trigger-long-running-operation",
+    }
 )
 
 LONG_OPERATION = "trigger-long-running-operation"
@@ -115,11 +125,22 @@ def filesystem(machine: Machine, page: str = "") -> RealServer:
         entry=stdio_entry(machine, "filesystem", argv),
         version=HANDSHAKE,
         tools=frozenset(
-            """
-            create_directory directory_tree edit_file get_file_info list_allowed_directories list_directory
-            list_directory_with_sizes move_file read_file read_media_file read_multiple_files read_text_file
-            search_files write_file
-            """.split()
+            {
+                "create_directory",
+                "directory_tree",
+                "edit_file",
+                "get_file_info",
+                "list_allowed_directories",
+                "list_directory",
+                "list_directory_with_sizes",
+                "move_file",
+                "read_file",
+                "read_media_file",
+                "read_multiple_files",
+                "read_text_file",
+                "search_files",
+                "write_file",
+            }
         ),
         tool="read_text_file",
         arguments={"path": str(note)},
@@ -138,10 +159,17 @@ def memory(machine: Machine, page: str = "") -> RealServer:
         entry=stdio_entry(machine, "memory", argv, env),
         version=HANDSHAKE,
         tools=frozenset(
-            """
-            add_observations create_entities create_relations delete_entities delete_observations
-            delete_relations open_nodes read_graph search_nodes
-            """.split()
+            {
+                "add_observations",
+                "create_entities",
+                "create_relations",
+                "delete_entities",
+                "delete_observations",
+                "delete_relations",
+                "open_nodes",
+                "read_graph",
+                "search_nodes",
+            }
         ),
         tool="read_graph",
         arguments={},
@@ -161,10 +189,20 @@ def git(machine: Machine, page: str = "") -> RealServer:
         entry=stdio_entry(machine, "git", argv),
         version=MODERN,
         tools=frozenset(
-            """
-            git_add git_branch git_checkout git_commit git_create_branch git_diff git_diff_staged
-            git_diff_unstaged git_log git_reset git_show git_status
-            """.split()
+            {
+                "git_add",
+                "git_branch",
+                "git_checkout",
+                "git_commit",
+                "git_create_branch",
+                "git_diff",
+                "git_diff_staged",
+                "git_diff_unstaged",
+                "git_log",
+                "git_reset",
+                "git_show",
+                "git_status",
+            }
         ),
         tool="git_log",
         arguments={"repo_path": repository},

@@ -217,8 +217,10 @@ class Server:
         self.answer_text(request, "asked")
 
     def change_tools(self, request: Message) -> None:
-        self.script["tools"] = request["params"]["arguments"]["tools"]
-        self.send({"method": "notifications/tools/list_changed"})
+        arguments = request["params"]["arguments"]
+        self.script["tools"] = arguments["tools"]
+        if not arguments.get("silently"):
+            self.send({"method": "notifications/tools/list_changed"})
         self.answer_text(request, "changed")
 
 

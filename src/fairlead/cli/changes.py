@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -103,13 +102,3 @@ def _record(loaded: LoadedConfig, keys: list[Any]) -> None:
         record_consent(store_file(os.environ, loaded.config.store.path), keys)
     except StoreError as exc:
         warn(f"your consent could not be recorded, so it will be asked for: {exc}", exc.hint)
-
-
-def shown_path(path: Path) -> str:
-    """A path as people write it: relative where it is near, `~` where it is at home."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        pass
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

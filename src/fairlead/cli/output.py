@@ -5,6 +5,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -128,6 +129,16 @@ def problem_as_json(problem: Problem) -> dict[str, Any]:
 def printable_lines(text: str) -> str:
     """Like `printable`, for text whose line breaks are ours."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def shown_path(path: Path) -> str:
+    """A path as people write it: relative where it is near, `~` where it is at home."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        pass
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def is_interactive() -> bool:

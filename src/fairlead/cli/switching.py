@@ -2,9 +2,9 @@
 
 import click
 
-from fairlead.cli.changes import servers_in, settle, shown_path
+from fairlead.cli.changes import servers_in, settle
 from fairlead.cli.options import load, target_file
-from fairlead.cli.output import say
+from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.scopes import EMPTY_FILE
 

@@ -5,7 +5,6 @@ as it is written, references unexpanded, less the fields that can only narrow: c
 question comes again.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +39,8 @@ def consent_key(definition: Definition) -> ConsentKey | None:
 
 def entry_digest(entry: dict[str, Any]) -> str:
     """Digest an entry as it is written, less the fields that only narrow."""
+    import hashlib  # loads a crypto library, which reading commands have no use for
+
     binding = {key: value for key, value in entry.items() if key not in NARROWING and key != "enabled"}
     text = json.dumps(binding, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

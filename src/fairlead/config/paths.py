@@ -2,9 +2,20 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 FILE_NAME = "fairlead.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where to look for other people's files: passed in, so that nothing here reads the real machine."""
+
+    home: Path
+    cwd: Path
+    env: Mapping[str, str]
+    platform: str
 
 
 def home_folder(env: Mapping[str, str]) -> Path:

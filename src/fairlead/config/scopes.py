@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fairlead.config.dialects.dialect import Place
-from fairlead.config.paths import FILE_NAME, user_file
+from fairlead.config.paths import FILE_NAME, Place, user_file
 from fairlead.config.sources import find_project_file
 from fairlead.errors import ConfigError
 

@@ -5,14 +5,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fairlead.config import jsonc
-from fairlead.config.dialects.dialect import Dialect, Imported, Place
 from fairlead.config.files import read_text
-from fairlead.config.paths import FILE_NAME, home_folder, user_file
+from fairlead.config.paths import FILE_NAME, Place, home_folder, user_file
 from fairlead.config.shapes import as_object, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
+
+if TYPE_CHECKING:
+    from fairlead.config.dialects.dialect import Dialect, Imported
 
 LayerName = Literal["user", "project", "file", "env", "override"]
 
@@ -162,7 +164,7 @@ def _translated(layer: Layer, dialect_name: str | None, place: Place) -> Layer:
     )
 
 
-def _dialect(name: str | None, data: dict[str, Any]) -> Dialect | None:
+def _dialect(name: str | None, data: dict[str, Any]) -> "Dialect | None":
     """The named dialect, or for a file given by path one of the two it may be written in."""
     entries = as_object(data.get("servers")).values()
     nested = any(isinstance(as_object(entry).get("transport"), dict) for entry in entries)
@@ -173,7 +175,7 @@ def _dialect(name: str | None, data: dict[str, Any]) -> Dialect | None:
     return by_name(name or ("toolloop" if nested else "codelia"))
 
 
-def _as_warnings(imported: Imported, label: str) -> tuple[Problem, ...]:
+def _as_warnings(imported: "Imported", label: str) -> tuple[Problem, ...]:
     return tuple(
         Problem(
             message=note.message,

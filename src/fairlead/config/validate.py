@@ -1,6 +1,5 @@
 """Check a document against the models, and say in our own words everything that is wrong with it."""
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +95,8 @@ def check(data: object) -> Checked:
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
     """Give `did you mean …?` where one of the known words is close."""
+    import difflib
+
     close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
     matches = [name for name in known if name.lower() == close[0]] if close else []
     return f"did you mean `{matches[0]}`?" if matches else None

@@ -69,22 +69,27 @@ class ProgressReports:
         self._callback = callback
         self._waiting: deque[Progress] = deque(maxlen=MAX_WAITING_REPORTS)
         self._delivering = False
+        self._turn: asyncio.Lock | None = None  # made with the first report, which most calls never have
 
     def put(self, report: Progress) -> bool:
         """Add a report. True means that `deliver` is to be started."""
+        self._turn = self._turn or asyncio.Lock()
         self._waiting.append(report)
         idle, self._delivering = not self._delivering, True
         return idle
 
     async def deliver(self) -> None:
-        """Hand the waiting reports to the callback, whose errors stay its own."""
-        while self._waiting:
-            report = self._waiting.popleft()
-            try:
-                await self._callback(report.progress, report.total, report.message)
-            except Exception:
-                logger.exception("a progress callback raised")
-        self._delivering = False
+        """Hand the waiting reports to the callback, whose errors stay its own. Afterwards it has had them."""
+        if self._turn is None:
+            return
+        async with self._turn:
+            while self._waiting:
+                report = self._waiting.popleft()
+                try:
+                    await self._callback(report.progress, report.total, report.message)
+                except Exception:
+                    logger.exception("a progress callback raised")
+            self._delivering = False
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +107,13 @@ class Call:
     def delivery(self) -> Delivery:
         """How far the request got, as long as it has no answer."""
         return "unknown" if self.sent else "not_sent"
+
+    async def outcome(self) -> Frame | RequestFailed:
+        """Wait for the end of the call. Progress that came before the answer is told before it, too."""
+        outcome = await self.answer
+        if self.reports is not None and isinstance(outcome, Frame):
+            await self.reports.deliver()
+        return outcome
 
     def settle(self, outcome: Frame | RequestFailed) -> None:
         """End the call; the first outcome counts."""
@@ -239,7 +251,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         try:
             if (sending := self._send(call, frame, opts)) is not None:
                 await sending
-            outcome = await call.answer
+            outcome = await call.outcome()
         except asyncio.CancelledError:
             if call.answer.cancelled() or not call.answer.done():
                 self._abandon(call, "the caller gave up", opts)

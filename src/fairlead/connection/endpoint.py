@@ -4,6 +4,7 @@ Every request carries the configured headers and stays with one origin, with the
 machine is set up for. What comes back is bounded; of what failed it is known whether it can have got there.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +26,7 @@ from fairlead.connection.http_outcomes import (
     connection_trouble,
 )
 from fairlead.connection.outcomes import RequestFailed
-from fairlead.connection.responses import challenge_in, let_go, shown
+from fairlead.connection.responses import challenge_in, shown
 from fairlead.errors import FairleadError
 from fairlead.net.proxy import proxy_for
 from fairlead.net.redirects import MAX_REDIRECTS, is_redirect, redirect_target
@@ -37,6 +38,7 @@ EXCHANGE_FAILURES = (NotSent, RequestFailed, FairleadError)
 """What an exchange can fail with: on its way out, on its way back, and in the source of its headers."""
 
 _TELL_SECONDS = 10.0
+_LINGER_SECONDS = 1.0
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 OnSent: TypeAlias = Callable[[], None] | None
@@ -94,7 +96,7 @@ class _Body(aiohttp.Payload):
 
 
 class Endpoint:
-    """A URL and how to send requests to it."""
+    """A URL and how to send requests to it. Close it when no more responses are wanted."""
 
     def __init__(self, url: str | URL, client: aiohttp.ClientSession, headers: HeaderSource) -> None:
         self.url = URL(url)
@@ -102,6 +104,8 @@ class Endpoint:
         self._headers = headers
         self._proxy = proxy_for(self.url, os.environ)
         self._tls = tls_context() if self.url.scheme == "https" else True
+        self._lingering: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
+        self._closed = False
 
     def at(self, url: URL) -> "Endpoint":
         """Return another endpoint of the same server."""
@@ -144,9 +148,30 @@ class Endpoint:
         """Post a message that has no answer, in bounded time. That it cannot be sent is noted and no more."""
         with anyio.move_on_after(_TELL_SECONDS):
             try:
-                let_go(await self.request("POST", headers, message))
+                self.let_go(await self.request("POST", headers, message))
             except EXCHANGE_FAILURES as exc:
                 logger.debug("a message could not be sent", extra={"reason": str(exc)})
+
+    def let_go(self, response: aiohttp.ClientResponse) -> None:
+        """Leave a response nobody reads on. If it ends soon, its connection serves again."""
+        if self._closed:
+            response.close()
+        elif not response.closed:
+            loop = asyncio.get_running_loop()
+            self._lingering[response] = loop.call_later(_LINGER_SECONDS, self._drop, response)
+            response.content.on_eof(lambda: self._drop(response))
+
+    def _drop(self, response: aiohttp.ClientResponse) -> None:
+        timer = self._lingering.pop(response, None)
+        if timer is not None:
+            timer.cancel()
+            response.close()
+
+    def close(self) -> None:
+        """Close the responses that were left and have not ended."""
+        self._closed = True
+        for response in [*self._lingering]:
+            self._drop(response)
 
     async def _follow(
         self, method: Method, headers: CIMultiDict[str], message: bytes | None, on_sent: OnSent

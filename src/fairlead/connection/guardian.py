@@ -74,19 +74,23 @@ class Guardian:
             os.close(reading)
         os.set_blocking(writing, False)
         self._pipe = writing
-        os.write(writing, "".join(map(_line, self._watched.items())).encode())
+        self._write("".join(map(_line, self._watched.items())))
 
     def _tell(self, line: str) -> None:
-        if self._pipe is None:
-            return
-        try:
-            os.write(self._pipe, line.encode())
-        except BrokenPipeError:
+        if self._pipe is not None and not self._write(line):
             # Someone killed it. The next one learns at its start all that it has to know.
             self.close()
             self._start()
+
+    def _write(self, lines: str) -> bool:
+        assert self._pipe is not None
+        try:
+            os.write(self._pipe, lines.encode())
+        except BrokenPipeError:
+            return False
         except BlockingIOError:
             logger.warning("the guardian does not listen: servers may outlive a killed host")
+        return True
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         try:

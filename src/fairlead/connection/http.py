@@ -28,7 +28,7 @@ from fairlead.connection.http_outcomes import (
 )
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.outcomes import AnswerUnreadable, Ending, LineTooLong
-from fairlead.connection.responses import is_stream, let_go, misfit, read_body, refusal, until_answered
+from fairlead.connection.responses import is_stream, misfit, read_body, refusal, until_answered
 from fairlead.connection.wire import MAX_LINE_BYTES, Frame, Unusable, notification_frame, parse
 
 logger = logging.getLogger(__name__)
@@ -89,6 +89,10 @@ class HttpDispatcher(WireDispatcher):
                 response.close()
             except EXCHANGE_FAILURES as failure:
                 logger.debug("a session could not be ended", extra={"reason": str(failure)})
+
+    def _end(self, ending: Ending) -> None:
+        super()._end(ending)
+        self._endpoint.close()
 
     # What we send.
 
@@ -231,7 +235,7 @@ class HttpDispatcher(WireDispatcher):
                     if event.name == "message":
                         self._receive(event.data)
                 if call is not None and call.answer.done():
-                    let_go(response)
+                    self._endpoint.let_go(response)
                     break
                 if on_token is not None and events.last_id != token:
                     token = events.last_id

@@ -166,7 +166,7 @@ class PosixChild:
             self._silent.set()
         if not self._open_pipes:
             self._hung_up.set()
-        if fd != 2:
+        if fd != 2 or self._exited.is_set():
             self._ending()
 
     def _on_exit(self) -> None:
@@ -197,7 +197,7 @@ class PosixChild:
         self.resume_writing()
         if not self._ended:
             self._ended = True
-            self._listener.on_end()
+            self._listener.on_end(self.returncode)
 
 
 class _Output(asyncio.Protocol):

@@ -49,8 +49,8 @@ class Listener(Protocol):
         """It wrote to its stderr."""
         ...
 
-    def on_end(self) -> None:
-        """It exited, or cannot be talked to any more. Comes once, after its last words."""
+    def on_end(self, returncode: int | None) -> None:
+        """It exited, or cannot be talked to though it runs. Comes once, after its last words."""
         ...
 
 

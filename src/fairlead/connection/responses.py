@@ -1,6 +1,5 @@
 """What a server's HTTP response holds, read within bounds: an answer, a stream of events, or a refusal."""
 
-import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
@@ -25,7 +24,6 @@ from fairlead.connection.wire import rejection
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
 _MAX_CHALLENGE = 4096
-_LINGER_SECONDS = 1.0
 
 
 @contextmanager
@@ -41,13 +39,6 @@ def until_answered(call: Call) -> Generator[None]:
         except RequestFailed:
             if not call.answer.done():
                 raise
-
-
-def let_go(response: aiohttp.ClientResponse) -> None:
-    """Leave a response nobody reads on. If it ends soon, its connection serves again."""
-    if not response.closed:
-        timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, response.close)
-        response.content.on_eof(timer.cancel)
 
 
 def is_stream(response: aiohttp.ClientResponse) -> bool:

@@ -12,7 +12,7 @@ from fairlead.connection.eventstream import EventStream
 from fairlead.connection.http_outcomes import AnswerLost, AnswerTooLong, HttpRejected, connection_trouble
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.outcomes import Ending, LineTooLong
-from fairlead.connection.responses import is_stream, let_go, misfit, refusal, shown, until_answered
+from fairlead.connection.responses import is_stream, misfit, refusal, shown, until_answered
 from fairlead.connection.wire import MAX_LINE_BYTES, notification_frame
 from fairlead.net.redirects import within_origin
 
@@ -77,6 +77,11 @@ class SseDispatcher(WireDispatcher):
         self._end(Ending(kind="closed", message="the connection was closed"))
         self._response.close()
 
+    def _end(self, ending: Ending) -> None:
+        super()._end(ending)
+        if self._sink is not None:
+            self._sink.close()
+
     # What we hear.
 
     async def _hear(self) -> None:
@@ -124,7 +129,7 @@ class SseDispatcher(WireDispatcher):
             response = await self._sink.request("POST", _POST_HEADERS, frame, sent)
             if response.status >= 300:
                 raise await refusal(response, request_id=call.id, session_id=str(self._sink.url))
-            let_go(response)
+            self._sink.let_go(response)
 
     async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:
         """Send a message that has no answer. The failure of one is no failure of the connection."""

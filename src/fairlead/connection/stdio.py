@@ -94,12 +94,12 @@ class StdioDispatcher(WireDispatcher):
         """Keep it for people to read."""
         self.stderr.feed(data)
 
-    def on_end(self) -> None:
+    def on_end(self, returncode: int | None) -> None:
         """Tell everyone who waits."""
         if self.ending is None:
             for line in self._lines.finish():
                 self._receive(line)
-        self._end(_ending(self._child.returncode, self.stderr.tail.lines))
+        self._end(_ending(returncode, self.stderr.tail.lines))
 
     # What we say.
 

@@ -138,7 +138,7 @@ class WindowsChild:
         self._decongest()
         if not self._ended:
             self._ended = True
-            self._listener.on_end()
+            self._listener.on_end(self.returncode)
 
     def _decongest(self) -> None:
         if self.congested is not None:

@@ -178,7 +178,7 @@ class Host:
                 return
             self._retire(old)
         snapshot = await load_snapshot(self._store, server) if self._store else None
-        self._members[server.server_id] = Member(
+        member = self._members[server.server_id] = Member(
             server,
             self._around,
             snapshot,
@@ -187,6 +187,8 @@ class Host:
             emit=self._bus.emit,
             save=self._save,
         )
+        if member.connection is not None and not member.config.lazy:
+            self._tasks.start_soon(self.connect, server.server_id)
 
     def remove(self, server_id: str) -> None:
         """Take a server out. Its calls under way finish first."""
@@ -230,9 +232,9 @@ class Host:
     ) -> ToolResult:
         """Call a tool. `reviewed` says that a person looked at this very call and wants it.
 
-        Raises `CallDenied` where policy says no, `UnknownTool` where the tool's definition had to be rejected,
-        `CallFailed` where no result came, which says in `delivery` whether the server may have carried it out.
-        A tool that failed returns a result with `is_error`.
+        Raises `CallDenied` where policy says no, `UnknownTool` where the tool's definition was rejected, and
+        `CallFailed` where no result came, which says in `delivery` whether the server may have carried it
+        out. A tool that failed returns a result with `is_error`.
         """
         member = self._member(server_id)
         member.live()
@@ -264,13 +266,6 @@ class Host:
 
     async def _begin(self, loaded: LoadedConfig) -> None:
         await self.reload(loaded)
-        eager = [
-            member.server.server_id
-            for member in self._members.values()
-            if member.server.usable and not member.config.lazy and not member.config.required
-        ]
-        if eager:
-            self._tasks.start_soon(self.connect, *eager)
         required = [
             name
             for name, member in self._members.items()

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Literal
 
 from fairlead.config.models import Server
 
 Verdict = Literal["allow", "deny"]
+
+_WILD = frozenset("*?[")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,4 +39,10 @@ def decide(server: Server, tool: str) -> Decision:
 
 
 def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
-    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)
+    return tool in patterns or any(fnmatchcase(tool, glob) for glob in _globs(patterns))
+
+
+@lru_cache(maxsize=1024)
+def _globs(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those that are more than a name: a review writes hundreds of names, and every call asks."""
+    return tuple(pattern for pattern in patterns if not _WILD.isdisjoint(pattern))

@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Note
 from fairlead.config.dialects.references import Piece, Unfit, in_our_words
 from fairlead.config.dialects.registry import ALL
 from fairlead.config.dialects.texts import dump, load
+from fairlead.config.paths import Place
 from fairlead.config.secrets import Reference
 from fairlead.config.shapes import is_object
 
@@ -18,7 +19,7 @@ from fairlead.config.shapes import is_object
 quick = settings(
     deadline=None,
     database=None,
-    max_examples=40,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 

@@ -393,12 +393,6 @@ def test_times_that_cannot_be_set_are_noted() -> None:
         (CODEX, {}, str(CWD / ".codex/config.toml"), "/home/ada/.codex/config.toml"),
         (CODEX, {"CODEX_HOME": "/cx"}, str(CWD / ".codex/config.toml"), "/cx/config.toml"),
         (OPENCODE, {}, str(CWD / ".opencode/opencode.jsonc"), "/home/ada/.config/opencode/opencode.json"),
-        (
-            OPENCODE,
-            {"OPENCODE_CONFIG_DIR": "/oc"},
-            str(CWD / ".opencode/opencode.jsonc"),
-            "/oc/opencode.json",
-        ),
         (GEMINI, {}, str(CWD / ".gemini/settings.json"), "/home/ada/.gemini/settings.json"),
         (GEMINI, {"GEMINI_CLI_HOME": "/g"}, str(CWD / ".gemini/settings.json"), "/g/.gemini/settings.json"),
         (GOOSE, {}, "/home/ada/.config/goose/config.yaml", "/home/ada/.config/goose/config.yaml"),
@@ -414,8 +408,9 @@ def test_the_agents_files_are_where_they_look_for_them(
 
 def test_goose_on_windows_and_a_named_opencode_file() -> None:
     assert str(GOOSE.locations(place("win32", APPDATA="/r"))[0].path) == "/r/Block/goose/config/config.yaml"
-    paths = [str(location.path) for location in OPENCODE.locations(place(OPENCODE_CONFIG="/my.json"))]
-    assert "/my.json" in paths
+    named = place(OPENCODE_CONFIG="/my.json", OPENCODE_CONFIG_DIR="/oc")
+    paths = [str(location.path) for location in OPENCODE.locations(named)]
+    assert {"/my.json", "/oc/opencode.jsonc", "/home/ada/.config/opencode/opencode.json"} <= set(paths)
 
 
 def test_a_name_that_cannot_be_a_variable_is_noted() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.dialects.dialect import Place
 from fairlead.config.dialects.registry import ALL, by_name, detect, find
+from fairlead.config.paths import Place
 from fairlead.errors import ConfigError
 from tests.config.dialects.support import WRITERS, place
 

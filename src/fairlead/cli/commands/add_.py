@@ -5,9 +5,9 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from fairlead.cli.changes import require_free, require_sound, settle, shown_path, write_entries
+from fairlead.cli.changes import require_free, require_sound, settle, write_entries
 from fairlead.cli.options import edit_scope_option, target_file
-from fairlead.cli.output import say
+from fairlead.cli.output import say, shown_path
 from fairlead.config.stash import stash_secrets
 
 

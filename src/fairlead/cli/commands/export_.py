@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from fairlead.cli.changes import shown_path
 from fairlead.cli.options import load
-from fairlead.cli.output import print_data, printable, say
+from fairlead.cli.output import print_data, printable, say, shown_path
 from fairlead.config.dialects import registry, texts
 from fairlead.config.dialects.dialect import Dialect, Exported, Note
 from fairlead.config.edit import edit_file

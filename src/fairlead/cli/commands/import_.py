@@ -7,15 +7,25 @@ from typing import Any, Literal
 
 import click
 
-from fairlead.cli.changes import existing_servers, settle, shown_path, write_entries
+from fairlead.cli.changes import existing_servers, settle, write_entries
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import edit_scope_option, json_option, target_file
-from fairlead.cli.output import confirm, is_interactive, print_json, print_table, printable, say, warn
+from fairlead.cli.output import (
+    confirm,
+    is_interactive,
+    print_json,
+    print_table,
+    printable,
+    say,
+    shown_path,
+    warn,
+)
 from fairlead.config.dialects import registry, texts
-from fairlead.config.dialects.dialect import Dialect, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Location, Note
 from fairlead.config.dialects.remote import native_remote
 from fairlead.config.files import read_text
 from fairlead.config.load import load_config
+from fairlead.config.paths import Place
 from fairlead.config.scopes import EditTarget
 from fairlead.config.sources import place_of
 from fairlead.config.stash import stash_secrets

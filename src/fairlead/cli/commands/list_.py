@@ -4,10 +4,9 @@ from typing import Any
 
 import click
 
-from fairlead.cli.changes import shown_path
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, read_scope_option
-from fairlead.cli.output import print_json, print_problems, print_table, problem_as_json, say
+from fairlead.cli.output import print_json, print_problems, print_table, problem_as_json, say, shown_path
 from fairlead.config.load import LoadedConfig, LoadedServer
 
 COLUMNS = ("id", "transport", "source", "enabled", "trust", "target", "problems")

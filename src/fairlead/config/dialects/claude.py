@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.entries import (
     TRANSPORTS,
     Field,
@@ -30,6 +30,7 @@ from fairlead.config.dialects.kinds import (
 )
 from fairlead.config.dialects.places import distinct, moved, upward, user
 from fairlead.config.dialects.references import BRACED, LITERAL, Unfit
+from fairlead.config.paths import Place
 
 _SHORTEST_MS = 1000
 
@@ -101,11 +102,11 @@ def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
     servers = section(settings, "mcpServers")
     local = read_servers(servers, FORMAT)
     imported.notes.extend(local.notes)
-    imported.notes.extend(
-        Note(server_id=server_id, field="projects", message="has it too, for this folder; that one is taken")
-        for server_id in local.servers
-        if server_id in imported.servers
-    )
+    for server_id in local.servers:
+        message = "has it for this folder alone; here it is for all"
+        if server_id in imported.servers:
+            message = "has another for this folder, which is taken"
+        imported.notes.append(Note(server_id=server_id, field="projects", message=message))
     imported.servers.update(local.servers)
     ids = server_ids(servers, [])
     for list_name in ("disabledMcpServers", "disabledMcpjsonServers"):

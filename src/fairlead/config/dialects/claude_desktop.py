@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.entries import Field, Format, disabled, read_servers, section, write_servers
 from fairlead.config.dialects.kinds import table, text, texts, word
 from fairlead.config.dialects.places import application_data, user
 from fairlead.config.dialects.references import LITERAL
+from fairlead.config.paths import Place
 
 FORMAT = Format(
     title="Claude Desktop",

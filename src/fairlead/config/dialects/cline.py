@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Location, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Location
 from fairlead.config.dialects.entries import (
     Field,
     Format,
@@ -15,6 +15,7 @@ from fairlead.config.dialects.entries import (
 from fairlead.config.dialects.kinds import NEGATED, SECONDS, table, text, texts, word
 from fairlead.config.dialects.places import application_data, moved, user
 from fairlead.config.dialects.references import PREFIXED
+from fairlead.config.paths import Place
 from fairlead.config.shapes import is_object
 
 _TYPES = {"stdio": "stdio", "streamableHttp": "http", "http": "http", "sse": "sse"}

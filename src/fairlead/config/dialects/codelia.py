@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Imported, Location, Place
+from fairlead.config.dialects.dialect import Dialect, Imported, Location
 from fairlead.config.dialects.entries import Field, Format, note_other_keys, read_servers, section
 from fairlead.config.dialects.kinds import FLAG, MILLISECONDS, table, text, texts, word
-from fairlead.config.dialects.places import moved, project, user
+from fairlead.config.dialects.places import distinct, named, project, user
 from fairlead.config.dialects.references import LITERAL
+from fairlead.config.paths import Place
 
 _LOGIN = ("authorization_url", "token_url", "registration_url", "client_id", "client_secret", "scope")
 
@@ -37,9 +38,7 @@ def read(data: dict[str, Any], _: Place) -> Imported:
 
 def locations(place: Place) -> list[Location]:
     """The file in the current folder, then the user's where the environment names one."""
-    configured = place.env.get("CODELIA_CONFIG_PATH")
-    mine = user(moved(place, "CODELIA_CONFIG_PATH", place.home)) if configured else []
-    return [*project(place, ".codelia/config.json"), *mine]
+    return distinct(project(place, ".codelia/config.json"), user(*named(place, "CODELIA_CONFIG_PATH")))
 
 
 CODELIA = Dialect(name="codelia", title="Codelia", syntax="json", locations=locations, read=read)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.entries import (
     Field,
     Format,
@@ -34,6 +34,7 @@ from fairlead.config.dialects.kinds import (
 )
 from fairlead.config.dialects.places import distinct, moved, upward, user
 from fairlead.config.dialects.references import LITERAL, Unfit, forwarded, in_our_words, variable
+from fairlead.config.paths import Place
 from fairlead.config.shapes import is_object
 
 _BEARER = "Bearer "

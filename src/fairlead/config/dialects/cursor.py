@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.editors import note_variables, predefined
 from fairlead.config.dialects.entries import (
     TRANSPORTS,
@@ -19,6 +19,7 @@ from fairlead.config.dialects.entries import (
 from fairlead.config.dialects.kinds import scopes, table, text, texts, word
 from fairlead.config.dialects.places import distinct, project, user
 from fairlead.config.dialects.references import Style, editor_style
+from fairlead.config.paths import Place
 
 _VARIABLES = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 

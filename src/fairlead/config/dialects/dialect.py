@@ -5,19 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fairlead.config.paths import Place
+
 Syntax = Literal["json", "jsonc", "toml", "yaml"]
 Scope = Literal["user", "project"]
 Entry = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where to look for other people's files: passed in, so that nothing here reads the real machine."""
-
-    home: Path
-    cwd: Path
-    env: Mapping[str, str]
-    platform: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Note, Place
+from fairlead.config.dialects.dialect import Note
 from fairlead.config.dialects.ids import server_ids
 from fairlead.config.dialects.references import Piece, variable
+from fairlead.config.paths import Place
 from fairlead.config.secrets import strings
 
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.entries import (
     TRANSPORTS,
     Field,
@@ -34,6 +34,7 @@ from fairlead.config.dialects.kinds import (
 )
 from fairlead.config.dialects.places import distinct, moved, project, user
 from fairlead.config.dialects.references import SHELL
+from fairlead.config.paths import Place
 from fairlead.config.shapes import as_object
 
 

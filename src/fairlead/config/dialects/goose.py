@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Location, Note
 from fairlead.config.dialects.entries import Field, Format, noted_if, read_servers, section, silently
 from fairlead.config.dialects.kinds import FLAG, SECONDS, TOOL_NAMES, Spot, strings, table, text, texts, word
-from fairlead.config.dialects.places import config_home, moved, user
+from fairlead.config.dialects.places import config_home, named, user
 from fairlead.config.dialects.references import (
     LITERAL,
     Piece,
@@ -16,6 +16,7 @@ from fairlead.config.dialects.references import (
     in_our_words,
     variable,
 )
+from fairlead.config.paths import Place
 from fairlead.config.shapes import as_list, as_object
 
 _TYPES = {"stdio": "stdio", "streamable_http": "http", "sse": "sse"}
@@ -108,11 +109,9 @@ def read(data: dict[str, Any], _: Place) -> Imported:
 
 def locations(place: Place) -> list[Location]:
     """The one file."""
-    if place.env.get("GOOSE_PATH_ROOT"):
-        folder = moved(place, "GOOSE_PATH_ROOT", place.home) / "config"
-    else:
-        folder = config_home(place) / ("Block/goose/config" if place.platform == "win32" else "goose")
-    return user(folder / "config.yaml")
+    default = config_home(place) / ("Block/goose/config" if place.platform == "win32" else "goose")
+    folders = [root / "config" for root in named(place, "GOOSE_PATH_ROOT")] or [default]
+    return user(*(folder / "config.yaml" for folder in folders))
 
 
 GOOSE = Dialect(name="goose", title="Goose", syntax="yaml", locations=locations, read=read)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.entries import Field, Format, noted, read_servers, section, write_servers
 from fairlead.config.dialects.kinds import (
     FLAG,
@@ -18,11 +18,13 @@ from fairlead.config.dialects.kinds import (
     texts,
     word,
 )
-from fairlead.config.dialects.places import config_home, distinct, moved, upward, user
+from fairlead.config.dialects.places import config_home, distinct, named, upward, user
 from fairlead.config.dialects.references import CURLY
+from fairlead.config.paths import Place
 
 _TYPES = {"local": "stdio", "remote": "http"}
 _NAMES = ("opencode.jsonc", "opencode.json")
+_SSE = "cannot be set in opencode, which tries SSE where HTTP fails"
 _REDIRECT = noted("cannot be set here; set `callback_port` if the login needs a fixed port")
 
 
@@ -52,8 +54,6 @@ FORMAT = Format(
     title="opencode",
     fields=(
         Field("type", "transport", word(_TYPES)),
-        Field("command", "command", text(CURLY)),
-        Field("args", "args", texts(CURLY)),
         Field("environment", "env", table(CURLY)),
         Field("cwd", "cwd", text(CURLY)),
         Field("url", "url", text(CURLY)),
@@ -71,6 +71,11 @@ FORMAT = Format(
         "oauth.redirectUri": _REDIRECT,
         "oauth.redirect_uri": _REDIRECT,
         **{field.theirs: field.read for field in _NEWER_LAYOUT},
+    },
+    # Put together as one list when all else is said.
+    writing={
+        "command": Field("command", "command", text(CURLY)).write,
+        "args": Field("args", "args", texts(CURLY)).write,
     },
     targets={"stdio": {"type": "local"}, "http": {"type": "remote"}, "sse": {"type": "remote"}},
     overlays=True,
@@ -109,22 +114,16 @@ def write(entries: Mapping[str, Entry]) -> Exported:
         if "command" in server:
             server["command"] = [server["command"], *server.pop("args", [])]
         if entries[server_id].get("transport") == "sse":
-            notes.append(
-                Note(
-                    server_id=server_id,
-                    field="transport",
-                    message="cannot be fixed; opencode tries SSE second",
-                )
-            )
+            notes.append(Note(server_id=server_id, field="transport", message=_SSE))
     return Exported(document={"mcp": servers}, notes=notes)
 
 
 def locations(place: Place) -> list[Location]:
     """The project's files here and above, then the user's."""
     in_project = (*(f".opencode/{name}" for name in _NAMES), *_NAMES)
-    folder = moved(place, "OPENCODE_CONFIG_DIR", config_home(place) / "opencode")
-    custom = [moved(place, "OPENCODE_CONFIG", place.home)] if place.env.get("OPENCODE_CONFIG") else []
-    return distinct(upward(place, *in_project), user(*custom, *(folder / name for name in _NAMES)))
+    folders = [*named(place, "OPENCODE_CONFIG_DIR"), config_home(place) / "opencode"]
+    in_folders = (folder / name for folder in folders for name in _NAMES)
+    return distinct(upward(place, *in_project), user(*named(place, "OPENCODE_CONFIG"), *in_folders))
 
 
 OPENCODE = Dialect(

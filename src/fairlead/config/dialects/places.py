@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairlead.config.dialects.dialect import Location, Place, Scope
+from fairlead.config.dialects.dialect import Location, Scope
+from fairlead.config.paths import Place
 
 
 def user(*paths: Path) -> list[Location]:
@@ -45,10 +46,15 @@ def application_data(place: Place) -> Path:
     return config_home(place)
 
 
+def named(place: Place, variable: str) -> list[Path]:
+    """The path in that environment variable, if it is set."""
+    configured = place.env.get(variable)
+    return [place.cwd / configured] if configured else []
+
+
 def moved(place: Place, variable: str, default: Path) -> Path:
     """The path in that environment variable, else the default."""
-    configured = place.env.get(variable)
-    return place.cwd / configured if configured else default
+    return next(iter(named(place, variable)), default)
 
 
 def _roaming(place: Place) -> Path:

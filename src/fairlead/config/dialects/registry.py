@@ -11,7 +11,7 @@ from fairlead.config.dialects.cline import CLINE
 from fairlead.config.dialects.codelia import CODELIA
 from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.cursor import CURSOR
-from fairlead.config.dialects.dialect import Dialect, Location, Place
+from fairlead.config.dialects.dialect import Dialect, Location
 from fairlead.config.dialects.gemini import GEMINI
 from fairlead.config.dialects.goose import GOOSE
 from fairlead.config.dialects.opencode import OPENCODE
@@ -19,6 +19,7 @@ from fairlead.config.dialects.toolloop import TOOLLOOP
 from fairlead.config.dialects.vscode import VSCODE
 from fairlead.config.dialects.windsurf import WINDSURF
 from fairlead.config.dialects.zed import ZED
+from fairlead.config.paths import Place
 from fairlead.config.secrets import strings
 from fairlead.config.shapes import as_object, is_object, value_at
 from fairlead.errors import ConfigError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.entries import (
     Field,
     Format,
@@ -16,8 +16,9 @@ from fairlead.config.dialects.entries import (
 )
 from fairlead.config.dialects.ids import server_ids
 from fairlead.config.dialects.kinds import TOOL_NAMES, Kind, Malformed, Spot, table, text, texts, word
-from fairlead.config.dialects.places import moved, upward, user
+from fairlead.config.dialects.places import named, upward, user
 from fairlead.config.dialects.references import AS_OURS
+from fairlead.config.paths import Place
 
 _FILES = ("codex-toolloop.mcp.json", ".codex-toolloop/mcp.json")
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "sse": "sse"}
@@ -113,9 +114,7 @@ def write(entries: Mapping[str, Entry]) -> Exported:
 
 def locations(place: Place) -> list[Location]:
     """The file the environment names, else those here and above; the nearest is the one that counts."""
-    if place.env.get("CODEX_TOOLLOOP_MCP_CONFIG_PATH"):
-        return user(moved(place, "CODEX_TOOLLOOP_MCP_CONFIG_PATH", place.cwd))
-    return upward(place, *_FILES)
+    return user(*named(place, "CODEX_TOOLLOOP_MCP_CONFIG_PATH")) or upward(place, *_FILES)
 
 
 TOOLLOOP = Dialect(

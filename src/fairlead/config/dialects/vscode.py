@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
 from fairlead.config.dialects.editors import note_variables, predefined
 from fairlead.config.dialects.entries import (
     TRANSPORTS,
@@ -29,6 +29,7 @@ from fairlead.config.dialects.kinds import (
 )
 from fairlead.config.dialects.places import application_data, distinct, project, user
 from fairlead.config.dialects.references import Piece, Style, editor_style, prefixed_words
+from fairlead.config.paths import Place
 from fairlead.config.secrets import Reference, strings
 from fairlead.errors import ConfigInvalid, Problem
 

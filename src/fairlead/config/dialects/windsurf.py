@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Imported, Location, Place
+from fairlead.config.dialects.dialect import Dialect, Imported, Location
 from fairlead.config.dialects.entries import (
     TRANSPORTS,
     Field,
@@ -15,6 +15,7 @@ from fairlead.config.dialects.entries import (
 from fairlead.config.dialects.kinds import NEGATED, TOOL_NAMES, table, text, texts, word
 from fairlead.config.dialects.places import user
 from fairlead.config.dialects.references import Piece, editor_style
+from fairlead.config.paths import Place
 from fairlead.config.secrets import Reference
 
 

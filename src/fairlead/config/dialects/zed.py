@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note, Place
+from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note
 from fairlead.config.dialects.entries import Field, Format, noted, noted_if, read_servers, section, silently
 from fairlead.config.dialects.kinds import FLAG, SECONDS, table, text, texts
 from fairlead.config.dialects.places import config_home, distinct, project, user
 from fairlead.config.dialects.references import LITERAL
+from fairlead.config.paths import Place
 from fairlead.config.shapes import as_object
 
 _EXTENSION = "are those of an extension of Zed, which brings the server; left out"

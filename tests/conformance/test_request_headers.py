@@ -1,17 +1,25 @@
-"""Arguments that a tool wants in headers as well get there, however the tool came to be known."""
+"""What a modern server wants in headers as well as in the request is there, however its tools are known."""
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated
 
 import anyio
+import msgspec
 import pytest
 from mcp.server.mcpserver import MCPServer
 from pydantic import Field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fairlead.connection.deadline import Deadline
+from fairlead.connection.http import HttpDispatcher
+from fairlead.connection.link import open_session
+from fairlead.connection.lists import list_all
+from fairlead.connection.session import Session
 from fairlead.host.host import Host
+from fairlead.net.client import open_client
 from tests.conftest import Machine
 from tests.servers.sdk_http import serving
 
@@ -27,12 +35,20 @@ class Deployer:
         self.deployed = 0
         self.server = MCPServer("deployer")
         self.server.tool()(self.deploy)
+        self.server.prompt()(self.plan)
+        self.server.resource("deployer://log")(self.log)
 
     async def deploy(
         self, region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
     ) -> str:
         self.deployed += 1
         return f"deployed to {region}"
+
+    def plan(self) -> str:
+        return "deploy on Mondays"
+
+    def log(self) -> str:
+        return "nothing was deployed"
 
     def noting(self, app: ASGIApp) -> ASGIApp:
         async def note(scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +76,21 @@ async def hosting(machine: Machine, url: str) -> AsyncGenerator[Host]:
     with anyio.fail_after(SECONDS):
         async with Host.open(overrides={"servers": servers}, env=machine.env, cwd=machine.project) as host:
             yield host
+
+
+@asynccontextmanager
+async def talking(url: str) -> AsyncGenerator[Session]:
+    with anyio.fail_after(SECONDS):
+        async with open_client() as client:
+            transport = partial(HttpDispatcher, url, client)
+            async with open_session(
+                [transport], probe=True, seconds=SECONDS, on_message=lambda _: None
+            ) as session:
+                yield session
+
+
+async def ignore(progress: float, total: float | None, message: str | None) -> None:
+    """A call that reports progress to nobody."""
 
 
 @pytest.mark.requirement("HARD-27")
@@ -94,3 +125,28 @@ async def test_a_new_connection_to_a_known_server_sends_headers_at_once(
         await host.close("deployer")
         await host.call("deployer", "deploy", {"region": "eu-south"})
     assert server.regions == ["eu-south"]
+
+
+async def test_arguments_that_are_passed_on_unread_are_mirrored_too(deployer: tuple[Deployer, str]) -> None:
+    server, url = deployer
+    async with talking(url) as session:
+        session.learn_headers((await list_all("deployer", session)).header_maps)
+        await session.call_tool(
+            "deploy",
+            msgspec.Raw(b'{"region": "eu-west"}'),
+            deadline=Deadline(SECONDS, SECONDS),
+            on_progress=ignore,
+        )
+    assert server.regions == ["eu-west"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("prompts/get", {"name": "plan"}), ("resources/read", {"uri": "deployer://log"})],
+)
+async def test_requests_for_a_named_thing_name_it_in_a_header(
+    method: str, params: dict[str, str], deployer: tuple[Deployer, str]
+) -> None:
+    async with talking(deployer[1]) as session:
+        answer = await session.request(method, params, seconds=SECONDS)
+    assert b"deploy" in bytes(answer)

@@ -1,0 +1,40 @@
+"""The table of states: every pair is either a legal move or a bug."""
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from fairlead.connection.state import NEXT, check_move
+from fairlead.events import State
+
+STATES: tuple[State, ...] = get_args(State)
+
+LEGAL: set[tuple[State, State]] = {
+    ("idle", "connecting"),
+    ("connecting", "ready"),
+    ("connecting", "error"),
+    ("connecting", "auth_required"),
+    ("connecting", "idle"),
+    ("ready", "idle"),
+    ("ready", "error"),
+    ("ready", "connecting"),
+    ("error", "connecting"),
+    ("error", "ready"),
+    ("error", "idle"),
+    ("auth_required", "connecting"),
+    ("auth_required", "idle"),
+}
+
+
+def test_the_table_names_every_state() -> None:
+    assert set(NEXT) == set(STATES)
+
+
+@pytest.mark.parametrize(("before", "after"), [*product(STATES, STATES)])
+def test_a_move_is_allowed_if_and_only_if_it_is_in_the_table(before: State, after: State) -> None:
+    if (before, after) in LEGAL:
+        check_move(before, after)
+    else:
+        with pytest.raises(AssertionError, match=f"from {before} to {after}"):
+            check_move(before, after)

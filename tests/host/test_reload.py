@@ -1,0 +1,126 @@
+"""A configuration that changes under a running host: only what changed restarts, calls under way finish."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from fairlead.config.load import LoadedConfig
+from fairlead.errors import CallDenied, ConnectionLost, UnknownServer
+from fairlead.events import StateChanged
+from fairlead.host.host import Host
+from tests.conftest import Machine
+from tests.host.support import Running, Scripted, begin, hosting, is_running, running
+
+
+def loaded(machine: Machine, **servers: dict[str, Any]) -> LoadedConfig:
+    return machine.load(overrides={"servers": servers})
+
+
+async def pid_of(host: Host, server_id: str) -> str:
+    return (await host.call(server_id, "pid")).text
+
+
+@pytest.mark.requirement("NEED-18")
+async def test_only_the_changed_server_restarts(machine: Machine, tmp_path: Path) -> None:
+    first, second = Scripted(tmp_path / "first"), Scripted(tmp_path / "second")
+    async with hosting(machine, a=first.entry(), b=second.entry()) as host:
+        pids = [await pid_of(host, "a"), await pid_of(host, "b")]
+        await host.reload(loaded(machine, a=first.entry(), b=second.entry(env={"NEW": "1"})))
+        assert await pid_of(host, "a") == pids[0]
+        assert await pid_of(host, "b") != pids[1]
+    assert (first.starts, second.starts) == (1, 2)
+
+
+@pytest.mark.requirement("NEED-18")
+async def test_the_changed_servers_call_under_way_finishes(machine: Machine, tmp_path: Path) -> None:
+    server, gate = Scripted(tmp_path / "record"), tmp_path / "gate"
+    os.mkfifo(gate)
+    async with hosting(machine, x=server.entry()) as host:
+        async with running(host, "x", "hold", file=str(gate)) as call:
+            await host.reload(loaded(machine, x=server.entry(env={"NEW": "1"})))
+            assert (await host.call("x", "echo")).text == "{}"  # by the new one, while the old one works
+            assert server.starts == 2
+            await to_thread.run_sync(gate.write_text, "held", abandon_on_cancel=True)
+        assert call.text == "held"
+    assert server.calls("hold") == 1
+
+
+@pytest.mark.requirement("NEED-18")
+async def test_the_old_process_is_gone_once_its_calls_are_over(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host, host.events() as events:
+        pid = await pid_of(host, "x")
+        await host.reload(loaded(machine))
+        assert host.status() == []
+        async for event in events:
+            if isinstance(event, StateChanged) and event.state == "idle":
+                break
+        with anyio.fail_after(10):
+            while is_running(int(pid)):  # noqa: ASYNC110 - another process says nothing when it ends
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.requirement("NEED-18")
+async def test_a_host_that_closes_does_not_wait_for_calls_of_retired_servers(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = Scripted(tmp_path / "record")
+    call: Running | None = None
+    async with anyio.create_task_group() as tasks, hosting(machine, x=server.entry()) as host:
+        call = await begin(tasks, host, "x", "wait")
+        await host.reload(loaded(machine))
+    assert call is not None
+    assert isinstance(call.error, ConnectionLost)
+
+
+async def test_a_change_that_only_narrows_takes_effect(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        assert (await host.call("x", "echo")).text == "{}"
+        await host.reload(loaded(machine, x=server.entry(deny_tools=["echo"])))
+        with pytest.raises(CallDenied, match="deny_tools"):
+            await host.call("x", "echo")
+
+
+async def test_a_server_that_was_switched_off_is_stopped(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        await host.call("x", "echo")
+        await host.reload(loaded(machine, x=server.entry(enabled=False)))
+        assert host.status()[0].state == "disabled"
+        await host.reload(loaded(machine, x=server.entry()))
+        assert host.status()[0].state == "idle"
+        assert (await host.call("x", "echo")).text == "{}"
+    assert server.starts == 2
+
+
+async def test_servers_are_added_and_removed_while_the_host_runs(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine) as host:
+        with pytest.raises(UnknownServer):
+            await host.call("x", "echo")
+        definition = loaded(machine, x=server.entry()).servers["x"]
+        await host.add(definition)
+        assert (await host.call("x", "echo")).text == "{}"
+        await host.add(loaded(machine, x=server.entry()).servers["x"])
+        assert (await host.call("x", "echo")).text == "{}"
+        assert server.starts == 1
+        host.remove("x")
+        with pytest.raises(UnknownServer):
+            await host.call("x", "echo")
+        with pytest.raises(UnknownServer):
+            host.remove("x")
+
+
+async def test_a_reload_starts_the_servers_that_are_not_lazy(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine) as host, host.events() as events:
+        await host.reload(loaded(machine, x=server.entry(lazy=False)))
+        async for event in events:
+            if isinstance(event, StateChanged) and event.state == "ready":
+                break
+    assert server.starts == 1
