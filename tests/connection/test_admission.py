@@ -39,7 +39,7 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def entered(processors: int, busy: Callable[[], int | None], count: int) -> int:
     """How many of so many starts are let in before the first is ready."""
-    starts = Starts(Admission(processors, busy))
+    starts, before = Starts(Admission(processors, busy)), 0
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks:
             for _ in range(count):

@@ -147,5 +147,14 @@ def test_a_stopped_clock_never_expires(loop: FakeLoop) -> None:
     assert loop.timers == []
 
 
+def test_a_stopped_clock_that_is_resumed_stays_stopped(loop: FakeLoop) -> None:
+    expiry = Expiry(loop, 10, 100)
+    expiry.deadline.pause()
+    expiry.deadline.stop()
+    expiry.deadline.resume()
+    loop.advance(1000)
+    assert expiry.at is None
+
+
 def test_a_clock_that_was_never_started_can_be_stopped(loop: FakeLoop) -> None:
     Deadline(1, 2).stop()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import traceback
 
 import anyio
 import msgspec
@@ -11,6 +12,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 
 from fairlead.connection import http
+from fairlead.connection.endpoint import fixed_headers
 from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.http_outcomes import (
     AnswerLost,
@@ -69,6 +71,9 @@ async def test_an_error_without_an_id_is_the_answer_to_the_request_it_came_for()
         ("empty", AnswerUnreadable, "it is empty"),
         ("garbage", AnswerUnreadable, "truncated"),
         ("wrong_id", AnswerUnreadable, "does not answer the request"),
+        ("other_protocol", AnswerLost, "no HTTP that can be read"),
+        ("endless_headers", AnswerLost, "no HTTP that can be read"),
+        ("unknown_encoding", AnswerLost, "decode"),
         ("broken_gzip", AnswerLost, "cannot be decompressed"),
         ("drop_at_once", AnswerLost, "closed the connection"),
         ("drop_in_body", AnswerLost, "broke off"),
@@ -168,6 +173,15 @@ async def test_a_header_that_cannot_be_sent_is_not_sent() -> None:
         with pytest.raises(NotSent):
             await call(dispatcher, "echo", {"headers": {"Mcp-Name": "a\r\nEvil: yes"}})
         assert server.seen("tools/call") == []
+
+
+async def test_an_error_shows_nothing_of_what_was_sent() -> None:
+    secret = "hunter2"
+    headers = fixed_headers({"Authorization": secret})
+    async with serving() as server, connected(server, headers=headers) as dispatcher:
+        with pytest.raises(AnswerLost) as caught:
+            await call(dispatcher, "other_protocol", key=secret)
+        assert secret not in "".join(traceback.format_exception(caught.value))
 
 
 # ── sessions ──

@@ -1,5 +1,7 @@
 """A server of the modern era at work on something that takes long: pages of a site on loopback."""
 
+import math
+
 import anyio
 import pytest
 
@@ -13,6 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.requirement("NEED-20")
 async def test_a_server_stops_what_nobody_waits_for_any_more(machine: Machine, site: Site) -> None:
     server = fetch(machine, f"{site.url}/page")
+    cancelled_at = math.inf
     with anyio.fail_after(60):
         async with server.open_host(machine) as host:
             async with anyio.create_task_group() as callers:

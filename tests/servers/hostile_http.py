@@ -417,6 +417,23 @@ async def gzip_bomb_on_stream(server: HostileServer, exchange: Exchange) -> None
 
 
 @tool
+async def other_protocol(server: HostileServer, exchange: Exchange) -> None:
+    await exchange.send(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+
+@tool
+async def endless_headers(server: HostileServer, exchange: Exchange) -> None:
+    await exchange.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await exchange.send(b"X: %b\r\n" % (b"x" * 1000))
+
+
+@tool
+async def unknown_encoding(server: HostileServer, exchange: Exchange) -> None:
+    await exchange.reply(b"\x28\xb5\x2f\xfd", headers={"Content-Encoding": "br"})
+
+
+@tool
 async def broken_gzip(server: HostileServer, exchange: Exchange) -> None:
     await exchange.reply(b"this is no gzip", headers={"Content-Encoding": "gzip"})
 

@@ -22,7 +22,8 @@ DEFAULTS: Message = {
     "exit": None,  # the code to exit with at once …
     "broken_starts": 0,  # … at the first so many starts, and then no more
     "version": "2025-11-25",
-    "probe": -32601,  # an error's code, or `answer`, `silence`, `choke` (on all that follows), `exit`
+    "probe": -32601,  # a code, or `answer`, `silence`, `choke` (on all that follows), `exit`, `unsupported`
+    "modern_after": None,  # how many starts there are before it speaks the modern protocol alone
     "silent_after": None,  # how many starts there are before it says nothing at all
     "capabilities": {"tools": {"listChanged": True}},
     "instructions": None,
@@ -47,6 +48,7 @@ class Server:
         self.waiting: dict[int, Message] = {}
         self.ticking: dict[int, int] = {}
         self.choked = False
+        self.listener: str | int | None = None
         self.pages = 0
         self.calls: dict[int, Message] = {}
 
@@ -58,6 +60,8 @@ class Server:
             os.write(2, self.script["stderr"].encode() + b"\n")
         if self.script["exit"] is not None or self.starts() <= self.script["broken_starts"]:
             sys.exit(self.script["exit"] or 1)
+        if self.script["modern_after"] is not None and self.starts() > self.script["modern_after"]:
+            self.script |= {"version": MODERN, "probe": "answer"}
         self.choked = self.script["silent_after"] is not None and self.starts() > self.script["silent_after"]
         pending = b""
         while True:
@@ -130,11 +134,33 @@ class Server:
                 self.choked = True
             case "exit":
                 sys.exit(1)
+            case "unsupported":
+                self.refuse_version(request)
             case code:
                 self.refuse(request, code)
 
     def initialize(self, request: Message) -> None:
-        self.answer(request, self.greeting() | {"protocolVersion": self.script["version"]})
+        if self.script["version"] == MODERN:
+            self.refuse_version(request)
+        else:
+            self.answer(request, self.greeting() | {"protocolVersion": self.script["version"]})
+
+    def refuse_version(self, request: Message) -> None:
+        data = {"supported": [self.script["version"]], "requested": "another"}
+        error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
+        self.send({"id": request["id"], "error": error})
+
+    def listen(self, request: Message) -> None:
+        self.listener = request["id"]
+        params = {"notifications": {"toolsListChanged": True}, **self.on_subscription()}
+        self.send({"method": "notifications/subscriptions/acknowledged", "params": params})
+
+    def on_subscription(self) -> Message:
+        return {"_meta": {"io.modelcontextprotocol/subscriptionId": self.listener}}
+
+    def list_changed(self) -> Message:
+        message: Message = {"method": "notifications/tools/list_changed"}
+        return message if self.listener is None else message | {"params": self.on_subscription()}
 
     def greeting(self) -> Message:
         info = {"name": "scripted", "version": "1"}
@@ -208,7 +234,7 @@ class Server:
 
     def announce(self, request: Message) -> None:
         count = request["params"]["arguments"]["times"]
-        self.send(*[{"method": "notifications/tools/list_changed"}] * count)
+        self.send(*[self.list_changed()] * count)
         self.answer_text(request, "announced")
 
     def ask(self, request: Message) -> None:
@@ -220,7 +246,7 @@ class Server:
         arguments = request["params"]["arguments"]
         self.script["tools"] = arguments["tools"]
         if not arguments.get("silently"):
-            self.send({"method": "notifications/tools/list_changed"})
+            self.send(self.list_changed())
         self.answer_text(request, "changed")
 
 
@@ -231,6 +257,7 @@ def definition(tool: str | Message) -> Message:
 METHODS: dict[str, Callable[[Server, Message], None]] = {
     "server/discover": Server.discover,
     "initialize": Server.initialize,
+    "subscriptions/listen": Server.listen,
     "tools/list": Server.list_tools,
     "notifications/cancelled": Server.cancelled,
 }

@@ -45,18 +45,22 @@ class Deadline:
             self._paused_since = None
             self._at += paused
             self._max_at += paused
+            if self._timer is not None:  # it may have gone off in the meantime
+                self._timer.cancel()
+                self._timer = self._loop.call_at(min(self._at, self._max_at), self._check)
 
     def stop(self) -> None:
         """Forget it: the request is over."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _check(self) -> None:
+        if self._paused_since is not None:
+            return  # to resume sets another timer
         now = self._loop.time()
         at = min(self._at, self._max_at)
-        if self._paused_since is not None:
-            self._timer = self._loop.call_at(now + self._idle, self._check)
-        elif now < at:
+        if now < at:
             self._timer = self._loop.call_at(at, self._check)
         else:
             self._expire(self._max if now >= self._max_at else self._idle)

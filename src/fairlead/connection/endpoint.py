@@ -202,12 +202,13 @@ class Endpoint:
                 proxy=self._proxy,
                 ssl=self._tls,
             )
+        # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
             if body is not None and body.sent:
-                raise AnswerLost(connection_trouble(exc)) from exc
-            raise Unreachable(connection_trouble(exc)) from exc
+                raise AnswerLost(connection_trouble(exc)) from None
+            raise Unreachable(connection_trouble(exc)) from None
         except ValueError as exc:
-            raise NotSent(f"the request cannot be sent: {exc}") from exc
+            raise NotSent(f"the request cannot be sent: {exc}") from None
 
 
 def _merged(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:

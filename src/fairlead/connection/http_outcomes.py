@@ -95,7 +95,7 @@ def connection_trouble(exc: Exception) -> str:
         case aiohttp.ClientHttpProxyError():
             return f"the proxy refused the connection: {exc.status} {exc.message}"
         case aiohttp.ClientResponseError():
-            return f"the server does not speak HTTP: {exc.message}"
+            return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
         case aiohttp.InvalidURL():
             return "the URL cannot be used"
         case aiohttp.ClientPayloadError():

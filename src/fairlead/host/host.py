@@ -214,7 +214,7 @@ class Host:
         """Who a server says it is. It is connected if it is not."""
         member = self._member(server_id)
         connection = member.live()
-        await self._require_consent(member.server)
+        await self._require_consent(member)
         session = await connection.ready()
         return ServerInfo(
             name=connection.vitals.server, version=session.version, instructions=session.instructions
@@ -239,8 +239,8 @@ class Host:
         member = self._member(server_id)
         member.live()
         check_policy(member, tool, reviewed=reviewed)
-        if member.server.consent is not None:
-            await self._require_consent(member.server)
+        if member.awaits_consent is not None:
+            await self._require_consent(member)
         if rejection(member.listing, tool) is not None:
             await self._require_sound(member, tool)
         self._calls += 1
@@ -286,7 +286,7 @@ class Host:
         if member.listing is not None and not fresh:
             return member.listing
         connection = member.live()
-        await self._require_consent(member.server)
+        await self._require_consent(member)
         await connection.ready()
         if connection.vitals.state == "error":
             connection.refresh()
@@ -298,14 +298,16 @@ class Host:
             raise ListFailed(member.server.server_id, "it was closed before it said what it offers")
         return member.listing
 
-    async def _require_consent(self, server: LoadedServer) -> None:
-        key = server.consent
+    async def _require_consent(self, member: Member) -> None:
+        """Raise unless a project's entry was approved. Once it was, it stays so for this run."""
+        key = member.awaits_consent
         if key is None:
             return
         if self._store is not None and await self._store.get(CONSENT, stored_under(key)) is not None:
+            member.awaits_consent = None
             return
         message = f"it comes from {key.file}, and you have not approved this entry"
-        raise ConsentRequired(server.server_id, message, hint=f"run `fairlead approve {server.server_id}`")
+        raise ConsentRequired(key.server_id, message, hint=f"run `fairlead approve {key.server_id}`")
 
     async def _require_sound(self, member: Member, tool: str) -> None:
         """Raise unless a tool that was rejected is in order in this run."""

@@ -55,6 +55,8 @@ class Member:
     ) -> None:
         self.server = server
         self.snapshot = snapshot
+        self.awaits_consent = server.consent
+        """What must be approved before it may start; None where nothing is, or no longer."""
         self.unsaved: Snapshot | None = None
         self.unsaved_health: Health | None = None
         self.listed = anyio.Event()
