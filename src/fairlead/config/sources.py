@@ -181,7 +181,7 @@ def _as_warnings(imported: "Imported", label: str) -> tuple[Problem, ...]:
             message=note.message,
             severity="warning",
             file=label,
-            path=("servers", note.server_id, note.field) if note.server_id else (note.field,),
+            path=tuple(step for step in (note.server_id and "servers", note.server_id, note.field) if step),
         )
         for note in imported.notes
     )
