@@ -105,5 +105,5 @@ def test_the_busy_processors_are_read_from_the_system() -> None:
 
 
 def test_a_system_that_does_not_say_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_STAT", admission.Path("/nowhere/at/all"))
+    monkeypatch.setattr(admission, "_LOAD", admission.Path("/nowhere/at/all"))
     assert busy_processors() is None

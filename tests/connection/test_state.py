@@ -18,11 +18,15 @@ LEGAL: set[tuple[State, State]] = {
     ("connecting", "idle"),
     ("ready", "idle"),
     ("ready", "error"),
+    ("ready", "auth_required"),
     ("ready", "connecting"),
     ("error", "connecting"),
     ("error", "ready"),
+    ("error", "auth_required"),
     ("error", "idle"),
     ("auth_required", "connecting"),
+    ("auth_required", "ready"),
+    ("auth_required", "error"),
     ("auth_required", "idle"),
 }
 

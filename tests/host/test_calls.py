@@ -60,6 +60,15 @@ async def test_a_result_of_another_shape_is_an_error_when_it_is_read(
         assert raised.value.delivery == "done"
 
 
+async def test_a_result_nobody_can_read_is_an_error_at_once(machine: Machine, server: Scripted) -> None:
+    async with hosting(machine, x=server.entry()) as host:
+        with pytest.raises(CallFailed, match="cannot be read") as raised:
+            await host.call("x", "unreadable")
+        assert raised.value.delivery == "done"
+        assert (await host.call("x", "echo")).text == "{}"
+    assert server.calls("unreadable") == 1
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, object(), {1, 2}.__iter__()])
 async def test_arguments_that_are_not_json_are_not_sent(
     machine: Machine, server: Scripted, value: object

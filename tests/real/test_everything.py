@@ -118,8 +118,9 @@ async def test_a_server_killed_during_a_call_fails_it_at_once_and_it_is_not_sent
         nonlocal calls, killed_at
         calls += progress == 1
         if progress == 3:
+            server = leader(marked(mark_of(machine, "everything")))
             killed_at = anyio.current_time()
-            os.kill(leader(marked(mark_of(machine, "everything"))), signal.SIGKILL)
+            os.kill(server, signal.SIGKILL)
 
     killed_at = math.inf
     with anyio.fail_after(60):

@@ -40,7 +40,7 @@ async def test_a_server_comes_back_whether_killed_or_closed_and_goes_with_the_ho
                 missed = await until_state(events, "error")
             assert "SIGKILL" in (missed.reason or "")
             async with anyio.create_task_group() as callers:
-                for _ in range(5):
+                for _ in range(3):
                     callers.start_soon(server.check_answer, host)
             assert host.status()[0].connects == 2
 

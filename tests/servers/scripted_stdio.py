@@ -249,6 +249,11 @@ class Server:
             self.send(self.list_changed())
         self.answer_text(request, "changed")
 
+    def break_lists(self, request: Message) -> None:
+        self.script["list_error"] = -32603
+        self.send(self.list_changed())
+        self.answer_text(request, "broken")
+
 
 def definition(tool: str | Message) -> Message:
     return {"name": tool, "inputSchema": {"type": "object"}} if isinstance(tool, str) else tool
@@ -265,6 +270,7 @@ METHODS: dict[str, Callable[[Server, Message], None]] = {
 TOOLS: dict[str, Callable[[Server, Message], None]] = {
     "announce": Server.announce,
     "ask": Server.ask,
+    "break_lists": Server.break_lists,
     "change_tools": Server.change_tools,
     "crash": Server.crash,
     "echo": Server.echo,
@@ -274,6 +280,7 @@ TOOLS: dict[str, Callable[[Server, Message], None]] = {
     "received": lambda server, request: server.answer_text(request, json.dumps(server.received)),
     "refuse": lambda server, request: server.refuse(request, -32602),
     "tick": Server.start_ticking,
+    "unreadable": lambda server, request: server.answer(request, {"content": [], "n": float("nan")}),
     "wait": Server.wait,
 }
 

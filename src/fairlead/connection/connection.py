@@ -174,7 +174,7 @@ class Connection:
 
     def refresh(self) -> None:
         """List again what the server offers, soon; many wishes are one."""
-        if self.vitals.state == "error" and self._link is not None and self._link.usable:
+        if self._link is not None and self._link.usable and self.vitals.state in ("error", "auth_required"):
             self._move("connecting")  # the list that failed is no longer the last word
         self._changed.set()
 
@@ -321,12 +321,12 @@ class Connection:
                 await link.woken.wait()
             link.woken = anyio.Event()
 
-    def _give_up(self, link: Link) -> None:
+    def _give_up(self, link: Link, error: ServerError | None = None) -> None:
         """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
         link.leave()
         if self._link is link:
             self._link = None
-            self._move("idle")
+            self._move(_state_after(error), str(error) if error else None)
 
     def _move(self, state: State, reason: str | None = None) -> None:
         if state != self.vitals.state:
@@ -354,9 +354,7 @@ class Connection:
                 listed = await list_all(self.server_id, link.session)
         except ServerError as exc:
             if link is self._link and link.usable:
-                error = exc if isinstance(exc, ListFailed) else ListFailed(self.server_id, str(exc))
-                self.vitals.last_error = error
-                self._move("error", str(error))
+                self._list_failed(link, exc)
             return
         link.session.learn_headers(listed.header_maps)
         if link is self._link:
@@ -364,8 +362,21 @@ class Connection:
             self._on_listed(listed.listing, link.session.version)
             self._move("ready")
 
+    def _list_failed(self, link: Link, failure: ServerError) -> None:
+        error = failure
+        if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
+            reason = f"it would not say what it offers: {failure.__cause__}"
+            error = ListFailed(self.server_id, reason, hint=failure.hint)
+        self.vitals.last_error = error
+        if isinstance(error, ConnectionLost):
+            self._give_up(link, error)
+        else:
+            self._move(_state_after(error), str(error))
+
     async def _list_anew(self, link: Link) -> None:
         """Wait for the listing under way, or for another if the last one has ended."""
+        if link is not self._link:
+            return  # the next try goes over another, which is listed anyway
         if link.listed.is_set():
             link.listed = anyio.Event()
             self.refresh()

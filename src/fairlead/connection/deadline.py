@@ -57,7 +57,7 @@ class Deadline:
 
     def _check(self) -> None:
         if self._paused_since is not None:
-            return  # to resume sets another timer
+            return  # `resume` sets another timer
         now = self._loop.time()
         at = min(self._at, self._max_at)
         if now < at:

@@ -67,7 +67,7 @@ def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | Aut
             return ConnectFailed(server_id, str(cause), hint="is the URL an MCP endpoint?")
         case NotSent():
             return ConnectFailed(server_id, str(cause), hint="is it running, and is the URL right?")
-        case RequestRejected() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
+        case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
             return ConnectFailed(server_id, f"it speaks no protocol version known here: {cause}")
         case ValidationError():
             return ConnectFailed(server_id, "its answer to the handshake is not valid MCP")

@@ -36,12 +36,16 @@ from pydantic import ValidationError
 
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.dispatcher import WireDispatcher
+from fairlead.connection.http_outcomes import HttpRejected
 from fairlead.connection.outcomes import RequestFailed
 
 HeaderMap = Mapping[tuple[str, ...], str]
 
 MAX_PROBE_SECONDS = 8.0
 """How long an unanswered probe may hold up the handshake that servers of the older era wait for."""
+
+NO_VERDICT = frozenset({401, 403, 429, 502, 503, 504})
+"""HTTP answers that say nothing about the era: a login is missing, or the server is not there just now."""
 
 
 class SilentOnProbe(Exception):
@@ -160,6 +164,8 @@ async def negotiate(sdk: ClientSession, *, probe: bool, seconds: float) -> None:
             await _handshake_after_silence(sdk, seconds / 2)
             return
         except MCPError as exc:
+            if isinstance(exc, HttpRejected) and exc.status in NO_VERDICT:
+                raise
             if exc.code == UNSUPPORTED_PROTOCOL_VERSION:
                 supported = _supported(exc)
         mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in (supported or ())]

@@ -6,12 +6,12 @@ NEXT: dict[State, frozenset[State]] = {
     "disabled": frozenset(),
     "idle": frozenset({"connecting"}),
     "connecting": frozenset({"ready", "error", "auth_required", "idle"}),
-    "ready": frozenset({"idle", "error", "connecting"}),
-    "error": frozenset({"connecting", "ready", "idle"}),
-    "auth_required": frozenset({"connecting", "idle"}),
+    "ready": frozenset({"idle", "error", "auth_required", "connecting"}),
+    "error": frozenset({"connecting", "ready", "auth_required", "idle"}),
+    "auth_required": frozenset({"connecting", "ready", "error", "idle"}),
 }
-"""`ready` follows `error` where a list that failed was listed again; `connecting` follows `ready` where a
-lost session is begun anew."""
+"""`ready` follows `error` or `auth_required` where a list that failed was listed again; `connecting` follows
+`ready` where a lost session is begun anew."""
 
 
 def check_move(before: State, after: State) -> None:

@@ -288,7 +288,7 @@ class Host:
         connection = member.live()
         await self._require_consent(member)
         await connection.ready()
-        if connection.vitals.state == "error":
+        if connection.vitals.state in ("error", "auth_required"):
             connection.refresh()
         await member.listed.wait()
         error = connection.vitals.last_error

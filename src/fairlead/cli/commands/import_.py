@@ -108,7 +108,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     looking = file is None and agent is None
     if dry_run or not wanted:
         return Exit.OK
-    if looking and not confirm(f"\nAdd {len(wanted)} servers?"):
+    if looking and not confirm(
+        f"\nAdd {'this server' if len(wanted) == 1 else f'these {len(wanted)} servers'}?"
+    ):
         say("\nnothing was changed; `fairlead import --from AGENT` takes over the servers of one agent")
         return Exit.OK
     _write(ctx, wanted, plan, replace=replace)

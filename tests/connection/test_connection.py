@@ -1,0 +1,205 @@
+"""One supervised connection, with transports the test can hold up."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from fairlead.config.models import Limits
+from fairlead.connection import backoff
+from fairlead.connection.backoff import OPEN_SECONDS, TRIES_BEFORE_OPEN, Backoff
+from fairlead.connection.connection import Connection
+from fairlead.connection.dispatcher import WireDispatcher
+from fairlead.connection.process import Command
+from fairlead.connection.stdio import StdioDispatcher
+from fairlead.errors import ConnectFailed, ConnectionLost
+from fairlead.events import State
+from tests.host.support import SECONDS, Scripted
+
+LIMITS = Limits()
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def supervised() -> AsyncGenerator[TaskGroup]:
+    """A group for the connections of a test, in which all of them end."""
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            tasks.cancel_scope.cancel()
+
+
+def transport(server: Scripted) -> Callable[[], AbstractAsyncContextManager[WireDispatcher]]:
+    @asynccontextmanager
+    async def open_transport() -> AsyncGenerator[WireDispatcher]:
+        async with StdioDispatcher(Command(argv=server.argv)) as dispatcher:
+            yield dispatcher
+
+    return open_transport
+
+
+async def call(connection: Connection, tool: str, arguments: Mapping[str, Any] | None = None) -> bytes:
+    async def ignore(progress: float, total: float | None, message: str | None) -> None:
+        return None
+
+    return bytes(await connection.call_tool(tool, arguments or {}, on_progress=ignore))
+
+
+@pytest.mark.requirement("NEED-5")
+async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_of_the_next(
+    tmp_path: Path,
+) -> None:
+    server = Scripted(tmp_path / "record")
+    closing, opened = anyio.Event(), 0
+    plain = transport(server)
+
+    @asynccontextmanager
+    async def slow_to_close() -> AsyncGenerator[WireDispatcher]:
+        nonlocal opened
+        opened += 1
+        first = opened == 1
+        async with plain() as dispatcher:
+            try:
+                yield dispatcher
+            finally:
+                if first:
+                    with anyio.CancelScope(shield=True):
+                        await closing.wait()
+
+    states: list[State] = []
+    async with supervised() as tasks:
+        connection = Connection(
+            "x", LIMITS, [slow_to_close], tasks=tasks, on_state=lambda state, _: states.append(state)
+        )
+        with pytest.raises(ConnectionLost):
+            await call(connection, "crash")
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(call, connection, "echo")
+            callers.start_soon(call, connection, "echo")
+            closing.set()
+        await call(connection, "echo")
+        assert opened == server.starts == 2
+        assert connection.vitals.connects == 2
+        assert connection.vitals.losses == 1
+        await connection.aclose()
+        assert states[-1] == "idle"
+        assert "error" not in states
+
+
+@pytest.mark.requirement("HARD-17")
+async def test_repeated_crashes_open_the_circuit_and_time_half_opens_it(tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", broken_starts=2 * TRIES_BEFORE_OPEN)
+    clock = Clock()
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection.backoff = Backoff(clock, jitter=lambda: 0.0)
+        for failures in range(1, TRIES_BEFORE_OPEN + 1):
+            with pytest.raises(ConnectFailed, match="exited with code 1"):
+                await call(connection, "echo")
+            assert connection.backoff.failures == failures
+            if failures < TRIES_BEFORE_OPEN:
+                clock.now += OPEN_SECONDS
+        starts = server.starts
+        with pytest.raises(ConnectFailed, match=f"failed {TRIES_BEFORE_OPEN} times") as raised:
+            await call(connection, "echo")
+        assert "exited with code 1" in str(raised.value.hint)
+        assert server.starts == starts, "an open circuit starts nothing"
+        clock.now += OPEN_SECONDS
+        await call(connection, "echo")
+        assert server.starts == starts + 1
+
+
+async def test_a_person_who_knows_better_resets_the_circuit(tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        for _ in range(TRIES_BEFORE_OPEN):
+            connection.backoff.failed()
+        with pytest.raises(ConnectFailed):
+            await call(connection, "echo")
+        assert server.starts == 0
+        connection.backoff.reset()
+        await call(connection, "echo")
+
+
+async def test_a_start_that_took_long_to_fail_is_not_a_connection_that_lasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.1)
+    server = Scripted(tmp_path / "record", silent_after=0)
+    async with supervised() as tasks:
+        connection = Connection("x", Limits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
+        connection.backoff.failed()
+        with pytest.raises(ConnectFailed, match=r"0\.2 s"):
+            await call(connection, "echo")
+        assert connection.backoff.failures == 2
+
+
+async def test_a_second_transport_is_not_tried_where_the_first_fails_for_its_own_reasons(
+    tmp_path: Path,
+) -> None:
+    broken, other = Scripted(tmp_path / "broken", exit=1), Scripted(tmp_path / "other")
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(broken), transport(other)], tasks=tasks)
+        with pytest.raises(ConnectFailed):
+            await connection.ready()
+    assert other.starts == 0
+
+
+async def test_a_call_safe_to_repeat_is_repeated_once_after_a_loss(tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+
+        async def ignore(progress: float, total: float | None, message: str | None) -> None:
+            return None
+
+        with pytest.raises(ConnectionLost):
+            await connection.call_tool("crash", {}, on_progress=ignore, safe_to_repeat=True)
+    assert server.calls("crash") == 2
+
+
+async def test_closing_is_remembered_by_nobody_and_the_next_call_connects(tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        await connection.aclose()
+        await call(connection, "echo")
+        await connection.aclose()
+        await connection.aclose()
+        assert connection.vitals.state == "idle"
+        await call(connection, "echo")
+        await connection.aclose(drain=True)
+        assert (connection.vitals.connects, connection.vitals.losses) == (2, 0)
+
+
+async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", broken_starts=2)
+    states: list[tuple[State, str | None]] = []
+    async with supervised() as tasks:
+        connection = Connection(
+            "x",
+            LIMITS,
+            [transport(server)],
+            tasks=tasks,
+            on_state=lambda state, reason: states.append((state, reason)),
+        )
+        with pytest.raises(ConnectFailed):
+            await connection.ready()
+        assert states[-1][0] == "error"
+        assert "exited with code 1" in str(states[-1][1])
+        await connection.ready()
+        assert connection.vitals.version == "2025-11-25"

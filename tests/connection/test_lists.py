@@ -1,0 +1,219 @@
+"""Listing what a server offers: all pages, within limits, whatever it does to the pages."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from fairlead.connection import lists
+from fairlead.errors import AuthRequired, ListFailed
+from fairlead.events import CallFinished, ToolsChanged
+from fairlead.host.host import Host
+from tests.conftest import Machine
+from tests.host.support import Scripted, hosting
+from tests.servers.hostile_http import serving
+
+EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+
+
+async def names(host: Host) -> list[str]:
+    return [tool.key.tool for tool in await host.tools("x")]
+
+
+async def failure_of(host: Host) -> str:
+    failure = (await host.connect("x"))["x"]
+    assert isinstance(failure, ListFailed)
+    assert host.status()[0].state == "error"
+    return str(failure)
+
+
+async def ask_for_stale_tools(host: Host) -> None:
+    """Ask for tools that are older than they should be, which makes the host list them again."""
+    while not host.status()[0].stale:
+        await checkpoint()
+    await host.tools("x")
+
+
+@pytest.mark.requirement("HARD-45")
+@pytest.mark.parametrize("cursors", [[], ["a", "b", "c"], [""], ["", "next"], ['\u2028 \\ " é']])
+async def test_all_pages_are_followed_whatever_their_cursors_look_like(
+    machine: Machine, tmp_path: Path, cursors: list[str]
+) -> None:
+    server = Scripted(tmp_path / "record", cursors=cursors)
+    async with hosting(machine, x=server.entry()) as host:
+        assert await names(host) == [*(f"page-{number}" for number in range(len(cursors))), "echo"]
+
+
+@pytest.mark.requirement("HARD-45")
+async def test_a_list_that_never_ends_is_an_error(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", endless="new")
+    async with hosting(machine, x=server.entry()) as host:
+        assert "does not end" in await failure_of(host)
+        assert (await host.call("x", "echo")).text == "{}"
+    assert server.notes("received").count("tools/list") == lists.MAX_PAGES
+
+
+@pytest.mark.requirement("HARD-45")
+async def test_a_cursor_that_comes_again_is_an_error_at_once(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", endless="same")
+    async with hosting(machine, x=server.entry()) as host:
+        assert "does not end" in await failure_of(host)
+    assert server.notes("received").count("tools/list") == 2
+
+
+@pytest.mark.requirement("HARD-45")
+async def test_more_items_than_anybody_can_want_are_an_error(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MAX_ITEMS", 5)
+    server = Scripted(tmp_path / "record", endless="new")
+    async with hosting(machine, x=server.entry()) as host:
+        assert "6 items" in await failure_of(host)
+
+
+@pytest.mark.requirement("HARD-45")
+async def test_a_list_that_takes_too_long_is_an_error(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MAX_SECONDS", 0.2)
+    server = Scripted(tmp_path / "record", list_silence=True)
+    async with hosting(machine, x=server.entry()) as host:
+        failure = await failure_of(host)
+        assert failure.count("server `x`") == 1
+        assert "0.2 s" in failure
+
+
+@pytest.mark.requirement("HARD-45")
+async def test_twenty_thousand_tools_are_listed(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", more_tools=20_000)
+    async with hosting(machine, x=server.entry()) as host:
+        assert len(await host.tools("x")) == 20_001
+        assert (await host.call("x", "echo")).text == "{}"
+    async with hosting(machine, x=server.entry()) as host:
+        assert len(await host.tools("x")) == 20_001
+    assert server.starts == 1
+
+
+@pytest.mark.requirement("HARD-46")
+async def test_a_flood_of_changes_causes_few_lists(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host, host.events() as events:
+        await host.connect("x")
+        assert (await host.call("x", "announce", {"times": 20_000})).text == "announced"
+        await host.call("x", "change_tools", {"tools": ["last"]})
+        while await names(host) != ["last"]:
+            await anext(events)
+        assert host.status()[0].state == "ready"
+    assert server.notes("received").count("tools/list") <= 10
+
+
+@pytest.mark.requirement("HARD-46")
+async def test_a_flood_of_requests_is_survived(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        assert (await host.call("x", "ask", {"times": 20_000})).text == "asked"
+        assert (await host.call("x", "echo")).text == "{}"
+        assert await host.connect("x") == {}
+        assert host.status()[0].connects == 1
+
+
+async def test_changes_that_come_while_a_list_is_under_way_are_not_lost(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = Scripted(tmp_path / "record", tools=["0"])
+    async with hosting(machine, x=server.entry()) as host, host.events() as events:
+        for number in range(1, 6):
+            await host.call("x", "change_tools", {"tools": [str(number)]})
+        while await names(host) != ["5"]:
+            await anext(events)
+
+
+async def test_a_list_that_fails_later_is_an_error_and_the_tools_stay_known(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = Scripted(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host, host.events() as events:
+        await host.connect("x")
+        await host.call("x", "break_lists")
+        while host.status()[0].state != "error":
+            await anext(events)
+        assert await names(host) == ["echo"]
+        assert (await host.call("x", "echo")).text == "{}"
+    assert server.starts == 1
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"tools": {}}, EVERYTHING])
+async def test_lists_the_server_does_not_offer_are_simply_not_there(
+    machine: Machine, tmp_path: Path, capabilities: dict[str, Any]
+) -> None:
+    """It refuses all lists but that of its tools, whatever it declares."""
+    server = Scripted(tmp_path / "record", capabilities=capabilities)
+    async with hosting(machine, x=server.entry()) as host:
+        assert await names(host) == ["echo"]
+        listing = host.listing("x")
+        assert listing is not None
+        assert (listing.resources, listing.templates, listing.prompts) == ((), (), ())
+
+
+async def test_a_server_without_tools_is_ready_with_none(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", capabilities={}, list_error=-32601)
+    async with hosting(machine, x=server.entry()) as host:
+        assert await names(host) == []
+        assert host.status()[0].state == "ready"
+
+
+async def test_a_list_that_wants_a_login_says_so(machine: Machine) -> None:
+    async with (
+        serving("no-stream") as server,
+        hosting(machine, x={"url": server.url, "tools_ttl_ms": 1}) as host,
+        host.events() as events,
+    ):
+        await host.connect("x")
+        server.quirks |= {"token"}
+        await ask_for_stale_tools(host)
+        while host.status()[0].state != "auth_required":
+            await anext(events)
+        assert isinstance((await host.connect("x"))["x"], AuthRequired)
+        server.quirks -= {"token"}
+        assert await host.connect("x") == {}
+        assert host.status()[0].state == "ready"
+        assert len(server.seen("initialize")) == 1
+
+
+async def test_a_list_that_finds_the_session_forgotten_leads_to_another(machine: Machine) -> None:
+    async with (
+        serving("no-stream") as server,
+        hosting(machine, x={"url": server.url, "tools_ttl_ms": 1}) as host,
+        host.events() as events,
+    ):
+        await host.connect("x")
+        server.sessions.clear()
+        await ask_for_stale_tools(host)
+        while host.status()[0].state != "error":
+            await anext(events)
+        assert await host.connect("x") == {}
+        assert host.status()[0].state == "ready"
+        assert len(server.seen("initialize")) == 2
+
+
+async def test_one_bad_definition_costs_no_other_tool(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", tools=["a", {"title": "nameless"}, {"name": 7}, "a", "b"])
+    async with hosting(machine, x=server.entry()) as host:
+        assert await names(host) == ["a", "b"]
+        listing = host.listing("x")
+        assert listing is not None
+        assert [rejected.name for rejected in listing.rejected] == ["#2", "#3", "a"]
+
+
+async def test_a_listing_and_a_call_do_not_wait_for_each_other(machine: Machine, tmp_path: Path) -> None:
+    server = Scripted(tmp_path / "record", list_silence=True)
+    async with hosting(machine, x=server.entry()) as host, host.events() as events:
+        assert (await host.call("x", "echo")).text == "{}"
+        heard: list[object] = []
+        with anyio.fail_after(10):
+            while not heard or not isinstance(heard[-1], CallFinished):
+                heard.append(await anext(events))
+        assert not any(isinstance(event, ToolsChanged) for event in heard)
+        assert host.status()[0].state == "connecting"
