@@ -1,5 +1,6 @@
 """The same tool call made in every way that is compared: each opens a server and returns how to call it."""
 
+import functools
 import importlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -7,7 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
+import aiohttp
 import anyio
+from anyio.abc import TaskStatus
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
@@ -58,9 +61,9 @@ async def _no_progress(progress: float, total: float | None, message: str | None
     return
 
 
-def _transport(entry: Entry, stack_client: Callable[[], Any]) -> Transport:
+def _transport(entry: Entry, client: aiohttp.ClientSession) -> Transport:
     if "url" in entry:
-        return lambda: HttpDispatcher(entry["url"], stack_client(), max_message_bytes=MAX_MESSAGE_BYTES)
+        return lambda: HttpDispatcher(entry["url"], client, max_message_bytes=MAX_MESSAGE_BYTES)
     command = Command(argv=(entry["command"], *entry["args"]), cwd=ROOT)
     return lambda: StdioDispatcher(command, max_line_bytes=MAX_MESSAGE_BYTES)
 
@@ -68,7 +71,7 @@ def _transport(entry: Entry, stack_client: Callable[[], Any]) -> Transport:
 @asynccontextmanager
 async def _connected(entry: Entry) -> AsyncGenerator[Connection]:
     async with open_client() as client, anyio.create_task_group() as tasks:
-        connection = Connection("bench", Limits(), [_transport(entry, lambda: client)], tasks=tasks)
+        connection = Connection("bench", Limits(), [_transport(entry, client)], tasks=tasks)
         try:
             await connection.ready()
             yield connection
@@ -120,7 +123,7 @@ async def host_raw(entry: Entry) -> AsyncGenerator[CallWithSize]:
 async def host_heard(entry: Entry) -> AsyncGenerator[CallWithSize]:
     """`Host.call` with somebody who listens to the host's events."""
 
-    async def listen(host: Host, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def listen(host: Host, *, task_status: TaskStatus[None]) -> None:
         async with host.events() as events:
             task_status.started()
             async for _ in events:
@@ -184,6 +187,7 @@ async def fastmcp(entry: Entry) -> AsyncGenerator[CallWithSize]:
         yield lambda size: client.call_tool(TOOL, {"size": size})
 
 
+@functools.cache
 def others() -> dict[str, Caller]:
     """The clients we are compared with."""
     if fastmcp_module() is None:

@@ -163,7 +163,10 @@ def snapshot(rounds: int) -> None:
             found.append([float(word) for word in done.stdout.split()])
     tools, wall, cpu, children = (statistics.median(values) for values in zip(*found, strict=True))
     assert tools == SERVERS * 20
-    goals = (Goal(value=wall * 1000, at_most=50, unit=" ms"), Goal(value=children, at_most=0, unit=" processes"))
+    goals = (
+        Goal(value=wall * 1000, at_most=50, unit=" ms"),
+        Goal(value=children, at_most=0, unit=" processes"),
+    )
     row = (f"{SERVERS} servers, {tools:,.0f} tools", wall * 1000, cpu * 1000, "; ".join(map(str, goals)))
     show("A host with snapshots, from `Host.open` to all tools", ("what", "ms", "CPU ms", "goal"), [row])
 

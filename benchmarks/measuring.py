@@ -1,4 +1,4 @@
-"""What every measurement here needs: rounds in turn, medians, this process's memory, and a table at the end."""
+"""What every measurement here needs: rounds in turn, medians, this process's memory, and a table."""
 
 import gc
 import os

@@ -2,9 +2,9 @@
 
     uv run python -m benchmarks.start [--quick] [PART …]
 
-Servers that sleep can all start together; servers that compute cannot be ready sooner than the processors allow,
-but the first can be ready early. Beside that, what the host itself spends on each server. Every host runs in a
-process of its own.
+Servers that sleep can all start together; servers that compute cannot be ready sooner than the processors
+allow, but the first can be ready early. Beside that, what the host itself spends on each server. Every host runs
+in a process of its own.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import ssl
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,6 @@ from mcp import Client
 
 from benchmarks.callers import Entry, open_host, sdk_parameters
 from benchmarks.measuring import ROOT, Goal, resident, show
-from fairlead.events import ToolsChanged
-from fairlead.host.host import Host
 
 PROCESSORS = len(os.sched_getaffinity(0))
 
@@ -48,9 +46,11 @@ class Start:
 
 
 def slow_entry(how: str, seconds: float) -> Entry:
-    """A server that takes so long to start."""
-    args = ["-I", "-S", str(ROOT / "benchmarks/servers/slow.py"), how, str(seconds)]
-    return {"command": sys.executable, "args": args}
+    """A server that takes so long to start, because it sleeps or because it computes."""
+    folder = ROOT / "benchmarks/servers"
+    if how == "sleep":
+        return {"command": "sh", "args": [str(folder / "sleepy.sh"), str(seconds)]}
+    return {"command": sys.executable, "args": ["-I", "-S", str(folder / "busy.py"), str(seconds)]}
 
 
 async def start_ours(count: int, how: str, seconds: float) -> Start:
@@ -58,50 +58,45 @@ async def start_ours(count: int, how: str, seconds: float) -> Start:
     entries = {f"server_{number}": slow_entry(how, seconds) for number in range(count)}
     ready: list[float] = []
 
-    async def listen(host: Host, task_status: anyio.abc.TaskStatus[None]) -> None:
-        async with host.events() as events:
-            task_status.started()
-            async for event in events:
-                if isinstance(event, ToolsChanged):
-                    ready.append(time.perf_counter())
+    async def connect(server_id: str) -> None:
+        assert not await host.connect(server_id)
+        ready.append(time.perf_counter())
 
-    async def connect() -> None:
-        assert not await host.connect(*entries)
+    async def connect_all() -> None:
+        async with anyio.create_task_group() as tasks:
+            for server_id in entries:
+                tasks.start_soon(connect, server_id)
 
     async with open_host({"warm": slow_entry("sleep", 0), **entries}) as host:
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(listen, host)
-            await host.connect("warm")
-            await anyio.sleep(0.1)
-            ready.clear()
-            start = await _observe(connect, ready)
-            tasks.cancel_scope.cancel()
-    return start
+        await host.connect("warm")
+        return await _observe(connect_all, ready)
 
 
 async def start_sdk(count: int, how: str, seconds: float) -> Start:
     """Start servers with one SDK client each, all at once."""
     ready: list[float] = []
-    done = anyio.Event()
+    starts: list[Start] = []
+    all_ready, done = anyio.Event(), anyio.Event()
 
     async def one() -> None:
         async with Client(sdk_parameters(slow_entry(how, seconds))) as client:
             await client.list_tools()
             ready.append(time.perf_counter())
+            if len(ready) == count:
+                all_ready.set()
             await done.wait()
 
-    async def all_ready() -> None:
+    async def connect_all() -> None:
         for _ in range(count):
             tasks.start_soon(one)
-        while len(ready) < count:
-            await anyio.sleep(0.005)
+        await all_ready.wait()
 
     async with Client(sdk_parameters(slow_entry("sleep", 0))) as client:
         await client.list_tools()
     async with anyio.create_task_group() as tasks:
-        start = await _observe(all_ready, ready)
+        starts.append(await _observe(connect_all, ready))
         done.set()
-    return start
+    return starts[0]
 
 
 async def _observe(run: Callable[[], Awaitable[None]], ready: list[float]) -> Start:
@@ -124,7 +119,9 @@ async def _observe(run: Callable[[], Awaitable[None]], ready: list[float]) -> St
 
 def _all_cpu() -> float:
     """Seconds of processor that everybody on this machine has used."""
-    user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split(None, 9)[1:9])
+    user, nice, system, _, _, interrupts, soft, *_ = map(
+        int, Path("/proc/stat").read_text().split(None, 9)[1:9]
+    )
     return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
 
 
@@ -226,7 +223,9 @@ def tls(*, quick: bool) -> None:
 async def tls_ours(count: int) -> tuple[float, float]:
     """Contexts made by a host that tries servers nobody serves, and the CPU that took."""
     with unserved_port() as port:
-        entries = {f"server_{number}": {"url": f"https://127.0.0.1:{port}/{number}"} for number in range(count)}
+        entries = {
+            f"server_{number}": {"url": f"https://127.0.0.1:{port}/{number}"} for number in range(count)
+        }
         async with open_host(entries) as host:
             before, started = _contexts(), time.process_time()
             failures = await host.connect(*entries)
@@ -241,8 +240,8 @@ async def tls_sdk(count: int) -> tuple[float, float]:
     async def one(number: int) -> None:
         nonlocal most
         try:
-            async with AsyncExitStack() as stack:
-                await stack.enter_async_context(Client(f"https://127.0.0.1:{port}/{number}"))
+            async with Client(f"https://127.0.0.1:{port}/{number}"):
+                pass
         except Exception:  # noqa: BLE001 - nobody serves there, which is the point
             most = max(most, _contexts())
 
@@ -254,19 +253,12 @@ async def tls_sdk(count: int) -> tuple[float, float]:
         return most - before, time.process_time() - started
 
 
-def unserved_port() -> "_Unserved":
+@contextmanager
+def unserved_port() -> Generator[int]:
     """A port of this machine where nobody answers."""
-    return _Unserved()
-
-
-class _Unserved:
-    def __enter__(self) -> int:
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        return int(self._socket.getsockname()[1])
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 def _contexts() -> int:

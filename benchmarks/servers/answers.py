@@ -6,9 +6,9 @@ import msgspec
 
 PAGE_SIZE = 1_000
 
-_COMPLETE = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
-_FOUND = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **_COMPLETE}
-_INITIALIZED = {
+_COMPLETE: dict[str, object] = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
+_FOUND: dict[str, object] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **_COMPLETE}
+_INITIALIZED: dict[str, object] = {
     "protocolVersion": "2025-11-25",
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "bench", "version": "1"},

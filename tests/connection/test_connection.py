@@ -2,17 +2,19 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from fairlead.config.models import Limits
 from fairlead.connection import backoff
 from fairlead.connection.backoff import OPEN_SECONDS, TRIES_BEFORE_OPEN, Backoff
-from fairlead.connection.connection import Connection
+from fairlead.connection.connection import CLOSE_SECONDS, Connection
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.process import Command
 from fairlead.connection.stdio import StdioDispatcher
@@ -58,45 +60,71 @@ async def call(connection: Connection, tool: str, arguments: Mapping[str, Any] |
     return bytes(await connection.call_tool(tool, arguments or {}, on_progress=ignore))
 
 
-@pytest.mark.requirement("NEED-5")
-async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_of_the_next(
-    tmp_path: Path,
-) -> None:
-    server = Scripted(tmp_path / "record")
-    closing, opened = anyio.Event(), 0
-    plain = transport(server)
+class SlowToClose:
+    """A transport whose first connection closes only when it is let."""
+
+    def __init__(self, server: Scripted) -> None:
+        self._open = transport(server)
+        self.opened = 0
+        self.may_close = anyio.Event()
 
     @asynccontextmanager
-    async def slow_to_close() -> AsyncGenerator[WireDispatcher]:
-        nonlocal opened
-        opened += 1
-        first = opened == 1
-        async with plain() as dispatcher:
+    async def __call__(self) -> AsyncGenerator[WireDispatcher]:
+        self.opened += 1
+        first = self.opened == 1
+        async with self._open() as dispatcher:
             try:
                 yield dispatcher
             finally:
                 if first:
                     with anyio.CancelScope(shield=True):
-                        await closing.wait()
+                        await self.may_close.wait()
 
+
+@pytest.mark.requirement("NEED-5")
+async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_of_the_next(
+    tmp_path: Path,
+) -> None:
+    server = Scripted(tmp_path / "record")
+    slow = SlowToClose(server)
     states: list[State] = []
     async with supervised() as tasks:
         connection = Connection(
-            "x", LIMITS, [slow_to_close], tasks=tasks, on_state=lambda state, _: states.append(state)
+            "x", LIMITS, [slow], tasks=tasks, on_state=lambda state, _: states.append(state)
         )
         with pytest.raises(ConnectionLost):
             await call(connection, "crash")
         async with anyio.create_task_group() as callers:
             callers.start_soon(call, connection, "echo")
             callers.start_soon(call, connection, "echo")
-            closing.set()
+            slow.may_close.set()
         await call(connection, "echo")
-        assert opened == server.starts == 2
+        assert slow.opened == server.starts == 2
         assert connection.vitals.connects == 2
         assert connection.vitals.losses == 1
         await connection.aclose()
         assert states[-1] == "idle"
         assert "error" not in states
+
+
+@pytest.mark.requirement("HARD-21")
+@pytest.mark.parametrize("drain", [True, False])
+async def test_closing_does_not_wait_for_a_connection_that_is_begun_in_the_meantime(
+    tmp_path: Path, drain: bool
+) -> None:
+    server = Scripted(tmp_path / "record")
+    slow = SlowToClose(server)
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [slow], tasks=tasks)
+        await connection.ready()
+        with anyio.fail_after(CLOSE_SECONDS - 1):
+            async with anyio.create_task_group() as closing:
+                closing.start_soon(partial(connection.aclose, drain=drain))
+                await checkpoint()
+                await call(connection, "echo")
+                slow.may_close.set()
+        await call(connection, "echo")
+        assert connection.vitals.connects == 2
 
 
 @pytest.mark.requirement("HARD-17")

@@ -110,6 +110,16 @@ async def test_a_flood_of_changes_causes_few_lists(machine: Machine, tmp_path: P
 
 
 @pytest.mark.requirement("HARD-46")
+async def test_changes_one_after_the_other_are_listed_together(machine: Machine, tmp_path: Path) -> None:
+    server, changes = Scripted(tmp_path / "record"), 60
+    async with hosting(machine, x=server.entry()) as host:
+        await host.connect("x")
+        for _ in range(changes):
+            await host.call("x", "announce", {"times": 1})
+    assert server.notes("received").count("tools/list") < changes / 3
+
+
+@pytest.mark.requirement("HARD-46")
 async def test_a_flood_of_requests_is_survived(machine: Machine, tmp_path: Path) -> None:
     server = Scripted(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:

@@ -1,4 +1,7 @@
-"""The real servers: how each is started, what it offers, and one call whose answer is known."""
+"""The real servers: how each is started, what it offers, and one call whose answer is known.
+
+All are made from a machine and the URL of a page, which only the one that fetches pages needs.
+"""
 
 import json
 import math

@@ -16,7 +16,7 @@ from tests.real.servers import time as time_server
 
 pytestmark = pytest.mark.slow
 
-# Package runners look for news of themselves, which is nothing for a test.
+# npm looks for newer versions of itself on the network, where no test has anything to do.
 QUIET = {"npm_config_offline": "true", "npm_config_update_notifier": "false"}
 ORPHANS_GONE_SECONDS = 5
 REPOSITORY = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ async def test_no_server_outlives_a_killed_host(machine: Machine) -> None:
     servers = {"npx": npx(machine), "time": time_server(machine).entry}
     argv = [sys.executable, "-m", "tests.real.doomed_host", json.dumps(servers)]
     with anyio.fail_after(60):
-        # Another process's environment and folder: the machine fixture has set them for this one.
+        # It takes its home from our environment, where the fixture has set it.
         async with await anyio.open_process(argv, cwd=REPOSITORY, stderr=None) as host:
             assert host.stdout is not None
             assert await host.stdout.receive() == b"ready\n"

@@ -119,3 +119,16 @@ async def test_a_url_that_speaks_only_the_older_sse_needs_no_word_about_it(machi
     with anyio.fail_after(60):
         async with remote.running(), open_host(machine, {"remote": entry}) as host:
             await check_echo(host, "hello")
+
+
+@pytest.mark.requirement("NEED-5", "NEED-8")
+async def test_a_server_that_goes_away_while_nobody_calls_is_noticed(
+    remote: RemoteServer, machine: Machine
+) -> None:
+    with anyio.fail_after(60):
+        async with open_host(machine, {"remote": entry(remote)}) as host:
+            async with remote.running():
+                assert await host.connect("remote") == {}
+            await until(lambda: host.status()[0].state == "error", 20)
+            async with remote.running():
+                await check_echo(host, "back again")

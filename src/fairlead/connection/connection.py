@@ -73,6 +73,8 @@ class _Attempt:
     """A connect under way, and everybody who waits for it."""
 
     settled: anyio.Event = field(default_factory=anyio.Event)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when nothing is left of it, nor of the link it led to."""
     starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     aborted: bool = False
     link: Link | None = None
@@ -121,9 +123,7 @@ class Connection:
         self._link: Link | None = None
         self._links: set[Link] = set()
         self._attempt: _Attempt | None = None
-        self._running = 0
-        self._stopped = anyio.Event()
-        self._stopped.set()
+        self._runs: set[_Attempt] = set()
         self._changed = anyio.Event()
 
     # What callers use.
@@ -189,11 +189,9 @@ class Connection:
             link.leave(hurry=not drain)
         if self._link is not None:
             self._give_up(self._link)
-        if drain:
-            await self._stopped.wait()
-        else:
-            with anyio.move_on_after(CLOSE_SECONDS):
-                await self._stopped.wait()
+        with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
+            for run in [*self._runs]:  # and not those that somebody begins in the meantime
+                await run.over.wait()
 
     # Connecting.
 
@@ -208,8 +206,7 @@ class Connection:
                 raise self._too_many_failures()
             attempt = self._attempt = _Attempt()
             self._link = None  # one that is lost, and not closed yet, has no say any more
-            self._running += 1
-            self._stopped = anyio.Event()
+            self._runs.add(attempt)
             self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
         await attempt.settled.wait()
         if attempt.link is None:
@@ -300,9 +297,8 @@ class Connection:
         if current:
             self._move(_state_after(error), str(error) if error else None)
         attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
-        self._running -= 1
-        if self._running == 0:
-            self._stopped.set()
+        self._runs.discard(attempt)
+        attempt.over.set()
 
     # Watching.
 

@@ -260,6 +260,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._calls.remove(call.id)
             if deadline is not None:
                 deadline.stop()
+                # They know each other, and so the answer would stay until the garbage collector comes by.
+                call.deadline = None
         if isinstance(outcome, Frame):
             return outcome
         if isinstance(outcome, RequestExpired):

@@ -24,6 +24,7 @@ from fairlead.connection.http_outcomes import (
     AnswerTooLong,
     HttpRejected,
     NotSent,
+    Unreachable,
     connection_trouble,
 )
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
@@ -36,11 +37,12 @@ logger = logging.getLogger(__name__)
 MAX_RETRY_SECONDS = 30.0
 """The longest a server can make us wait before a stream is resumed."""
 
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS = 0.5
 _MIN_RETRY_SECONDS = 0.1
 _RESUME_ATTEMPTS = 3
 _LISTEN_SECONDS = 1.0
 _GOODBYE_SECONDS = 2.0
+_GONE = -1
 
 _SESSION_ID = "Mcp-Session-Id"
 _NO_OPTIONS: CallOptions = {}
@@ -201,6 +203,8 @@ class HttpDispatcher(WireDispatcher):
             pause = True
             try:
                 response = await self._open_stream(events)
+            except Unreachable as exc:
+                raise AnswerLost(f"the server went away: {exc}") from exc
             except EXCHANGE_FAILURES as exc:
                 logger.debug("a stream could not be resumed", extra={"reason": str(exc)})
                 continue
@@ -257,6 +261,8 @@ class HttpDispatcher(WireDispatcher):
                 opened_once = opened_once or status == 200
                 if status == 404 and opened_once:
                     self._end(Ending(kind="hung_up", message="the server no longer knows the session"))
+                if status == _GONE and opened_once and not len(self._calls):
+                    self._end(Ending(kind="hung_up", message="the server went away"))
                 if 300 <= status < 500:
                     return
                 failures = 0 if heard else failures + 1
@@ -266,6 +272,8 @@ class HttpDispatcher(WireDispatcher):
         """Return the status the stream was opened with, 0 if it was not, and whether anything came."""
         try:
             response = await self._open_stream(events)
+        except Unreachable:
+            return _GONE, False
         except EXCHANGE_FAILURES as exc:
             logger.debug("the server cannot be listened to", extra={"reason": str(exc)})
             return 0, False

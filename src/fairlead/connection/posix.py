@@ -73,7 +73,7 @@ class PosixChild:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=child_environment(self._command.env, os.environ),
+                env=child_environment(self._command.env, self._command.parent),
                 cwd=self._command.cwd,
                 start_new_session=True,
             )

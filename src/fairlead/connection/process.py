@@ -1,6 +1,7 @@
 """A server's process, whatever the system: how to start it, what it tells, what can be asked of it."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +29,12 @@ LAST_WORDS_SECONDS = 0.25
 class Command:
     """How to start a server: a program and its arguments, never a line for a shell.
 
-    `env` is what is declared for it; it gets that over the safe part of our own environment.
+    `env` is what is declared for it; it gets that over the safe part of `parent`, our own environment.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    parent: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     cwd: Path | None = None
     exit_seconds: float = EXIT_SECONDS
     terminate_seconds: float = TERMINATE_SECONDS

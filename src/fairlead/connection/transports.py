@@ -54,7 +54,10 @@ async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[W
         message = "its entry wants a sandbox, which this version cannot give"
         raise ConnectFailed(server.server_id, message, hint="it is not started without one")
     command = Command(
-        argv=(resolved.command, *resolved.args), env=resolved.env, cwd=server.working_folder(resolved)
+        argv=(resolved.command, *resolved.args),
+        env=resolved.env,
+        parent=around.env,
+        cwd=server.working_folder(resolved),
     )
     log = around.logs / f"{server.server_id}.log" if around.logs else None
     async with StdioDispatcher(

@@ -50,7 +50,7 @@ class WindowsChild:
     async def start(cls, command: Command, listener: Listener) -> "WindowsChild":
         """Start the process. Raises `SpawnFailed`."""
         program, *arguments = command.argv
-        environment = child_environment(command.env, os.environ)
+        environment = child_environment(command.env, command.parent)
         reading, writing = os.pipe()
         stderr = os.fdopen(writing, "w")
         try:

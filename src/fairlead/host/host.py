@@ -34,7 +34,7 @@ from fairlead.host.bus import EventBus, Subscriber
 from fairlead.host.calls import Call, OnProgress, check_policy, rejection, run_call
 from fairlead.host.member import Member, ServerStatus
 from fairlead.host.results import ToolResult
-from fairlead.host.snapshots import load_snapshot, save_health, save_snapshot
+from fairlead.host.snapshots import Snapshot, load_snapshots, save_health, save_snapshot
 from fairlead.net.client import open_client
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
@@ -167,28 +167,11 @@ class Host:
         for server_id in [*self._members]:
             if server_id not in config.servers:
                 self._retire(self._members.pop(server_id))
-        for server in config.servers.values():
-            await self.add(server)
+        await self._take(config.servers.values())
 
     async def add(self, server: LoadedServer) -> None:
         """Add a server, or put another definition in its place."""
-        old = self._members.get(server.server_id)
-        if old is not None:
-            if _same(old.server, server):
-                return
-            self._retire(old)
-        snapshot = await load_snapshot(self._store, server) if self._store else None
-        member = self._members[server.server_id] = Member(
-            server,
-            self._around,
-            snapshot,
-            tasks=self._tasks,
-            admission=self._admission,
-            emit=self._bus.emit,
-            save=self._save,
-        )
-        if member.connection is not None and not member.config.lazy:
-            self._tasks.start_soon(self.connect, server.server_id)
+        await self._take([server])
 
     def remove(self, server_id: str) -> None:
         """Take a server out. Its calls under way finish first."""
@@ -273,6 +256,32 @@ class Host:
         ]
         if required:
             await self.require(required)
+
+    async def _take(self, servers: Iterable[LoadedServer]) -> None:
+        changed = [server for server in servers if not self._has(server)]
+        snapshots = await load_snapshots(self._store, changed) if self._store else {}
+        for server in changed:
+            self._put(server, snapshots.get(server.server_id))
+
+    def _has(self, server: LoadedServer) -> bool:
+        member = self._members.get(server.server_id)
+        return member is not None and _same(member.server, server)
+
+    def _put(self, server: LoadedServer, snapshot: Snapshot | None) -> None:
+        old = self._members.get(server.server_id)
+        if old is not None:
+            self._retire(old)
+        member = self._members[server.server_id] = Member(
+            server,
+            self._around,
+            snapshot,
+            tasks=self._tasks,
+            admission=self._admission,
+            emit=self._bus.emit,
+            save=self._save,
+        )
+        if member.connection is not None and not member.config.lazy:
+            self._tasks.start_soon(self.connect, server.server_id)
 
     def _member(self, server_id: str) -> Member:
         member = self._members.get(server_id)

@@ -3,8 +3,10 @@
 import hashlib
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import anyio
 import msgspec
 
 from fairlead.catalog.entries import Listing, RejectedTool, read_tools
@@ -72,8 +74,23 @@ def snapshot_key(server: LoadedServer) -> str:
     return hashlib.sha256(where.encode()).hexdigest()
 
 
-async def load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
-    """What this server offered when last asked; None where it never was, or nobody can tell any more."""
+async def load_snapshots(store: Store, servers: Iterable[LoadedServer]) -> dict[str, Snapshot]:
+    """What servers offered when last asked; one that never was, or nobody can tell any more, is left out."""
+    found: dict[str, Snapshot] = {}
+
+    async def load(server: LoadedServer) -> None:
+        snapshot = await _load_snapshot(store, server)
+        if snapshot is not None:
+            found[server.server_id] = snapshot
+
+    # Asked for together, they cost one wait for the store rather than one each.
+    async with anyio.create_task_group() as tasks:
+        for server in servers:
+            tasks.start_soon(load, server)
+    return found
+
+
+async def _load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
     try:
         found = await store.get(NAMESPACE, snapshot_key(server))
         return read_snapshot(server.server_id, found.value) if found else None

@@ -1,6 +1,6 @@
-"""A server that takes its time to start. Standard library only: `python -I -S slow.py sleep|burn SECONDS`.
+"""A server that computes before it serves. Standard library only: `python -I -S busy.py SECONDS`.
 
-`burn` uses that much of a processor, as importing a large package does, however long it has to wait for it.
+It uses that much of a processor, as importing a large package does, however long it has to wait for it.
 """
 
 import json
@@ -8,19 +8,16 @@ import sys
 import time
 
 TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
-INFO = {"name": "slow", "version": "1"}
-RESULTS = {
+INFO = {"name": "busy", "version": "1"}
+RESULTS: dict[str, object] = {
     "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": INFO},
     "tools/list": {"tools": [TOOL]},
-    "tools/call": {"content": []},
 }
 
 
 def main() -> None:
-    how, seconds = sys.argv[1], float(sys.argv[2])
-    if how == "sleep":
-        time.sleep(seconds)
-    while how == "burn" and time.process_time() < seconds:
+    """Compute, then answer until stdin ends."""
+    while time.process_time() < float(sys.argv[1]):
         sum(range(1000))
     for line in sys.stdin:
         request = json.loads(line)
