@@ -3,8 +3,8 @@
     uv run python -m benchmarks.start [--quick] [PART …]
 
 Servers that sleep can all start together; servers that compute cannot be ready sooner than the processors
-allow, but the first can be ready early. Beside that, what the host itself spends on each server. Every host runs
-in a process of its own.
+allow, but the first can be ready early. Beside that, what the host itself spends on each server. Every host
+runs in a process of its own.
 """
 
 import argparse

@@ -17,6 +17,14 @@ settings.register_profile("fairlead", deadline=None)
 settings.load_profile("fairlead")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped tests where nothing may be skipped: see `.ci/run`."""
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped") if reporter else None
+    if skipped and os.environ.get("FAIRLEAD_SKIPS") == "refuse":
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

@@ -60,23 +60,34 @@ class Admission:
         self._processors = processors
         self._busy = busy
         self._starting = 0
+        self._room = 0
         self._turn = anyio.Lock()
 
     @asynccontextmanager
     async def start(self) -> AsyncGenerator[None]:
         """Hold a place from the launch of a server until it is ready, or failed."""
         async with self._turn:  # one at a time looks, so that each look sees the launch before it
-            await self._room()
+            await self._find_room()
             self._starting += 1
         try:
             yield
         finally:
             self._starting -= 1
 
-    async def _room(self) -> None:
+    async def _find_room(self) -> None:
+        if self._starting < self._processors:
+            self._room = 0
+            return
         with anyio.move_on_after(_LONGEST_WAIT_SECONDS):
-            while self._starting >= self._processors:
-                busy = self._busy()
-                if busy is not None and busy < self._processors:
-                    return
+            while self._starting >= self._processors and not self._room:
+                # Those that were let in last need a moment to show whether they burn.
                 await anyio.sleep(_POLL_SECONDS)
+                self._room = self._look()
+        self._room = max(0, self._room - 1)
+
+    def _look(self) -> int:
+        """How many more may start: as many again while all sleep, so that it takes few looks to start many."""
+        busy = self._busy()
+        if busy is None:
+            return 0
+        return self._starting if busy == 0 else max(0, self._processors - busy)
