@@ -18,7 +18,7 @@ STUCK_SECONDS = 7
 
 
 @pytest.mark.requirement("HARD-21", "NEED-6")
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", range(4))
 async def test_whatever_happens_at_once_ends_well(
     machine: Machine, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,7 @@ class Admission:
         self._room = max(0, self._room - 1)
 
     def _look(self) -> int:
-        """How many more may start: as many again while all sleep, so that it takes few looks to start many."""
+        """How many more may start: as many again while all sleep, so that few looks let in many."""
         busy = self._busy()
         if busy is None:
             return 0

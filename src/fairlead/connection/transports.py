@@ -39,9 +39,12 @@ def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]
         case "stdio":
             return [lambda: _stdio(server, around)]
         case "http":
-            return [lambda: _http(server, around), lambda: _sse(server, around)]
+            return [
+                lambda: _remote(server, around, HttpDispatcher),
+                lambda: _remote(server, around, SseDispatcher),
+            ]
         case "sse":
-            return [lambda: _sse(server, around)]
+            return [lambda: _remote(server, around, SseDispatcher)]
         case _:
             return [lambda: _not_here(server)]
 
@@ -67,29 +70,18 @@ async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[W
 
 
 @asynccontextmanager
-async def _http(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
+async def _remote(
+    server: LoadedServer, around: Surroundings, dispatcher: type[HttpDispatcher] | type[SseDispatcher]
+) -> AsyncGenerator[WireDispatcher]:
     resolved = await _resolved(server, around)
     assert isinstance(resolved, RemoteServer)
-    async with HttpDispatcher(
+    async with dispatcher(
         resolved.url,
         around.http(),
         headers=_header_source(resolved, around),
         max_message_bytes=resolved.max_message_bytes,
-    ) as dispatcher:
-        yield dispatcher
-
-
-@asynccontextmanager
-async def _sse(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
-    resolved = await _resolved(server, around)
-    assert isinstance(resolved, RemoteServer)
-    async with SseDispatcher(
-        resolved.url,
-        around.http(),
-        headers=_header_source(resolved, around),
-        max_message_bytes=resolved.max_message_bytes,
-    ) as dispatcher:
-        yield dispatcher
+    ) as opened:
+        yield opened
 
 
 @asynccontextmanager
