@@ -130,7 +130,7 @@ async def test_a_new_connection_to_a_known_server_sends_headers_at_once(
 async def test_arguments_that_are_passed_on_unread_are_mirrored_too(deployer: tuple[Deployer, str]) -> None:
     server, url = deployer
     async with talking(url) as session:
-        session.learn_headers((await list_all("deployer", session)).header_maps)
+        session.learn_headers((await list_all("deployer", session, max_items=100)).header_maps)
         await session.call_tool(
             "deploy",
             msgspec.Raw(b'{"region": "eu-west"}'),

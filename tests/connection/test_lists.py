@@ -64,12 +64,11 @@ async def test_a_cursor_that_comes_again_is_an_error_at_once(machine: Machine, t
 
 
 @pytest.mark.requirement("HARD-45")
-async def test_more_items_than_anybody_can_want_are_an_error(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_more_items_than_the_configuration_allows_are_an_error(
+    machine: Machine, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(lists, "MAX_ITEMS", 5)
     server = Scripted(tmp_path / "record", endless="new")
-    async with hosting(machine, x=server.entry()) as host:
+    async with hosting(machine, x=server.entry(max_list_items=5)) as host:
         assert "6 items" in await failure_of(host)
 
 

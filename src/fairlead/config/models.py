@@ -128,6 +128,9 @@ class Limits(StrictModel):
         default=300_000, description="How long a list of tools counts as fresh."
     )
     max_result_bytes: Bytes = Field(default=100_000, description="What a result may hand to a model.")
+    max_list_items: Annotated[int, Field(ge=1)] = Field(
+        default=50_000, description="How many tools, resources or prompts a server may list."
+    )
     max_message_bytes: Bytes = Field(
         default=8 * 1024 * 1024, description="The largest message a server may send."
     )

@@ -155,6 +155,10 @@ class Connection:
                     )
                 self.vitals.calls += 1
                 return result
+            except AuthRequired as exc:
+                self.vitals.last_error = exc
+                self._give_up(link, exc)
+                raise
             except CallFailed as exc:
                 if last_try:
                     raise
@@ -347,7 +351,7 @@ class Connection:
     async def _list(self, link: Link) -> None:
         try:
             with calling(self.server_id):
-                listed = await list_all(self.server_id, link.session)
+                listed = await list_all(self.server_id, link.session, max_items=self._limits.max_list_items)
         except ServerError as exc:
             if link is self._link and link.usable:
                 self._list_failed(link, exc)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -15,7 +16,6 @@ from fairlead.connection.session import HeaderMap, Session
 from fairlead.errors import ListFailed
 
 MAX_PAGES = 100
-MAX_ITEMS = 50_000
 MAX_SECONDS = 30.0
 
 _ANNOTATED = X_MCP_HEADER_KEY.encode()
@@ -45,19 +45,15 @@ class Listed:
     header_maps: dict[str, HeaderMap]
 
 
-async def list_all(server_id: str, session: Session) -> Listed:
+async def list_all(server_id: str, session: Session, *, max_items: int) -> Listed:
     """List everything the server offers. Raises `ListFailed`; what it does not offer is simply not there."""
     offers = session.capabilities
-    tools, ttl_ms = await _pages(server_id, session, "tools/list", "tools", declared=offers.tools is not None)
-    resources, _ = await _pages(
-        server_id, session, "resources/list", "resources", declared=offers.resources is not None
-    )
-    templates, _ = await _pages(
-        server_id, session, "resources/templates/list", "templates", declared=offers.resources is not None
-    )
-    prompts, _ = await _pages(
-        server_id, session, "prompts/list", "prompts", declared=offers.prompts is not None
-    )
+    pages = partial(_pages, server_id, session, max_items)
+    tools, ttl_ms = await pages("tools/list", "tools", declared=offers.tools is not None)
+    has_resources = offers.resources is not None
+    resources, _ = await pages("resources/list", "resources", declared=has_resources)
+    templates, _ = await pages("resources/templates/list", "templates", declared=has_resources)
+    prompts, _ = await pages("prompts/list", "prompts", declared=offers.prompts is not None)
     header_maps: dict[str, HeaderMap] = {}
     rejected: list[RejectedTool] = []
     usable = _with_headers(tools, header_maps, rejected) if session.modern else iter(tools)
@@ -75,7 +71,7 @@ async def list_all(server_id: str, session: Session) -> Listed:
 
 
 async def _pages(
-    server_id: str, session: Session, method: str, field: str, *, declared: bool
+    server_id: str, session: Session, max_items: int, method: str, field: str, *, declared: bool
 ) -> tuple[list[msgspec.Raw], int | None]:
     """All pages of one list. A server that did not declare it may refuse it: then there is none."""
     if not declared and field != "tools":
@@ -90,7 +86,7 @@ async def _pages(
                 items += getattr(page, field)
                 if page.next_cursor is None:
                     return items, _milliseconds(page.ttl_ms)
-                if page.next_cursor in seen or len(items) > MAX_ITEMS:
+                if page.next_cursor in seen or len(items) > max_items:
                     break
                 seen.add(page.next_cursor)
                 params = {"cursor": page.next_cursor}

@@ -65,6 +65,7 @@ class Host:
         self._members: dict[str, Member] = {}
         self._calls = 0
         self._saving = anyio.Lock()
+        self._closed = False
 
     @classmethod
     @asynccontextmanager
@@ -153,7 +154,8 @@ class Host:
             await connection.aclose()
 
     async def aclose(self) -> None:
-        """End every connection, in bounded time."""
+        """End every connection, in bounded time, and start none any more."""
+        self._closed = True
         async with anyio.create_task_group() as closing:
             for member in self._members.values():
                 if member.connection is not None:
@@ -284,6 +286,8 @@ class Host:
             self._tasks.start_soon(self.connect, server.server_id)
 
     def _member(self, server_id: str) -> Member:
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
         member = self._members.get(server_id)
         if member is None:
             hint = suggestion(server_id, self._members) or "run `fairlead list` to see the configured servers"
