@@ -22,6 +22,9 @@ import fairlead
 from fairlead.config.load import load_config
 
 GOALS = {"fairlead --help": 80, "fairlead list": 150}
+IMPORT_MCP_MS = 605
+"""What importing the SDK took where the goals (in ms of CPU over a bare Python) were set: machines differ,
+so the goal is the share of that."""
 
 
 def cpu_ms(argv: list[str], env: dict[str, str], cwd: str) -> float:
@@ -49,11 +52,12 @@ def measure_start(rounds: int) -> None:
             for name, argv in commands.items():
                 times[name].append(cpu_ms(argv, env, folder))
     bare = statistics.median(times["python -c pass"])
-    print(f"{'command':<18}{'CPU ms':>9}{'over bare':>11}{'x bare':>8}{'goal':>7}")
+    sdk = statistics.median(times["import mcp"]) - bare
+    print(f"{'command':<18}{'CPU ms':>9}{'over bare':>11}{'of import mcp':>15}{'goal':>7}")
     for name, samples in times.items():
-        median = statistics.median(samples)
-        goal = GOALS.get(name)
-        print(f"{name:<18}{median:>9.1f}{median - bare:>11.1f}{median / bare:>8.1f}{goal or '':>7}")
+        over = statistics.median(samples) - bare
+        goal = f"{GOALS[name] / IMPORT_MCP_MS:.2f}" if name in GOALS else ""
+        print(f"{name:<18}{over + bare:>9.1f}{over:>11.1f}{over / sdk:>15.2f}{goal:>7}")
 
 
 def measure_loading(rounds: int) -> None:

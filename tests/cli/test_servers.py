@@ -148,7 +148,7 @@ def test_a_wrong_command_line_is_a_usage_error(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("add", "a b", "--", "x"), "a server id is"),
+        (("add", "a b", "--", "x"), "an id is 1 to 64"),
         (("add", "a", "--url", "nonsense"), "http:// or https://"),
         (("add", "a", "--transport", "http", "--", "x"), "command"),
         (("add", "a", "--request-timeout-ms", "0", "--", "x"), "at least 1"),

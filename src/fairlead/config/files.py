@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import stat
 import sys
 import time
@@ -138,7 +137,7 @@ def write_atomic(path: Path, text: str, *, mode: int | None = None) -> None:
         target = _target(path)
         old = _status(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_TEMPORARY_SUFFIX}")
+        temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_TEMPORARY_SUFFIX}")
         try:
             _write_new(temporary, content, old, mode)
             os.replace(temporary, target)

@@ -23,6 +23,7 @@ Sharing = Literal["auto", "shared", "session"]
 BundleMode = Literal["direct", "meta", "auto"]
 
 SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
 TARGETS = ("command", "url", "builtin")
 """The fields that say what a server is. An entry with none of them overlays a lower layer's entry."""
 
@@ -45,7 +46,7 @@ Command = Annotated[Texts, Field(min_length=1)]
 
 def _server_id(value: str) -> str:
     if not SERVER_ID.fullmatch(value):
-        raise ValueError("a server id is 1 to 64 letters, digits, `_` or `-`")
+        raise ValueError(BAD_ID)
     return value
 
 
@@ -311,8 +312,8 @@ class Config(StrictModel):
     version: Literal[1] = 1
     servers: dict[ServerId, ServerConfig] = {}
     bundles: dict[ServerId, Bundle] = {}
-    policy: Policy = Field(default_factory=Policy)
-    defaults: Limits = Field(default_factory=Limits)
-    docs: Docs = Field(default_factory=Docs)
-    gateway: Gateway = Field(default_factory=Gateway)
-    store: Store = Field(default_factory=Store)
+    policy: Policy = Field(default_factory=Policy.model_construct)
+    defaults: Limits = Field(default_factory=Limits.model_construct)
+    docs: Docs = Field(default_factory=Docs.model_construct)
+    gateway: Gateway = Field(default_factory=Gateway.model_construct)
+    store: Store = Field(default_factory=Store.model_construct)

@@ -8,12 +8,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fairlead.config.models import (
+    BAD_ID,
+    SERVER_ID,
     SERVER_MODELS,
     Bundle,
     BundleServer,
     Config,
+    Docs,
+    Gateway,
+    Limits,
     Policy,
     PolicyRule,
+    Store,
     transport_of,
 )
 from fairlead.config.secrets import reference_faults
@@ -24,6 +30,14 @@ Path = tuple[str | int, ...]
 
 ISOLATED = ("servers", "bundles")
 """Sections in which one bad entry costs that entry and nothing else."""
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "policy": Policy,
+    "defaults": Limits,
+    "docs": Docs,
+    "gateway": Gateway,
+    "store": Store,
+}
 
 FOREIGN_KEYS = {
     "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
@@ -85,12 +99,86 @@ def parse_config(data: object) -> Config:
 
 
 def check(data: object) -> Checked:
-    """Validate a whole document. Bad entries of `servers` and `bundles` are left out of the result."""
+    """Validate a whole document. Bad entries of `servers` and `bundles` are left out of the result.
+
+    It is checked piece by piece: only the models of what is there are built, and that is most of the time a
+    short command takes.
+    """
     if not is_object(data):
         return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
-    faults = [*_model_faults(data), *_reference_faults(data), *_bundle_faults(data)]
-    sound = _without(data, faults) if faults else data
-    return Checked(config=Config.model_validate(sound), faults=tuple(faults))
+    pieces = _Pieces(data)
+    faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data))
+    for fault in faults:
+        pieces.leave_out(fault.path)
+    return Checked(config=Config.model_construct(**pieces.sound), faults=faults)
+
+
+class _Pieces:
+    """A document taken apart: what of it is sound, and what is wrong with the rest."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+        self.faults: list[Fault] = []
+        self.sound: dict[str, Any] = {}
+        for key, value in document.items():
+            self._check_section(key, value)
+
+    def leave_out(self, path: Path) -> None:
+        """Take a bad entry out, or a bad section that is not a collection of entries."""
+        match path:
+            case ("servers" | "bundles" as section, str(entry), *_):
+                as_object(self.sound.get(section)).pop(entry, None)
+            case (str(section), *_):
+                self.sound.pop(section, None)
+            case _:
+                self.sound.clear()
+
+    def _check_section(self, key: str, value: object) -> None:
+        if key in SECTIONS:
+            self._keep(key, self._validated(SECTIONS[key], (key,)))
+        elif key in ISOLATED:
+            if is_object(value):
+                self.sound[key] = {name: self._checked_entry(key, name) for name in value}
+            else:
+                self.faults.append(Fault(path=(key,), message="must be an object"))
+        elif key == "version":
+            self.sound[key] = 1
+            if value != 1 or isinstance(value, bool):
+                hint = "a newer file needs a newer Fairlead"
+                self.faults.append(Fault(path=(key,), message="must be 1", hint=hint))
+        elif key == "$schema":
+            self._keep("schema_", value)
+        else:
+            self.faults.append(_unknown_key((key,), self._document))
+
+    def _keep(self, field: str, value: object) -> None:
+        if value is not None:
+            self.sound[field] = value
+
+    def _checked_entry(self, section: str, name: str) -> BaseModel | None:
+        path = (section, name)
+        if not SERVER_ID.fullmatch(name):
+            self.faults.append(Fault(path=path, message=BAD_ID))
+        if section == "bundles":
+            return self._validated(Bundle, path)
+        entry = value_at(self._document, path)
+        model = SERVER_MODELS.get(transport_of(entry) or "") if is_object(entry) else None
+        if model is None:
+            self.faults.append(_transport_fault(path, self._document))
+            return None
+        return self._validated(model, path)
+
+    def _validated(self, model: type[BaseModel], path: Path) -> BaseModel | None:
+        try:
+            return model.model_validate(value_at(self._document, path))
+        except ValidationError as exc:
+            seen: set[Path] = set()
+            for error in exc.errors(include_url=False, include_context=True):
+                fault = _in_our_words(error, path, self._document)
+                if fault and fault.path not in seen:  # a union reports once per branch
+                    seen.add(fault.path)
+                    self.faults.append(fault)
+            return None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
@@ -102,23 +190,9 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{matches[0]}`?" if matches else None
 
 
-def _model_faults(document: dict[str, Any]) -> Iterator[Fault]:
-    try:
-        Config.model_validate(document)
-    except ValidationError as exc:
-        seen: set[Path] = set()
-        for error in exc.errors(include_url=False, include_context=True):
-            fault = _in_our_words(error, document)
-            if fault and fault.path not in seen:  # a union reports once per branch
-                seen.add(fault.path)
-                yield fault
-
-
-def _in_our_words(error: ErrorDetails, document: dict[str, Any]) -> Fault | None:
-    path = _document_path(error["loc"], document)
+def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -> Fault | None:
+    path = _document_path((*prefix, *error["loc"]), document)
     kind = error["type"]
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        return _transport_fault(path, document)
     if kind == "extra_forbidden":
         return _unknown_key(path, document)
     if path[-1:] in (("approval",), ("oauth",)):
@@ -126,8 +200,6 @@ def _in_our_words(error: ErrorDetails, document: dict[str, Any]) -> Fault | None
         return None if objects else Fault(path=path, message=UNIONS[str(path[-1])])
     if kind == "literal_error":
         expected = str(error.get("ctx", {}).get("expected", "")).replace("'", "`")
-        if path == ("version",):
-            return Fault(path=path, message="must be 1", hint="a newer file needs a newer Fairlead")
         given = value_at(document, path)
         known = expected.replace("`", "").replace(" or ", ", ").split(", ")
         hint = suggestion(given, known) if isinstance(given, str) else None
@@ -242,17 +314,3 @@ def _bundle_faults(document: dict[str, Any]) -> Iterator[Fault]:
                     message=f"there is no server `{member}`",
                     hint=suggestion(member, known),
                 )
-
-
-def _without(document: dict[str, Any], faults: Iterable[Fault]) -> dict[str, Any]:
-    """Leave out each bad entry, and each bad section that is not a collection of entries."""
-    sound = document | {section: dict(as_object(document.get(section))) for section in ISOLATED}
-    for fault in faults:
-        match fault.path:
-            case ("servers" | "bundles" as section, str(entry), *_):
-                sound[section].pop(entry, None)
-            case (section, *_):
-                sound.pop(str(section), None)
-            case _:
-                return {}
-    return sound
