@@ -105,7 +105,7 @@ async def test_a_stale_list_of_a_connected_server_is_asked_for_again(
     async with hosting(machine, x=server.entry(tools_ttl_ms=1)) as host:
         await host.connect("x")
         await host.call("x", "change_tools", {"tools": ["new"], "silently": True})
-        while [tool.key.tool for tool in await host.tools("x")] != ["new"]:
+        while [tool.key.tool for tool in await host.tools("x")] != ["new"]:  # noqa: ASYNC110 - see below
             await anyio.sleep(0.01)  # it is asked again because somebody wants to know, not by itself
 
 
