@@ -22,9 +22,10 @@ HEAVY = {
 }
 SCRIPT = """
 import sys
+before = set(sys.modules)  # a tool that watches this process brings modules of its own
 from fairlead.cli.main import run
 status = run(sys.argv[1:])
-print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
+print(*{name.partition(".")[0] for name in sys.modules.keys() - before}, file=sys.stderr)
 sys.exit(status)
 """
 
