@@ -10,7 +10,7 @@ from fairlead.config.consent import ConsentKey, consent_key
 from fairlead.config.merge import Definition, FieldPath, Merged, Origin, merge
 from fairlead.config.models import Config, Server, transport_of
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
-from fairlead.config.secrets import missing_variables, resolve_all
+from fairlead.config.secrets import missing_variables, resolve_all, strings
 from fairlead.config.shapes import as_list, as_object
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
 from fairlead.config.validate import ISOLATED, Fault, check, suggestion
@@ -69,10 +69,17 @@ class LoadedServer:
         """What must have been approved before it may start; None where it is the user's own."""
         return consent_key(self.definition)
 
+    @property
+    def has_references(self) -> bool:
+        """Is there anything to resolve?"""
+        return any("${" in text for _, text in strings(self.entry))
+
     def resolve(self, env: Mapping[str, str]) -> Server:
         """Its configuration with every reference replaced by the secret it stands for. Never print it."""
         if self.config is None:
             raise ConfigInvalid(*self.problems)
+        if not self.has_references:
+            return self.config
         fields: dict[str, Any] = {}
         for name, value in self.entry.items():
             base = self.definition.origin((name,)).layer.base

@@ -30,13 +30,14 @@ class Guardian:
         """The guardian's pid while it runs."""
         return self._process.pid if self._process else None
 
-    def watch(self, pid: int) -> None:
-        """Take a process that leads its own group under watch."""
-        self._watched[pid] = reaper.start_time(pid)
+    def watch(self, pid: int) -> int:
+        """Take a process that leads its own group under watch, and return when it started."""
+        started = self._watched[pid] = reaper.start_time(pid)
         if self._process is None:
             self._start()
         else:
-            self._tell(_line((pid, self._watched[pid])))
+            self._tell(_line((pid, started)))
+        return started
 
     def release(self, pid: int) -> None:
         """Forget a process whose group is gone."""

@@ -81,9 +81,8 @@ class PosixChild:
             raise SpawnFailed(why_not_started(self._command, exc)) from exc
         _widen(self._process.stdout)
         pid = self._process.pid
-        if self._guardian is not None:
-            self._guardian.watch(pid)
-        self._family = Family(pid, start_time(pid))
+        started = start_time(pid) if self._guardian is None else self._guardian.watch(pid)
+        self._family = Family(pid, started)
         watch_exit(self._process, self._on_exit)
 
     async def _connect(self) -> None:

@@ -92,8 +92,10 @@ async def _not_here(server: LoadedServer) -> AsyncGenerator[WireDispatcher]:
 
 
 async def _resolved(server: LoadedServer, around: Surroundings) -> Server:
-    """Resolve secrets away from the event loop: a file or a keyring may take its time."""
-    return await to_thread.run_sync(server.resolve, around.env)
+    """Resolve secrets, if there are any away from the event loop: a file or a keyring may take its time."""
+    if server.has_references:
+        return await to_thread.run_sync(server.resolve, around.env)
+    return server.resolve(around.env)
 
 
 def _header_source(resolved: RemoteServer, around: Surroundings) -> HeaderSource:
