@@ -419,3 +419,63 @@ def test_a_progress_token_leaves_the_rest_of_the_metadata() -> None:
     assert with_progress_token(params, 5) == {"name": "x", "_meta": {"a": 1, "progressToken": 5}}
     assert params == {"name": "x", "_meta": {"a": 1}}
     assert with_progress_token(None, 5) == {"_meta": {"progressToken": 5}}
+
+
+LARGE = {
+    "content": [{"type": "text", "text": "x" * 400_000}],
+    "nested": {"id": 5, "deep": {"jsonrpc": "2.0"}},
+}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        '{"jsonrpc":"2.0","id":7,"result":%s}',
+        '{"jsonrpc": "2.0", "id": 7, "result": %s }\r',
+        '{"result":%s,"jsonrpc":"2.0","id":7}',
+        '{"id":7,"result":%s,"jsonrpc":"2.0"}  ',
+        '  {"id" : 7 , "jsonrpc" : "2.0" , "result" : %s}',
+    ],
+)
+def test_a_large_answer_is_the_same_as_a_small_one(template: str) -> None:
+    line = (template % json.dumps(LARGE)).encode()
+    [frame] = parse(line)
+    assert isinstance(frame, Frame)
+    assert frame.id == 7
+    assert object_of(result_of(frame)) == LARGE
+
+
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        ('{"jsonrpc":"2.0","method":"notifications/message","params":%s}', "notification"),
+        ('{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":%s}', "request"),
+        ('{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m","data":%s}}', "error"),
+        ('{"jsonrpc":"2.0","id":7,"extra":%s,"result":{}}', "answer"),
+    ],
+)
+def test_a_large_message_that_is_no_plain_answer_is_read_whole(template: str, what: str) -> None:
+    [frame] = parse((template % json.dumps(LARGE)).encode())
+    assert isinstance(frame, Frame)
+    found = {
+        "notification": frame.method is not None and frame.id is None,
+        "request": frame.method is not None and frame.id == 7,
+        "error": bool(frame.error) and frame.id == 7,
+        "answer": bytes(frame.result) == b"{}",
+    }
+    assert found[what]
+
+
+@pytest.mark.requirement("HARD-13")
+def test_a_large_answer_that_is_broken_inside_is_found_out_when_it_is_read() -> None:
+    line = b'{"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 400_000 + b'", oops}}'
+    [frame] = parse(line)
+    assert isinstance(frame, Frame)
+    with pytest.raises(ValueError, match="malformed"):
+        object_of(result_of(frame))
+
+
+def test_a_large_answer_that_breaks_off_still_says_whose_it_was() -> None:
+    [item] = parse(b'{"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 400_000)
+    assert isinstance(item, Unusable)
+    assert item.answers == 7

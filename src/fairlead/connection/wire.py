@@ -29,6 +29,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 
 _EXCERPT_BYTES = 400
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
+_LARGE_BYTES = 256 * 1024
 
 CallT = TypeVar("CallT")
 
@@ -107,16 +108,36 @@ _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*"
 _SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
 _MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
 _LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
+_RESULT_BEGINS = re.compile(
+    rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
+)
+_RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb"\s*)*\}\s*\Z")
 
 
 def parse(line: bytes | bytearray) -> list[Frame | Unusable]:
     """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
+    if len(line) > _LARGE_BYTES and (answer := _large_answer(line)) is not None:
+        return [answer]
     if not line.isascii():
         line = _well_formed(line)
     try:
         return [_decode_frame(line)]
     except (ValueError, RecursionError) as exc:
         return _salvage(line, str(exc))
+
+
+def _large_answer(line: bytes | bytearray) -> Frame | None:
+    """Return the frame of an answer with a large result, by a look at both of its ends.
+
+    To read all of it takes long enough to be felt by everybody else on the event loop. What is wrong inside
+    shows when somebody reads the result, as it does in a small one.
+    """
+    head = _RESULT_BEGINS.match(line, 0, _HEAD_BYTES)
+    end = _RESULT_ENDS.search(line, len(line) - _TAIL_BYTES)
+    request_id = _request_id(_outer_members(line).get(b"id", b""))
+    if head is None or end is None or request_id is None:
+        return None
+    return Frame(id=request_id, result=msgspec.Raw(memoryview(line)[head.end() : end.start()]))
 
 
 def _well_formed(line: bytes | bytearray) -> bytes | bytearray:
