@@ -1,66 +1,105 @@
 """How long a request may take: idle time that progress resets, within an absolute cap."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 
-class Deadline:
-    """The clock of one request.
+class Clock:
+    """One timer for all the deadlines of a connection, because a timer for each is most of what a call costs.
 
-    `touch` starts the idle time anew, `pause` stops the clock while a person is asked. A touch costs no
-    timer: the one that runs looks, when it goes off, whether it came too early.
+    It goes off at the earliest of them and looks which are over; those that ended or moved meanwhile cost
+    nothing.
     """
 
-    __slots__ = ("_at", "_expire", "_idle", "_loop", "_max", "_max_at", "_paused_since", "_timer")
+    __slots__ = ("_loop", "_running", "_timer", "_wakes_at")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._running: set[Deadline] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = math.inf
+
+    def add(self, deadline: "Deadline") -> None:
+        """Watch over a deadline."""
+        self._running.add(deadline)
+        if deadline.at < self._wakes_at:
+            self._wake_at(deadline.at)
+
+    def remove(self, deadline: "Deadline") -> None:
+        """Forget a deadline."""
+        self._running.discard(deadline)
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = at
+        self._timer = self._loop.call_at(at, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._wakes_at = None, math.inf
+        now = self._loop.time()
+        for deadline in [*self._running]:
+            if deadline.at <= now:
+                self._running.discard(deadline)
+                deadline.expire(now)
+        next_at = min((deadline.at for deadline in self._running), default=math.inf)
+        if next_at < math.inf:
+            self._wake_at(next_at)
+
+
+class Deadline:
+    """The time of one request: `touch` starts the idle time anew, `pause` stops all while a person is asked."""
+
+    __slots__ = ("_clock", "_expire", "_idle", "_idle_at", "_loop", "_max", "_max_at", "_paused_since")
 
     def __init__(self, idle_seconds: float, max_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle = idle_seconds
         self._max = max_seconds
         now = self._loop.time()
-        self._at = now + idle_seconds
+        self._idle_at = now + idle_seconds
         self._max_at = now + max_seconds
-        self._timer: asyncio.TimerHandle | None = None
         self._paused_since: float | None = None
+        self._clock: Clock | None = None
         self._expire: Callable[[float], None]
 
-    def start(self, expire: Callable[[float], None]) -> None:
+    @property
+    def at(self) -> float:
+        """When the time is up, as things stand."""
+        return math.inf if self._paused_since is not None else min(self._idle_at, self._max_at)
+
+    def start(self, clock: Clock, expire: Callable[[float], None]) -> None:
         """Call `expire`, with the limit that was passed, when the time is up."""
+        self._clock = clock
         self._expire = expire
-        self._timer = self._loop.call_at(min(self._at, self._max_at), self._check)
+        clock.add(self)
 
     def touch(self) -> None:
         """Begin the idle time anew."""
-        self._at = self._loop.time() + self._idle
+        self._idle_at = self._loop.time() + self._idle
 
     def pause(self) -> None:
-        """Stop the clock."""
+        """Stop the time."""
         if self._paused_since is None:
             self._paused_since = self._loop.time()
 
     def resume(self) -> None:
-        """Let the clock go on; the time since `pause` does not count."""
+        """Let the time go on; what passed since `pause` does not count."""
         if self._paused_since is not None:
             paused = self._loop.time() - self._paused_since
             self._paused_since = None
-            self._at += paused
+            self._idle_at += paused
             self._max_at += paused
-            if self._timer is not None:  # it may have gone off in the meantime
-                self._timer.cancel()
-                self._timer = self._loop.call_at(min(self._at, self._max_at), self._check)
+            if self._clock is not None:
+                self._clock.add(self)
 
     def stop(self) -> None:
         """Forget it: the request is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._clock is not None:
+            self._clock.remove(self)
+            self._clock = None
 
-    def _check(self) -> None:
-        if self._paused_since is not None:
-            return  # `resume` sets another timer
-        now = self._loop.time()
-        at = min(self._at, self._max_at)
-        if now < at:
-            self._timer = self._loop.call_at(at, self._check)
-        else:
-            self._expire(self._max if now >= self._max_at else self._idle)
+    def expire(self, now: float) -> None:
+        """Say that the time is up, and which limit it was."""
+        self._expire(self._max if now >= self._max_at else self._idle)

@@ -29,7 +29,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INVALID_REQUEST, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fairlead.connection.deadline import Deadline
+from fairlead.connection.deadline import Clock, Deadline
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS, Inbox
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
@@ -136,6 +136,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """The last things the server sent that are no messages, for diagnosis."""
         self._max_inbound_requests = max_inbound_requests
         self._calls: Calls[Call] = Calls()
+        self._clock = Clock()
         self._running = False
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -247,7 +248,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             deadline = Deadline(seconds, seconds)
         if deadline is not None:
             call.deadline = deadline
-            deadline.start(call.expire)
+            deadline.start(self._clock, call.expire)
         try:
             if (sending := self._send(call, frame, opts)) is not None:
                 await sending

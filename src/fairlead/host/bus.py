@@ -46,6 +46,11 @@ class EventBus:
     def __init__(self) -> None:
         self._subscribers: set[Subscriber] = set()
 
+    @property
+    def has_listeners(self) -> bool:
+        """Is anybody there to hear? An event that nobody hears need not be made."""
+        return bool(self._subscribers)
+
     def emit(self, event: Event) -> None:
         """Tell everybody, without waiting."""
         for subscriber in self._subscribers:

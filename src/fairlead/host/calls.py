@@ -10,7 +10,8 @@ import msgspec
 from fairlead.catalog.entries import Listing
 from fairlead.connection.deadline import Deadline
 from fairlead.errors import CallDenied, FairleadError
-from fairlead.events import CallFinished, CallProgressed, CallStarted, Event
+from fairlead.events import CallFinished, CallProgressed, CallStarted
+from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
 from fairlead.host.results import ToolResult
 from fairlead.policy.decision import decide
@@ -54,13 +55,13 @@ def rejection(listing: Listing | None, tool: str) -> str | None:
     return reason
 
 
-async def run_call(member: Member, call: Call, emit: Callable[[Event], None]) -> ToolResult:
+async def run_call(member: Member, call: Call, bus: EventBus) -> ToolResult:
     """Send a call and return its result."""
     server_id = member.server.server_id
     connection, config = member.live(), member.config
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        emit(CallProgressed(call_id=call.call_id, progress=progress, total=total, message=message))
+        bus.emit(CallProgressed(call_id=call.call_id, progress=progress, total=total, message=message))
         if call.on_progress is not None:
             await call.on_progress(progress, total, message)
 
@@ -68,7 +69,8 @@ async def run_call(member: Member, call: Call, emit: Callable[[Event], None]) ->
         idle = call.request_timeout_ms or config.request_timeout_ms
         return Deadline(idle / 1000, config.max_request_ms / 1000)
 
-    emit(CallStarted(call_id=call.call_id, server_id=server_id, tool=call.tool))
+    if bus.has_listeners:
+        bus.emit(CallStarted(call_id=call.call_id, server_id=server_id, tool=call.tool))
     started = time.perf_counter()
     is_error, error = True, "cancelled"
     try:
@@ -79,14 +81,15 @@ async def run_call(member: Member, call: Call, emit: Callable[[Event], None]) ->
         error = exc.code
         raise
     finally:
-        emit(
-            CallFinished(
-                call_id=call.call_id,
-                server_id=server_id,
-                tool=call.tool,
-                seconds=time.perf_counter() - started,
-                is_error=is_error,
-                error=error,
+        if bus.has_listeners:
+            bus.emit(
+                CallFinished(
+                    call_id=call.call_id,
+                    server_id=server_id,
+                    tool=call.tool,
+                    seconds=time.perf_counter() - started,
+                    is_error=is_error,
+                    error=error,
+                )
             )
-        )
     return result

@@ -236,7 +236,7 @@ class Host:
             on_progress=on_progress,
             request_timeout_ms=request_timeout_ms,
         )
-        return await run_call(member, call, self._bus.emit)
+        return await run_call(member, call, self._bus)
 
     @asynccontextmanager
     async def events(self) -> AsyncGenerator[AsyncIterator[Event]]:
