@@ -37,9 +37,8 @@ class Snapshot:
         return self.version if time.time() - self.saved_at < VERSION_SECONDS else None
 
     def is_stale(self, ttl_ms: int) -> bool:
-        """Is it older than it should be?"""
-        allowed = self.listing.ttl_ms if self.listing.ttl_ms is not None else ttl_ms
-        return time.time() - self.saved_at > allowed / 1000
+        """Is it older than it should be? A server that says nothing, or zero as many do, leaves it to us."""
+        return time.time() - self.saved_at > (self.listing.ttl_ms or ttl_ms) / 1000
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
