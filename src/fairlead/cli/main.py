@@ -1,5 +1,6 @@
 """The `fairlead` command: finds the subcommand, loads only that one, and turns errors into exit statuses."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -106,6 +107,7 @@ def cli(ctx: click.Context, config: Path | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    gc.disable()  # most commands are over before garbage matters
     sys.exit(run(arguments))
 
 

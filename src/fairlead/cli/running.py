@@ -1,5 +1,6 @@
 """Run a host for the length of a command."""
 
+import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from fairlead.host.host import Host
 
 def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
     """Run an asynchronous command. Ctrl-C cancels what is under way and lets servers be told and stopped."""
+    gc.freeze()  # what is loaded by now stays, so the collector need not look at it
+    gc.enable()
     return anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
 
 

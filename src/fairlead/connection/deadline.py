@@ -49,7 +49,7 @@ class Clock:
 
 
 class Deadline:
-    """The time of one request. Progress starts its idle time anew; it stands still while a person is asked."""
+    """The time of one request: progress starts the idle part anew, and a question to a person stops it."""
 
     __slots__ = ("_clock", "_expire", "_idle", "_idle_at", "_loop", "_max", "_max_at", "_paused_since")
 
