@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 
 _POLL_SECONDS = 0.01
+_LONGEST_POLL_SECONDS = 0.2
 _LONGEST_WAIT_SECONDS = 10.0
 _PROCESSORS = os.cpu_count() or 1
 _LOAD = Path("/proc/loadavg")
@@ -62,6 +63,7 @@ class Admission:
         self._starting = 0
         self._room = 0
         self._turn = anyio.Lock()
+        self._freed = anyio.Event()
 
     @asynccontextmanager
     async def start(self) -> AsyncGenerator[None]:
@@ -73,16 +75,23 @@ class Admission:
             yield
         finally:
             self._starting -= 1
+            self._freed.set()
 
     async def _find_room(self) -> None:
         if self._starting < self._processors:
             self._room = 0
             return
+        pause = _POLL_SECONDS
         with anyio.move_on_after(_LONGEST_WAIT_SECONDS):
             while self._starting >= self._processors and not self._room:
-                # Those that were let in last need a moment to show whether they burn.
-                await anyio.sleep(_POLL_SECONDS)
+                # Those that were let in last need a moment to show whether they burn. While they do, looking
+                # often would only burn more.
+                self._freed = anyio.Event()
+                with anyio.move_on_after(pause):
+                    await self._freed.wait()
+                    continue
                 self._room = self._look()
+                pause = min(pause * 2, _LONGEST_POLL_SECONDS)
         self._room = max(0, self._room - 1)
 
     def _look(self) -> int:
