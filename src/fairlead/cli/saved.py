@@ -8,12 +8,12 @@ import msgspec
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.host.snapshots import (
-    HEALTH,
     NAMESPACE,
-    Health,
+    TROUBLE,
     Snapshot,
-    read_health,
+    Trouble,
     read_snapshot,
+    read_trouble,
     snapshot_key,
 )
 from fairlead.policy.consent import NAMESPACE as CONSENT
@@ -23,10 +23,10 @@ from fairlead.store.database import Database
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
-    """What is known of a server: what it offered, how its last connection went, whether it may start."""
+    """What is known of a server: what it offered, what went wrong since, whether it may start."""
 
     snapshot: Snapshot | None = None
-    health: Health | None = None
+    trouble: Trouble | None = None
     approved: bool = True
 
 
@@ -41,13 +41,14 @@ def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
 
 def _read(database: Database, server: LoadedServer) -> Saved:
     key = snapshot_key(server)
-    snapshot, health = database.get(NAMESPACE, key), database.get(HEALTH, key)
     consent = server.consent
+    approved = consent is None or database.get(CONSENT, stored_under(consent)) is not None
+    stored, noted = database.get(NAMESPACE, key), database.get(TROUBLE, key)
     try:
-        return Saved(
-            snapshot=read_snapshot(server.server_id, snapshot.value) if snapshot else None,
-            health=read_health(health.value) if health else None,
-            approved=consent is None or database.get(CONSENT, stored_under(consent)) is not None,
-        )
+        snapshot = read_snapshot(server.server_id, stored.value) if stored else None
+        trouble = read_trouble(noted.value) if noted else None
     except msgspec.DecodeError:
-        return Saved(approved=consent is None)
+        return Saved(approved=approved)
+    if trouble is not None and snapshot is not None and snapshot.saved_at >= trouble.at:
+        trouble = None
+    return Saved(snapshot=snapshot, trouble=trouble, approved=approved)

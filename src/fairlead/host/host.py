@@ -34,7 +34,7 @@ from fairlead.host.bus import EventBus, Subscriber
 from fairlead.host.calls import Call, OnProgress, check_policy, rejection, run_call
 from fairlead.host.member import Member, ServerStatus
 from fairlead.host.results import ToolResult
-from fairlead.host.snapshots import Snapshot, load_snapshots, save_health, save_snapshot
+from fairlead.host.snapshots import Snapshot, load_snapshots, save_snapshot, save_trouble
 from fairlead.net.client import open_client
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
@@ -341,11 +341,11 @@ class Host:
             return
         async with self._saving:  # so that closing waits for a save under way
             snapshot, member.unsaved = member.unsaved, None
-            health, member.unsaved_health = member.unsaved_health, None
+            trouble, member.unsaved_trouble = member.unsaved_trouble, None
             if snapshot is not None:
                 await save_snapshot(self._store, member.server, snapshot)
-            if health is not None:
-                await save_health(self._store, member.server, health)
+            if trouble is not None:
+                await save_trouble(self._store, member.server, trouble)
 
 
 def _same(old: LoadedServer, new: LoadedServer) -> bool:

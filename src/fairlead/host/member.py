@@ -15,7 +15,7 @@ from fairlead.connection.connection import Connection
 from fairlead.connection.transports import Surroundings, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
 from fairlead.events import Event, State, StateChanged, ToolsChanged
-from fairlead.host.snapshots import Health, Snapshot
+from fairlead.host.snapshots import Snapshot, Trouble
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Member:
         self.awaits_consent = server.consent
         """What must be approved before it may start; None where nothing is, or no longer."""
         self.unsaved: Snapshot | None = None
-        self.unsaved_health: Health | None = None
+        self.unsaved_trouble: Trouble | None = None
         self.listed = anyio.Event()
         """Set whenever the server has been listed in this run, or will not be."""
         self._emit = emit
@@ -145,19 +145,16 @@ class Member:
             self.listed.set()
         elif state == "connecting":
             self.listed = anyio.Event()
-        if state in ("error", "auth_required", "ready"):
-            self._note_health()
+        if state in ("error", "auth_required"):
+            self._note_trouble()
         self._emit(StateChanged(server_id=self.server.server_id, state=state, reason=reason))
 
-    def _note_health(self) -> None:
-        """Keep how it went, for whoever asks when no host runs."""
+    def _note_trouble(self) -> None:
+        """Keep what went wrong, for whoever asks when no host runs. A later listing outdates it."""
         vitals = self.live().vitals
-        error = vitals.last_error if vitals.state != "ready" else None
-        self.unsaved_health = Health(
-            state=vitals.state,
-            last_error=str(error) if error else None,
-            hint=error.hint if error else None,
-            last_connected_at=vitals.last_connected_at,
+        error = vitals.last_error
+        self.unsaved_trouble = Trouble(
+            state=vitals.state, message=str(error), hint=error.hint if error else None, at=time.time()
         )
         self._save(self)
 

@@ -18,7 +18,7 @@ from fairlead.store.store import ANY, Store
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "catalog"
-HEALTH = "health"
+TROUBLE = "trouble"
 VERSION_SECONDS = 7 * 24 * 3600.0
 """How long a server's protocol version is taken for granted before the modern era is tried again."""
 
@@ -41,13 +41,13 @@ class Snapshot:
         return time.time() - self.saved_at > (self.listing.ttl_ms or ttl_ms) / 1000
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server's last connection went."""
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong with a server when it was last tried. What it offered after that outdates it."""
 
     state: str
-    last_error: str | None = None
+    message: str
     hint: str | None = None
-    last_connected_at: float | None = None
+    at: float
 
 
 class _Stored(msgspec.Struct):
@@ -63,7 +63,7 @@ class _Stored(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_health = msgspec.json.Decoder(Health).decode
+_decode_trouble = msgspec.json.Decoder(Trouble).decode
 _decode = msgspec.json.Decoder(_Stored).decode
 
 
@@ -114,15 +114,15 @@ def read_snapshot(server_id: str, value: bytes) -> Snapshot:
     return Snapshot(listing=listing, version=stored.version, saved_at=stored.saved_at)
 
 
-def read_health(value: bytes) -> Health:
-    """Read a stored record of how a connection went."""
-    return _decode_health(value)
+def read_trouble(value: bytes) -> Trouble:
+    """Read a stored record of what went wrong."""
+    return _decode_trouble(value)
 
 
-async def save_health(store: Store, server: LoadedServer, health: Health) -> None:
-    """Keep how a connection went. A store that cannot is no reason to fail."""
+async def save_trouble(store: Store, server: LoadedServer, trouble: Trouble) -> None:
+    """Keep what went wrong. A store that cannot is no reason to fail."""
     try:
-        await store.put(HEALTH, snapshot_key(server), _encode(health), expect=ANY)
+        await store.put(TROUBLE, snapshot_key(server), _encode(trouble), expect=ANY)
     except StoreError:
         logger.warning("a state could not be saved", exc_info=True, extra={"server_id": server.server_id})
 

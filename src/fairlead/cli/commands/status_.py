@@ -40,23 +40,23 @@ def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
 
 
 def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
-    snapshot, health = saved.snapshot, saved.health
+    snapshot, trouble = saved.snapshot, saved.trouble
     error = next((str(p) for p in server.problems if p.severity == "error" and server.enabled), None)
     if error is None and not saved.approved:
         error = f"not approved; run `fairlead approve {server.server_id}`"
-    if error is None and health is not None:
-        error = health.last_error
+    if error is None and trouble is not None:
+        error = trouble.message
     ttl_ms = server.config.tools_ttl_ms if server.config else 0
     return {
         "id": server.server_id,
         "transport": server.transport,
         "source": server.source,
         "enabled": server.enabled,
-        "state": _state(server, error, health.state if health else None),
+        "state": _state(server, error, trouble.state if trouble else None),
         "era": snapshot.version if snapshot else None,
         "tools": len(snapshot.listing.tools) if snapshot else None,
         "stale": snapshot is not None and snapshot.is_stale(ttl_ms),
-        "last_connected_at": health.last_connected_at if health else None,
+        "last_connected_at": snapshot.saved_at if snapshot else None,
         "last_error": error,
     }
 
