@@ -1,0 +1,37 @@
+"""From a configuration to the transport that reaches a server, where that cannot be."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConnectFailed
+from fairlead.host.host import Host
+from tests.conftest import Machine
+
+
+async def failure_of(machine: Machine, entry: dict[str, Any]) -> ConnectFailed:
+    servers = {"servers": {"x": entry}}
+    async with Host.open(overrides=servers, env=machine.env, cwd=machine.project) as host:
+        failure = (await host.connect("x"))["x"]
+    assert isinstance(failure, ConnectFailed)
+    return failure
+
+
+async def test_a_server_that_wants_a_sandbox_is_not_started_without_one(machine: Machine) -> None:
+    marker = machine.home / "started"
+    failure = await failure_of(
+        machine, {"command": "touch", "args": [str(marker)], "sandbox": {"kind": "bwrap"}}
+    )
+    assert "sandbox" in str(failure)
+    assert not marker.exists()
+
+
+async def test_a_builtin_server_this_version_does_not_have_says_so(machine: Machine) -> None:
+    assert "built-in" in str(await failure_of(machine, {"builtin": "repo"}))
+
+
+@pytest.mark.requirement("NEED-22")
+async def test_a_secret_that_is_gone_by_the_time_it_is_needed_names_its_field(machine: Machine) -> None:
+    failure = await failure_of(machine, {"command": "true", "args": ["${file:nowhere}"]})
+    assert "args[0]" in str(failure)
+    assert "nowhere" in str(failure)
