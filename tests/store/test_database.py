@@ -66,6 +66,18 @@ def test_a_write_that_expects_anything_always_happens(database: Database) -> Non
     assert database.put("pins", "github", b"two", expect=ANY) > first
 
 
+def test_a_value_that_need_not_be_durable_is_there_for_others_and_under_the_same_rules(
+    path: Path, database: Database
+) -> None:
+    version = database.put("n", "k", b"1", expect=None, durable=False)
+    with Database.open(path) as other:
+        found = other.get("n", "k")
+        assert found is not None
+        assert (found.value, found.version) == (b"1", version)
+        with pytest.raises(VersionConflict):
+            other.put("n", "k", b"2", expect=None, durable=False)
+
+
 def test_a_value_made_again_is_not_taken_for_the_deleted_one(database: Database) -> None:
     read = database.put("pins", "github", b"one", expect=None)
     assert database.delete("pins", "github", expect=read)

@@ -122,7 +122,7 @@ def read_trouble(value: bytes) -> Trouble:
 async def save_trouble(store: Store, server: LoadedServer, trouble: Trouble) -> None:
     """Keep what went wrong. A store that cannot is no reason to fail."""
     try:
-        await store.put(TROUBLE, snapshot_key(server), _encode(trouble), expect=ANY)
+        await store.put(TROUBLE, snapshot_key(server), _encode(trouble), expect=ANY, durable=False)
     except StoreError:
         logger.warning("a state could not be saved", exc_info=True, extra={"server_id": server.server_id})
 
@@ -142,6 +142,6 @@ async def save_snapshot(store: Store, server: LoadedServer, snapshot: Snapshot) 
         ttl_ms=listing.ttl_ms,
     )
     try:
-        await store.put(NAMESPACE, snapshot_key(server), _encode(stored), expect=ANY)
+        await store.put(NAMESPACE, snapshot_key(server), _encode(stored), expect=ANY, durable=False)
     except StoreError:
         logger.warning("a catalog could not be saved", exc_info=True, extra={"server_id": server.server_id})

@@ -55,10 +55,17 @@ class Database:
         return Stored(key=key, value=row[0], version=row[1]) if row else None
 
     def put(
-        self, namespace: str, key: str, value: bytes, *, expect: Expected, fence: Lease | None = None
+        self,
+        namespace: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: Expected,
+        fence: Lease | None = None,
+        durable: bool = True,
     ) -> int:
         """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
-        with self._changing(namespace, key, expect, fence):
+        with self._changing(namespace, key, expect, fence, durable=durable):
             cursor = self._connection.execute(
                 "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)",
                 (namespace, key, value),
@@ -212,12 +219,15 @@ class Database:
             yield
 
     @contextlib.contextmanager
-    def _changing(self, namespace: str, key: str, expect: Expected, fence: Lease | None) -> Generator[None]:
+    def _changing(
+        self, namespace: str, key: str, expect: Expected, fence: Lease | None, *, durable: bool = True
+    ) -> Generator[None]:
         """A transaction on one value, entered only if the writer knows what is there and holds its lock.
 
-        It waits for the disk: such values are promises to a person (a consent, a login), and change rarely.
+        It waits for the disk where the value is a promise to a person (a consent, a login); what can be had
+        again need not.
         """
-        with self._writing(synchronous="FULL"):
+        with self._writing(synchronous="FULL" if durable else "NORMAL"):
             if fence is not None:
                 self._check_fence(fence)
             if expect is not ANY:

@@ -51,11 +51,18 @@ class SqliteStore:
         return await self._worker.run(lambda database: database.get(namespace, key))
 
     async def put(
-        self, namespace: str, key: str, value: bytes, *, expect: Expected, fence: Lease | None = None
+        self,
+        namespace: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: Expected,
+        fence: Lease | None = None,
+        durable: bool = True,
     ) -> int:
         """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
         return await self._worker.run(
-            lambda database: database.put(namespace, key, value, expect=expect, fence=fence)
+            lambda database: database.put(namespace, key, value, expect=expect, fence=fence, durable=durable)
         )
 
     async def delete(

@@ -63,9 +63,19 @@ class Store(Protocol):
         ...
 
     async def put(
-        self, namespace: str, key: str, value: bytes, *, expect: Expected, fence: Lease | None = None
+        self,
+        namespace: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: Expected,
+        fence: Lease | None = None,
+        durable: bool = True,
     ) -> int:
         """Store a value and return its version. Once this returned, the value survives a power cut.
+
+        One that is not `durable` may be lost to a power cut, but not to the death of the process: right for
+        what can be had again.
 
         Writes nothing and raises `VersionConflict` where something else than `expect` is stored, `LockLost`
         where the lock of `fence` was released or taken by somebody else.
