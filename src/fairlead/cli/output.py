@@ -38,9 +38,9 @@ def say(words: str = "") -> None:
 
 def warn(words: str, hint: str | None = None) -> None:
     """Say what might be wrong."""
-    say(f"{_styled('warning:', 'yellow')} {words}")
+    say(f"{_styled('warning:', 'yellow')} {printable_lines(words)}")
     if hint:
-        say(f"{_styled('hint:', 'cyan')} {hint}")
+        say(f"  {_styled('hint:', 'cyan')} {printable_lines(hint)}")
 
 
 def print_data(text: str) -> None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import anyio
 
-from fairlead.cli.output import is_watched, say
+from fairlead.cli.output import is_watched, warn
 from fairlead.host.host import Host
 
 
@@ -35,7 +35,5 @@ async def connect_with_words(host: Host, server_ids: list[str]) -> bool:
     async with spinning(f"connecting {', '.join(server_ids)} …"):
         failures = await host.connect(*server_ids)
     for failure in failures.values():
-        say(f"warning: {failure}")
-        if failure.hint:
-            say(f"  hint: {failure.hint}")
+        warn(str(failure), failure.hint)
     return not failures

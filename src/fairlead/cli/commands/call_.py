@@ -10,7 +10,15 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import is_interactive, is_watched, print_data, print_json, printable_lines, say
+from fairlead.cli.output import (
+    is_interactive,
+    is_watched,
+    print_data,
+    print_json,
+    printable,
+    printable_lines,
+    say,
+)
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownTool
 from fairlead.host.results import ToolResult
@@ -130,11 +138,16 @@ async def _progress_bar() -> AsyncGenerator[Progress | None]:
         task = bar.add_task("calling …", total=None)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            bar.update(
-                task, completed=progress, total=total, description=printable_lines(message or "calling …")
-            )
+            bar.update(task, completed=progress, total=total, description=_described(message))
 
         yield report
+
+
+def _described(message: str | None) -> str:
+    """A server's words beside the bar: on one line, and not taken for the bar's own markup."""
+    from rich.markup import escape
+
+    return escape(printable(message)) if message else "calling …"
 
 
 def _show(result: ToolResult, *, as_json: bool) -> int:

@@ -1,5 +1,6 @@
 """`fairlead import`."""
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,7 +198,7 @@ def _chosen(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> li
             url = better["url"]
             question = f"`{candidate.server_id}` goes through mcp-remote. Use {url} natively instead?"
             if native or (ask and confirm(question)):
-                candidate = _with_entry(candidate, better)
+                candidate = dataclasses.replace(candidate, entry=better)
             elif not is_interactive() or not ask:
                 plan.notes.append(
                     Note(
@@ -208,12 +209,6 @@ def _chosen(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> li
                 )
         chosen.append(candidate)
     return chosen
-
-
-def _with_entry(candidate: Candidate, entry: dict[str, Any]) -> Candidate:
-    from dataclasses import replace
-
-    return replace(candidate, entry=entry)
 
 
 def _show(candidates: list[Candidate], notes: list[Note], *, as_json: bool) -> None:
