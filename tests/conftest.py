@@ -64,11 +64,15 @@ def write(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine of the test's own; it is also the one the real environment and current folder point at."""
+    """A machine of the test's own; it is also the one the real environment and current folder point at.
+
+    It has no built-in servers, so that a test sees only what it configures.
+    """
     home, project = tmp_path / "home", tmp_path / "project"
     home.mkdir()
     project.mkdir()
     env = {"HOME": str(home), "USERPROFILE": str(home), "PATH": os.environ["PATH"]}
+    env["FAIRLEAD_BUILTINS"] = "off"
     for name in list(os.environ):
         if name.startswith(("XDG_", "FAIRLEAD_", "CODELIA_", "CODEX_")):
             monkeypatch.delenv(name)

@@ -6,7 +6,8 @@ FairleadError                     catch this to catch them all
 │   ├── ConfigUnreadable          a file cannot be read
 │   ├── ConfigUnwritable          a file cannot be changed; it is as it was
 │   ├── SecretUnavailable         a `${…}` reference points at nothing
-│   └── UnknownServer             no server has that id
+│   ├── UnknownServer             no server has that id
+│   └── UnknownBundle             no bundle has that name
 ├── StoreError                    the state on disk cannot be used
 │   ├── VersionConflict           somebody else changed the value first; read it again
 │   ├── LockBusy                  somebody else holds the lock, and went on holding it
@@ -20,8 +21,11 @@ FairleadError                     catch this to catch them all
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
 │       └── ConnectionLost        it went away
+├── ListenFailed                  a port cannot be had
 ├── CallDenied                    policy says no
-└── UnknownTool                   that server has no such tool
+├── UnknownTool                   that server has no such tool
+├── ArgumentsInvalid              what was given does not fit the tool's schema; nothing was sent
+└── ToolFailed                    a first-party tool could not do what it was asked
 """
 
 from dataclasses import dataclass
@@ -118,6 +122,12 @@ class UnknownServer(ConfigError):
     code = "unknown_server"
 
 
+class UnknownBundle(ConfigError):
+    """No bundle has that name."""
+
+    code = "unknown_bundle"
+
+
 class StoreError(FairleadError):
     """The state on disk cannot be used."""
 
@@ -208,6 +218,12 @@ class ConnectionLost(CallFailed):
     code = "connection_lost"
 
 
+class ListenFailed(FairleadError):
+    """A port cannot be had."""
+
+    code = "listen_failed"
+
+
 class CallDenied(FairleadError):
     """Policy says no. Nothing was sent."""
 
@@ -218,3 +234,15 @@ class UnknownTool(FairleadError):
     """That server has no such tool."""
 
     code = "unknown_tool"
+
+
+class ArgumentsInvalid(FairleadError):
+    """What was given does not fit the tool's schema. Nothing was sent."""
+
+    code = "arguments_invalid"
+
+
+class ToolFailed(FairleadError):
+    """A first-party tool could not do what it was asked. Message and hint are what the model reads."""
+
+    code = "tool_failed"

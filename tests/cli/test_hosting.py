@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.testing import scripted_program
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
 
-SERVER = str(Path(__file__).parents[1] / "servers" / "scripted_stdio.py")
+SERVER = scripted_program.__file__
 
 
 def add(fairlead: Fairlead, machine: Machine, server_id: str = "s", **script: object) -> Path:

@@ -1,14 +1,19 @@
 """Run a host for the length of a command."""
 
 import gc
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import anyio
 
+from fairlead.cli.displays import showing
 from fairlead.cli.output import is_watched, warn
-from fairlead.host.host import Host
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
 
 
 def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
@@ -16,6 +21,18 @@ def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
     gc.freeze()  # what is loaded by now stays, so the collector need not look at it
     gc.enable()
     return anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
+
+
+@contextmanager
+def stoppable() -> Generator[Callable[[], Awaitable[None]]]:
+    """Have Ctrl-C and a polite kill end the program where it waits for that, and nowhere else."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+
+        async def stopped() -> None:
+            async for _ in signals:
+                return
+
+        yield stopped
 
 
 @asynccontextmanager
@@ -26,11 +43,11 @@ async def spinning(words: str) -> AsyncGenerator[None]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(words):
+    with showing(Console(stderr=True).status(words)):
         yield
 
 
-async def connect_with_words(host: Host, server_ids: list[str]) -> bool:
+async def connect_with_words(host: "Host", server_ids: list[str]) -> bool:
     """Connect servers, say what went wrong with each, and tell whether all are there."""
     async with spinning(f"connecting {', '.join(server_ids)} …"):
         failures = await host.connect(*server_ids)

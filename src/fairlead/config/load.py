@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fairlead.config.consent import ConsentKey, consent_key
-from fairlead.config.merge import Definition, FieldPath, Merged, Origin, merge
+from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
 from fairlead.config.models import Config, Server, transport_of
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets import missing_variables, resolve_all, strings
@@ -42,6 +42,11 @@ class LoadedServer:
     def source(self) -> LayerName:
         """The layer that says what this server is."""
         return self.definition.source.name
+
+    @property
+    def is_built_in(self) -> bool:
+        """Is it one of those that are there without any configuration?"""
+        return self.source == "builtin"
 
     @property
     def enabled(self) -> bool:
@@ -93,6 +98,12 @@ class LoadedServer:
             raise ConfigInvalid(*located)
         return checked.config.servers[self.server_id]
 
+    def root_folders(self) -> tuple[Path, ...]:
+        """The folders its `roots` name, from where the entry was written."""
+        base = self.definition.origin(("roots",)).layer.base
+        roots = self.config.roots if self.config else ()
+        return tuple((base / Path(root).expanduser()).absolute() for root in roots)
+
     def working_folder(self, resolved: Server) -> Path | None:
         """Where its process starts: what `cwd` says, else the project's folder, else ours (None)."""
         named: object = getattr(resolved, "cwd", None)
@@ -113,7 +124,7 @@ class LoadedConfig:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The sources that were read, low to high."""
-        return self.merged.layers
+        return tuple(layer for layer in self.merged.layers if layer.name != "builtin")
 
     def origin(self, *path: str | int) -> Origin | None:
         """Who set the value at `path`, such as `("servers", "github", "url")`."""
@@ -125,6 +136,16 @@ class LoadedConfig:
             hint = suggestion(server_id, self.servers) or "run `fairlead list` to see the configured servers"
             raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
         return self.servers[server_id]
+
+
+def program_server(server_id: str, folder: Path) -> LoadedServer:
+    """A server that the program itself brings and runs in its own process: its word, so it is trusted."""
+    entry = {"transport": "in_process", "trust": "trusted", "approval": "auto"}
+    layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
+    part = Part(layer=layer, prefix=("servers", server_id), entry=entry)
+    definition = Definition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
+    config = Server(trust="trusted", approval="auto")
+    return LoadedServer(server_id=server_id, definition=definition, config=config, problems=())
 
 
 def load_config(

@@ -110,6 +110,17 @@ class Sandbox(StrictModel):
     write: Texts = Field(default=(), description="Folders the process may write to.")
 
 
+class Sampling(StrictModel):
+    """Let a server put questions to your model, where the program has one."""
+
+    max_tokens: Annotated[int, Field(ge=1)] = Field(
+        default=20_000, description="What it may use in one run, in tokens."
+    )
+
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
 class Limits(StrictModel):
     """Times and sizes, for one server or, in `defaults`, for all."""
 
@@ -150,6 +161,15 @@ class Server(Limits):
     deny_tools: Texts = Field(default=(), description="Tools that may not be called. Deny beats allow.")
     approval: ApprovalMode | Approval | None = Field(default=None, description="Who decides about a call.")
     description: str | None = Field(default=None, description="What this server is for; helps tool search.")
+    elicitation: bool | None = Field(
+        default=None,
+        description="May it ask you things? If not set: a trusted one by form and page, others by page only.",
+    )
+    sampling: Sampling | None = Field(default=None, description="May it use your model? Not if not set.")
+    roots: Texts = Field(
+        default=(), description="Folders it may work in: told to it if it asks; all a built-in one can read."
+    )
+    log_level: LogLevel | None = Field(default=None, description="What it shall log to us, and above.")
 
 
 class StdioServer(Server):
@@ -204,9 +224,6 @@ class BuiltinServer(Server):
 
     transport: Literal["builtin"] = "builtin"
     builtin: Literal["repo", "docs"]
-    roots: Texts = Field(
-        default=(), description="Folders it may read; the repository or current folder if not set."
-    )
 
 
 SERVER_MODELS: dict[str, type[Server]] = {
@@ -252,14 +269,32 @@ class BundleServer(StrictModel):
     mode: BundleMode | None = None
 
 
-class Bundle(StrictModel):
-    """A named selection of servers and tools, for one agent or one purpose."""
+class Handing(StrictModel):
+    """How tools are handed to a model."""
 
-    servers: dict[ServerId, BundleServer] = Field(min_length=1)
     mode: BundleMode = Field(
         default="auto", description="Tools as they are, behind meta-tools, or by their cost."
     )
     always_direct: Texts = Field(default=(), description="Tools offered as they are in every mode.")
+    token_budget: Annotated[int, Field(ge=0)] = Field(
+        default=8_000, description="With `auto`: what definitions may cost before meta-tools take over."
+    )
+    resources: bool = Field(default=True, description="Can a model read what servers have to read?")
+    prompts: bool = Field(default=False, description="Can a model use prompts, which are made for people?")
+
+
+class Tools(Handing):
+    """All tools together, where no bundle is chosen."""
+
+    names: Literal["stable", "readable"] = Field(
+        default="stable", description="`mcp_<server>_<tool>_<hash>`, or `server__tool` where that is free."
+    )
+
+
+class Bundle(Handing):
+    """A named selection of servers and tools, for one agent or one purpose."""
+
+    servers: dict[ServerId, BundleServer] = Field(min_length=1)
     description: str | None = None
 
 
@@ -314,6 +349,7 @@ class Config(StrictModel):
     bundles: dict[ServerId, Bundle] = {}
     policy: Policy = Field(default_factory=Policy.model_construct)
     defaults: Limits = Field(default_factory=Limits.model_construct)
+    tools: Tools = Field(default_factory=Tools.model_construct)
     docs: Docs = Field(default_factory=Docs.model_construct)
     gateway: Gateway = Field(default_factory=Gateway.model_construct)
     store: Store = Field(default_factory=Store.model_construct)

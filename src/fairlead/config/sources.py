@@ -1,4 +1,4 @@
-"""Find and read the layers of a configuration: user, project, environment, overrides."""
+"""Find and read the layers of a configuration: built-in servers, user, project, environment, overrides."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fairlead.config import jsonc
+from fairlead.config import builtins, jsonc
 from fairlead.config.files import read_text
 from fairlead.config.paths import FILE_NAME, Place, home_folder, user_file
 from fairlead.config.shapes import as_object, value_at
@@ -16,7 +16,7 @@ from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
 if TYPE_CHECKING:
     from fairlead.config.dialects.dialect import Dialect, Imported
 
-LayerName = Literal["user", "project", "file", "env", "override"]
+LayerName = Literal["builtin", "user", "project", "file", "env", "override"]
 
 PROJECT_FILES = (FILE_NAME, f".fairlead/{FILE_NAME}")
 FOREIGN_PROJECT_FILES = {"codex-toolloop.mcp.json": "toolloop", ".codex-toolloop/mcp.json": "toolloop"}
@@ -94,10 +94,10 @@ def read_layers(
     """Read every layer that exists, low to high. `path` stands in for the files that would be discovered."""
     explicit = (path, None) if path is not None else _explicit_path(place.env)
     if explicit:
-        layers = [_file_layer("file", place.cwd / explicit[0], explicit[1], place)]
+        files = [_file_layer("file", place.cwd / explicit[0], explicit[1], place)]
     else:
-        layers = [*read_scope("user", place), *read_scope("project", place)]
-    layers += _environment_layers(place)
+        files = [*read_scope("user", place), *read_scope("project", place)]
+    layers = [_builtin_layer(place), *files, *_environment_layers(place)]
     if overrides is not None:
         layers.append(Layer(name="override", label="<overrides>", data=dict(overrides), base=place.cwd))
     return layers
@@ -121,6 +121,12 @@ def read_document(path: Path) -> jsonc.Document:
     document = jsonc.parse(read_text(path), file=str(path))
     _require_object(document.data, str(path))
     return document
+
+
+def _builtin_layer(place: Place) -> Layer:
+    entries = builtins.builtin_entries(place)
+    base = builtins.workspace(place)
+    return Layer(name="builtin", label=builtins.LABEL, data={"servers": entries}, base=base)
 
 
 def _file_layer(

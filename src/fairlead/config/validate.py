@@ -20,6 +20,7 @@ from fairlead.config.models import (
     Policy,
     PolicyRule,
     Store,
+    Tools,
     transport_of,
 )
 from fairlead.config.secrets import reference_faults
@@ -35,6 +36,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "policy": Policy,
     "defaults": Limits,
     "docs": Docs,
+    "tools": Tools,
     "gateway": Gateway,
     "store": Store,
 }

@@ -15,6 +15,8 @@ class AddOptions(TypedDict):
     """The options of `fairlead add`, as click hands them over."""
 
     url: str | None
+    builtin: str | None
+    root: tuple[str, ...]
     command_: str | None
     arg: tuple[str, ...]
     transport: str | None
@@ -46,6 +48,8 @@ class AddOptions(TypedDict):
 @click.argument("server_id", metavar="ID")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 @click.option("--url", help="The server's MCP endpoint.")
+@click.option("--builtin", type=click.Choice(["repo", "docs"]), help="A server that comes with Fairlead.")
+@click.option("--root", multiple=True, metavar="FOLDER", help="A folder it may work in; repeat it.")
 @click.option("--command", "command_", metavar="PROGRAM", help="The program, instead of the form with `--`.")
 @click.option("--arg", multiple=True, metavar="ARG", help="An argument of --command; repeat it.")
 @click.option(
@@ -83,7 +87,7 @@ class AddOptions(TypedDict):
 def command(
     ctx: click.Context, server_id: str, words: tuple[str, ...], **options: Unpack[AddOptions]
 ) -> None:
-    """Add a server: a command to run, or a URL.
+    """Add a server: a command to run, a URL, or one that comes with Fairlead.
 
     Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
     read) and the config gets a reference. `--env NAME` without a value passes on your own variable.
@@ -93,6 +97,7 @@ def command(
       fairlead add files -- npx -y @modelcontextprotocol/server-filesystem .
       fairlead add github --url https://api.example.com/mcp --header Authorization='Bearer …'
       fairlead add tool --env API_KEY --scope user -- uvx some-server
+      fairlead add library --builtin repo --root ../library --trust trusted
     """
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
@@ -123,6 +128,8 @@ def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:
         "cwd": options["cwd"],
         "env": dict(_variable(pair) for pair in options["env"]),
         "url": options["url"],
+        "builtin": options["builtin"],
+        "roots": list(options["root"]),
         "headers": dict(_header(pair) for pair in options["header"]),
         "oauth": oauth,
         "enabled": options["enabled"],
@@ -142,10 +149,11 @@ def _program(words: tuple[str, ...], options: AddOptions) -> tuple[str | None, l
         "a command after `--`": words,
         "--command": options["command_"],
         "--url": options["url"],
+        "--builtin": options["builtin"],
     }
     named = [name for name, value in given.items() if value]
     if len(named) != 1:
-        wanted = "give either a command (`fairlead add ID -- COMMAND ARGS…`) or `--url URL`"
+        wanted = "give a command (`fairlead add ID -- COMMAND ARGS…`), `--url URL` or `--builtin NAME`"
         raise click.UsageError(f"{' and '.join(named)} exclude each other; {wanted}" if named else wanted)
     if words:
         if options["arg"]:

@@ -70,7 +70,8 @@ def _entries(
 ) -> tuple[dict[str, dict[str, Any]], list[Note]]:
     entries: dict[str, dict[str, Any]] = {}
     notes: list[Note] = []
-    for server in [loaded.server(server_id) for server_id in server_ids] or loaded.servers.values():
+    configured = [server for server in loaded.servers.values() if not server.is_built_in]
+    for server in [loaded.server(server_id) for server_id in server_ids] or configured:
         if server.config is None:
             message = "left out: its entry is not valid"
             notes.append(Note(server_id=server.server_id, field="", message=message))

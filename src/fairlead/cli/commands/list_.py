@@ -33,11 +33,15 @@ def command(ctx: click.Context, scope: str, *, as_json: bool) -> int:
 
 
 def _show(loaded: LoadedConfig) -> None:
-    if loaded.servers:
-        print_table(COLUMNS, [_row(server) for server in loaded.servers.values()])
+    configured = [server for server in loaded.servers.values() if not server.is_built_in]
+    if configured:
+        print_table(COLUMNS, [_row(server) for server in configured])
     else:
         say("no MCP servers configured")
         say("\nhint: add one with `fairlead add ID -- COMMAND`, or take them over with `fairlead import`")
+    if built_in := [server for server in loaded.servers.values() if server.is_built_in]:
+        say("\nbuilt in:")
+        print_table(("id", "enabled", "what it does"), [_built_in_row(server) for server in built_in])
     if loaded.layers:
         places = (
             f"{layer.name}: {shown_path(layer.path) if layer.path else layer.label}"
@@ -60,6 +64,11 @@ def _row(server: LoadedServer) -> tuple[str, ...]:
         server.target,
         f"{many} (below)" if many else "-",
     )
+
+
+def _built_in_row(server: LoadedServer) -> tuple[str, ...]:
+    description = server.config.description if server.config else None
+    return server.server_id, "yes" if server.enabled else "no", description or "-"
 
 
 def _as_json(server: LoadedServer) -> dict[str, Any]:

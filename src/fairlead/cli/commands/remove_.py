@@ -40,4 +40,6 @@ def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> Unkn
     hint = None
     if other and other.source in ("user", "project"):
         hint = f"it is in the {other.source} file: add `--scope {other.source}`"
+    elif other and other.is_built_in:
+        hint = f"it is built in: run `fairlead disable {server_id}` to be without it"
     return UnknownServer(f"there is no server `{server_id}` in {target.path}", hint=hint)

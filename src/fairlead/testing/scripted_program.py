@@ -39,7 +39,7 @@ DEFAULTS: Message = {
 }
 
 
-class Server:
+class _Server:
     """One process of the server."""
 
     def __init__(self, script: Message) -> None:
@@ -181,14 +181,14 @@ class Server:
         elif script["endless"]:
             self.pages += 1
             next_cursor = "again" if script["endless"] == "same" else f"page-{self.pages}"
-            self.answer(request, {"tools": [definition(f"tool-{self.pages}")], "nextCursor": next_cursor})
+            self.answer(request, {"tools": [_definition(f"tool-{self.pages}")], "nextCursor": next_cursor})
         else:
             page = 0 if cursor is None else script["cursors"].index(cursor) + 1
             if page < len(script["cursors"]):
-                result = {"tools": [definition(f"page-{page}")], "nextCursor": script["cursors"][page]}
+                result = {"tools": [_definition(f"page-{page}")], "nextCursor": script["cursors"][page]}
             else:
-                more = [definition(f"tool-{number}") for number in range(script["more_tools"])]
-                result = {"tools": [*map(definition, script["tools"]), *more]}
+                more = [_definition(f"tool-{number}") for number in range(script["more_tools"])]
+                result = {"tools": [*map(_definition, script["tools"]), *more]}
             self.answer(request, result if script["ttl"] is None else result | {"ttlMs": script["ttl"]})
 
     def cancelled(self, notification: Message) -> None:
@@ -255,35 +255,35 @@ class Server:
         self.answer_text(request, "broken")
 
 
-def definition(tool: str | Message) -> Message:
+def _definition(tool: str | Message) -> Message:
     return {"name": tool, "inputSchema": {"type": "object"}} if isinstance(tool, str) else tool
 
 
-METHODS: dict[str, Callable[[Server, Message], None]] = {
-    "server/discover": Server.discover,
-    "initialize": Server.initialize,
-    "subscriptions/listen": Server.listen,
-    "tools/list": Server.list_tools,
-    "notifications/cancelled": Server.cancelled,
+METHODS: dict[str, Callable[[_Server, Message], None]] = {
+    "server/discover": _Server.discover,
+    "initialize": _Server.initialize,
+    "subscriptions/listen": _Server.listen,
+    "tools/list": _Server.list_tools,
+    "notifications/cancelled": _Server.cancelled,
 }
 
-TOOLS: dict[str, Callable[[Server, Message], None]] = {
-    "announce": Server.announce,
-    "ask": Server.ask,
-    "break_lists": Server.break_lists,
-    "change_tools": Server.change_tools,
-    "crash": Server.crash,
-    "echo": Server.echo,
-    "hold": Server.hold,
+TOOLS: dict[str, Callable[[_Server, Message], None]] = {
+    "announce": _Server.announce,
+    "ask": _Server.ask,
+    "break_lists": _Server.break_lists,
+    "change_tools": _Server.change_tools,
+    "crash": _Server.crash,
+    "echo": _Server.echo,
+    "hold": _Server.hold,
     "no_result": lambda server, request: server.answer(request, {"content": "a text is no list"}),
     "pid": lambda server, request: server.answer_text(request, str(os.getpid())),
     "received": lambda server, request: server.answer_text(request, json.dumps(server.received)),
     "refuse": lambda server, request: server.refuse(request, -32602),
-    "tick": Server.start_ticking,
+    "tick": _Server.start_ticking,
     "unreadable": lambda server, request: server.answer(request, {"content": [], "n": float("nan")}),
-    "wait": Server.wait,
+    "wait": _Server.wait,
 }
 
 
 if __name__ == "__main__":
-    Server(json.loads(sys.argv[1])).run()
+    _Server(json.loads(sys.argv[1])).run()

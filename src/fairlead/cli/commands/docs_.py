@@ -1,0 +1,194 @@
+"""`fairlead docs`."""
+
+import os
+import re
+from collections.abc import Iterable
+from shlex import quote
+
+import click
+
+from fairlead.cli.options import FunctionT, json_option, load, target_file
+from fairlead.cli.output import print_json, print_table, say, shown_path, warn
+from fairlead.config.edit import edit_file
+from fairlead.config.lists import append_name, names_at, remove_name
+from fairlead.config.load import LoadedConfig
+from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.errors import ConfigError, FairleadError
+from fairlead.servers.allowlist import AllowList, Pattern, parse_pattern, parse_url
+
+WHERE = ("docs", "allow")
+
+
+@click.group("docs")
+def command() -> None:
+    """Say which sites the built-in documentation reader may read. At first it may read none.
+
+    \b
+    A site is
+      docs.python.org         that host
+      *.readthedocs.io        every host under it, but not itself
+      example.org/docs        only pages under that path
+      example.org:8443        a port that is not the usual one
+      localhost:8000          this machine; over http, too
+
+    Pages are read over https only, and never from private networks, whatever a name resolves to.
+    """
+
+
+def _complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        return [name for name in load(ctx).config.docs.allow if name.startswith(incomplete)]
+    except FairleadError:
+        return []  # a shell completes nothing rather than print an error into the prompt
+
+
+def _scope_option(function: FunctionT) -> FunctionT:
+    return click.option(
+        "--scope",
+        type=click.Choice(["user", "global", "project"]),
+        help="Your own file, the default and the only one: a project may not say what may be read.",
+    )(function)
+
+
+@command.command("allow")
+@click.argument("sites", metavar="SITE...", nargs=-1, required=True)
+@_scope_option
+@click.pass_context
+def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) -> None:
+    """Let the reader read a site, or several.
+
+    \b
+    Examples:
+      fairlead docs allow docs.python.org
+      fairlead docs allow '*.readthedocs.io' developer.mozilla.org/en-US/docs
+      fairlead docs allow localhost:8000
+    """
+    patterns = [parse_pattern(_without_scheme(site)) for site in sites]
+    target = _target(ctx, scope)
+    added: list[Pattern] = []
+
+    def change(text: str) -> str:
+        for pattern in patterns:
+            if _entry_for(pattern, names_at(text, WHERE)) is None:
+                text = append_name(text, WHERE, pattern.text)
+                added.append(pattern)
+        return text
+
+    edit_file(target.path, change, create=EMPTY_FILE)
+    for pattern in patterns:
+        if pattern in added:
+            say(f"allowed `{pattern.text}` in {shown_path(target.path)}: {pattern.meaning}")
+        else:
+            say(f"`{pattern.text}` is allowed already")
+        if pattern.path:
+            say(f"  that is one path of it; the whole site would be `fairlead docs allow {pattern.host}`")
+    loaded = _loaded(ctx)
+    if loaded and any(_entry_for(pattern, loaded.config.docs.allow) is None for pattern in patterns):
+        say(f"but {loaded.origin(*WHERE)} says otherwise, and that counts more")
+
+
+@command.command("deny")
+@click.argument("sites", metavar="SITE...", nargs=-1, required=True, shell_complete=_complete)
+@_scope_option
+@click.pass_context
+def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) -> None:
+    """Take a site off the list again. Write it as `fairlead docs list` shows it."""
+    target = _target(ctx, scope)
+
+    def change(text: str) -> str:
+        for site in sites:
+            names = names_at(text, WHERE)
+            name = site if site in names else _entry_for(parse_pattern(_without_scheme(site)), names)
+            if name is None:
+                raise ConfigError(
+                    f"`{site}` is not in the list of {target.path}",
+                    hint="run `fairlead docs list` to see what is",
+                )
+            text = remove_name(text, WHERE, name)
+        return text
+
+    edit_file(target.path, change, create=EMPTY_FILE)
+    for site in sites:
+        say(f"took `{site}` off the list in {shown_path(target.path)}")
+    loaded = _loaded(ctx)
+    for site in sites:
+        wider = _covering(site, loaded.config.docs.allow if loaded else ())
+        if wider:
+            say(f"but `{wider}` still covers it")
+
+
+@command.command("list")
+@json_option
+@click.pass_context
+def list_command(ctx: click.Context, *, as_json: bool) -> None:
+    """Show the sites that may be read, and who says so."""
+    loaded = load(ctx)
+    origin = loaded.origin(*WHERE)
+    source = str(origin) if origin else None
+    sites = {name: _meaning(name) for name in loaded.config.docs.allow}
+    if as_json:
+        rows = [{"site": name, "covers": meaning} for name, meaning in sites.items()]
+        print_json({"allow": rows, "source": source})
+        return
+    if not sites:
+        say("no site may be read yet")
+        say("\nhint: allow one with `fairlead docs allow docs.python.org`")
+        return
+    print_table(("site", "covers"), [(name, meaning or "nothing") for name, meaning in sites.items()])
+    say(f"\nset by {source}")
+    for name, meaning in sites.items():
+        if meaning is None:
+            warn(f"`{name}` is no site that can be allowed", f"run `fairlead docs deny {quote(name)}`")
+
+
+def _without_scheme(site: str) -> str:
+    """A site as it is written in the list, where https goes without saying; of a page's URL, what matters."""
+    if not site.lower().startswith("https://"):
+        return site
+    return re.split(r"[?#]", site[len("https://") :])[0].rstrip("/")
+
+
+def _target(ctx: click.Context, scope: str | None) -> EditTarget:
+    if scope == "project":
+        raise ConfigError(
+            "a project's file may not say what may be read", hint="leave out `--scope`: it goes to your own"
+        )
+    explicit = ctx.find_root().obj or os.environ.get("FAIRLEAD_CONFIG_PATH")
+    return target_file(ctx, scope or (None if explicit else "user"))
+
+
+def _loaded(ctx: click.Context) -> LoadedConfig | None:
+    """What is in effect after a change."""
+    try:
+        return load(ctx)
+    except ConfigError as exc:
+        warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
+        return None
+
+
+def _parsed(name: str) -> Pattern | None:
+    """An entry somebody wrote by hand, if it makes sense."""
+    try:
+        return parse_pattern(name)
+    except ConfigError:
+        return None
+
+
+def _entry_for(pattern: Pattern, names: Iterable[str]) -> str | None:
+    """The entry that says the same, in whatever way it is written."""
+    return next((name for name in names if _parsed(name) == pattern), None)
+
+
+def _covering(site: str, names: Iterable[str]) -> str | None:
+    """The entry that still covers a site, if one does."""
+    pattern = _parsed(_without_scheme(site))
+    if pattern is None or pattern.under:
+        return None
+    left = AllowList(name for name in names if _parsed(name))
+    covering = left.covering(parse_url(f"{max(pattern.schemes)}://{pattern.place}/"))
+    return covering.text if covering else None
+
+
+def _meaning(name: str) -> str | None:
+    pattern = _parsed(name)
+    return pattern.meaning if pattern else None

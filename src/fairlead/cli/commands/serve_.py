@@ -1,0 +1,136 @@
+"""`fairlead serve`."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import print_data, print_json, say, shown_path, warn
+from fairlead.config.builtins import workspace
+from fairlead.config.paths import state_folder
+from fairlead.config.sources import place_of
+from fairlead.errors import ConfigError, ToolFailed
+
+NAMES = ("repo", "docs")
+
+
+@click.command("serve")
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[repo] [docs]")
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="What `repo` may read; repeat it. This repository, or the current folder, if left out.",
+)
+@click.option("--stdio", is_flag=True, help="Speak over stdin and stdout, for agents that start the server.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; any free one if left out.")
+@click.option(
+    "--auth",
+    type=click.Choice(["token", "none"]),
+    default="token",
+    show_default=True,
+    help="Who may call: whoever has the token, or anybody who can reach the port.",
+)
+@click.option("--i-know", is_flag=True, help="Goes with `--auth none`: yes, anybody.")
+@json_option
+@click.pass_context
+def command(  # noqa: PLR0913 - click hands every option over by name
+    ctx: click.Context,
+    names: tuple[str, ...],
+    roots: tuple[Path, ...],
+    *,
+    stdio: bool,
+    host: str,
+    port: int,
+    auth: str,
+    i_know: bool,
+    as_json: bool,
+) -> int:
+    """Offer the built-in servers to any MCP client: search, read and list a repository, fetch documentation.
+
+    Prints the URL and the token, and serves until Ctrl-C. `/mcp` has the tools of all, `/mcp/repo` and
+    `/mcp/docs` those of one. The token stays the same from run to run.
+
+    \b
+    Examples:
+      fairlead serve
+      fairlead serve repo --root ~/src/project --port 8765
+      fairlead serve docs --stdio
+    """
+    if auth == "none" and not i_know:
+        raise click.UsageError("`--auth none` lets every program and web page here call; add `--i-know`")
+    from fairlead.cli.running import run_with_host, stoppable
+    from fairlead.servers.builtin import Reach, built_in_server
+    from fairlead.servers.http import own_token, serving_http
+
+    chosen = tuple(name for name in NAMES if name in names) or NAMES
+    state = state_folder(os.environ)
+    here = workspace(place_of(os.environ, Path.cwd()))
+    reach = Reach(
+        roots=tuple(root.absolute() for root in roots) or (here,), allow=_Allowed(ctx), cache=state / "cache"
+    )
+
+    async def over_stdio() -> int:
+        with built_in_server(chosen, reach) as server:
+            await server.serve_stdio()
+        return Exit.OK
+
+    async def over_http() -> int:
+        token = own_token(state / "serve-token") if auth == "token" else None
+        with stoppable() as stopped, built_in_server(chosen, reach) as server, ExitStack() as stack:
+            parts = {f"/mcp/{name}": stack.enter_context(built_in_server([name], reach)) for name in chosen}
+            paths = {path: part.sdk_server() for path, part in ({"/mcp": server} | parts).items()}
+            async with serving_http(paths, token=token, host=host, port=port) as endpoint:
+                served = Served(
+                    url=f"{endpoint.url}/mcp", token=token, tools=[tool.name for tool in server.tools]
+                )
+                print_json(asdict(served)) if as_json else _introduce(served, reach.roots)
+                await stopped()
+        return Exit.OK
+
+    try:
+        return run_with_host(over_stdio if stdio else over_http)
+    except ToolFailed as exc:
+        raise ConfigError(str(exc), hint=exc.hint or "say what to read with `--root FOLDER`") from exc
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """What a client needs to know."""
+
+    url: str
+    token: str | None
+    tools: list[str]
+
+
+def _introduce(served: Served, roots: tuple[Path, ...]) -> None:
+    """Tell a person where it is and how an agent gets there. The two lines of data go to stdout."""
+    print_data(f"url    {served.url}")
+    print_data(f"token  {served.token or '(none: anybody who can reach the port may call)'}")
+    say(f"\ntools  {', '.join(served.tools)}")
+    say(f"reads  {', '.join(shown_path(root) for root in roots)}")
+    header = f' --header "Authorization: Bearer {served.token}"' if served.token else ""
+    say(f"\nFor Claude Code: claude mcp add --transport http fairlead {served.url}{header}")
+    say("For others: `fairlead serve --stdio` is the command of a local server. Ctrl-C stops it.")
+
+
+class _Allowed:
+    """What documentation may be read, as the configuration says now: `fairlead docs allow` counts at once."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        self._ctx = ctx
+        self._last = load(ctx).config.docs.allow
+
+    def __call__(self) -> tuple[str, ...]:
+        try:
+            self._last = load(self._ctx).config.docs.allow
+        except ConfigError as exc:
+            warn(f"the configuration does not load, so what was allowed before still is: {exc}", exc.hint)
+        return self._last

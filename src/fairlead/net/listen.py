@@ -1,0 +1,79 @@
+"""Serve an ASGI application on a socket, for the length of a block."""
+
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import uvicorn
+
+from fairlead.errors import ListenFailed
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+GRACE_SECONDS = 3
+"""How long requests under way may go on once the block is left."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take a port, any free one for 0, before anything is told about it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as exc:
+        listener.close()
+        hint = "choose another with `--port`, or `--port 0` for any that is free"
+        raise ListenFailed(f"cannot listen on {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The URL of what listens there."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own signal handlers: who opened the block decides when it ends."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.settled = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.settled.set()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[None]:
+    """Serve on a bound socket until the block is left; what is under way then has a little time to finish."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = _Server(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve, [listener])
+        try:
+            await server.settled.wait()
+            if not server.started:
+                raise ListenFailed("the application did not start")
+            yield
+        finally:
+            server.should_exit = True

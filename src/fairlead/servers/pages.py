@@ -1,0 +1,159 @@
+"""What the body of a response says: a title and text, whatever kind of thing the body is."""
+
+import codecs
+import re
+import time
+import zlib
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Literal
+
+from fairlead.servers.html import parse_html
+from fairlead.servers.markdown import to_markdown
+
+MAX_INPUT = 5 * 1024 * 1024
+"""How much of a body is looked at."""
+MAX_TEXT = 5_000_000
+PDF_SECONDS = 10.0
+
+Kind = Literal["html", "text", "pdf", "binary", "unknown"]
+
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT = re.compile(
+    r"text/.+|.+\+(?:json|xml|yaml)"
+    r"|application/(?:.*[.-])?(?:ecmascript|graphql|javascript|json|jsonl|ndjson|sh|sql|tex|toml|xml|yaml)"
+)
+_UNKNOWN = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
+_HTML_BEGINNING = re.compile(rb"\s*(?:<!doctype html|<html|<head)", re.I)
+
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.I)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]+)", re.I)
+_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# Python also calls things an encoding that have no business in a page, and some that take for ever.
+_ENCODING = re.compile(
+    r"ascii|big5\w*|cp\d+|euc_\w+|gb\w+|hz|iso2022_\w+|iso8859-\d+|johab|koi8-\w|mac-\w+|shift_jis\w*|tis-620"
+    r"|utf-(?:8|8-sig|16|16-le|16-be|32)"
+)
+_WIDENED = {"ascii": "cp1252", "iso8859-1": "cp1252"}
+"""What pages call by these names is what browsers read."""
+
+_PDF_TROUBLE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """What was read. `whole` is false where there is more, `note` says what the text cannot."""
+
+    text: str = ""
+    title: str | None = None
+    whole: bool = True
+    note: str | None = None
+
+
+def media_type(content_type: str) -> str:
+    """Return the type in a `Content-Type`, without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def kind_of(content_type: str) -> Kind:
+    """Tell what to do with a body by what it is said to be."""
+    named = media_type(content_type)
+    if named in _HTML:
+        return "html"
+    if named == "application/pdf":
+        return "pdf"
+    if named in _UNKNOWN:
+        return "unknown"
+    return "text" if _TEXT.fullmatch(named) else "binary"
+
+
+def read_page(body: bytes, content_type: str, *, url: str, whole: bool = True) -> Page:
+    """Return what a body says; `whole` is whether all of it is there. It takes its time: use a thread."""
+    kind = kind_of(content_type)
+    if kind == "unknown":
+        kind = _guess(body)
+    if kind == "html":
+        return _read_html(decode(body, content_type, is_html=True), url, whole=whole)
+    if kind == "text":
+        return Page(text=decode(body, content_type), whole=whole)
+    if kind == "pdf":
+        return _read_pdf(body, whole=whole)
+    return Page(note=f"{media_type(content_type) or 'what is there'} holds no text")
+
+
+def _guess(body: bytes) -> Kind:
+    if body.startswith(b"%PDF-"):
+        return "pdf"
+    if _HTML_BEGINNING.match(body):
+        return "html"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(body[:4096])
+    except UnicodeDecodeError:
+        return "binary"
+    return "binary" if b"\0" in body[:4096] else "text"
+
+
+def decode(body: bytes, content_type: str, *, is_html: bool = False) -> str:
+    """Return a body as text: as it is marked, as it is said to be, as UTF-8, and else as browsers do."""
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if body.startswith(mark):
+            return body.decode(encoding, "replace")
+    said = _CHARSET.search(content_type)
+    name = said[1] if said else None
+    if name is None and is_html and (meta := _META_CHARSET.search(body, 0, 1024)):
+        name = meta[1].decode()
+    encoding = _encoding(name or "")
+    if encoding is not None:
+        return body.decode(encoding, "replace")
+    try:
+        # What was cut off may end in the middle of a character.
+        return codecs.getincrementaldecoder("utf-8")().decode(body)
+    except UnicodeDecodeError:
+        return body.decode("cp1252", "replace")
+
+
+def _encoding(name: str) -> str | None:
+    try:
+        known = codecs.lookup(name).name
+    except LookupError:
+        return None
+    return _WIDENED.get(known, known) if _ENCODING.fullmatch(known) else None
+
+
+def _read_html(text: str, url: str, *, whole: bool) -> Page:
+    html = parse_html(text, url)
+    markdown, written = to_markdown(html.main, html.base, MAX_TEXT)
+    whole = whole and html.whole and written
+    note = None if markdown else "the page holds no text; it may be made by a program in the browser"
+    return Page(text=markdown, title=html.title, whole=whole, note=note)
+
+
+def _read_pdf(body: bytes, *, whole: bool) -> Page:
+    if not whole:
+        return Page(whole=False, note=f"a PDF of more than {MAX_INPUT >> 20} MiB is not read")
+    import pypdf
+    from pypdf.errors import PyPdfError
+
+    until = time.monotonic() + PDF_SECONDS
+    texts: list[str] = []
+    try:
+        reader = pypdf.PdfReader(BytesIO(body))
+        title = _sound(reader.metadata.title or "") if reader.metadata else ""
+        many = len(reader.pages)
+        for page in reader.pages:
+            if time.monotonic() > until or sum(map(len, texts)) > MAX_TEXT:
+                break
+            texts.append(page.extract_text())
+    except (PyPdfError, zlib.error, *_PDF_TROUBLE) as exc:
+        return Page(note=f"the PDF cannot be read: {type(exc).__name__}")
+    text = _sound("\n\n".join(texts).strip()[:MAX_TEXT])
+    complete = len(texts) == many
+    note = None if complete else f"only the first {len(texts)} of {many} pages were read"
+    return Page(
+        text=text, title=title or None, whole=complete, note=note if text else "the PDF holds no text"
+    )
+
+
+def _sound(text: str) -> str:
+    """Return a text without halves of characters, which nobody could send on."""
+    return text.encode(errors="replace").decode()

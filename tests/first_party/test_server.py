@@ -1,0 +1,247 @@
+"""Servers made of tool definitions: in this process, over HTTP in both eras, over stdio."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+import anyio
+import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ImageContent, TextContent, ToolAnnotations
+
+from fairlead.errors import ListenFailed, ToolFailed
+from fairlead.net.client import open_client
+from fairlead.net.listen import bind
+from fairlead.servers.definition import Reply, ToolContext, ToolDefinition, ToolModel
+from fairlead.servers.http import own_token, serving_http
+from fairlead.servers.server import McpServer
+from fairlead.testing import open_host
+
+SECONDS = 30
+
+
+class Question(ToolModel):
+    """What is asked."""
+
+    text: str
+    """What to say."""
+    how_often: int = 1
+
+
+class Answer(ToolModel):
+    """What is answered."""
+
+    said: str
+    remark: str | None = None
+
+
+async def say(context: ToolContext, question: Question) -> Answer | Reply[Answer]:
+    await context.progress(1, 2, "thinking")
+    match question.text:
+        case "fail":
+            raise ToolFailed("there is nothing to say", hint="say something else")
+        case "break":
+            raise ZeroDivisionError("a secret in an error")
+        case "picture":
+            picture = ImageContent(data="aGk=", mime_type="image/png")
+            return Reply(output=Answer(said="see"), content=(picture,))
+        case text:
+            return Answer(said=" ".join([text] * question.how_often))
+
+
+SAY = ToolDefinition(
+    name="parrot.say",
+    description="Say something.",
+    input=Question,
+    output=Answer,
+    handler=say,
+    annotations=ToolAnnotations(read_only_hint=True),
+)
+
+
+def parrot() -> McpServer:
+    return McpServer("parrot", version="3", instructions="Speak slowly.", tools=[SAY])
+
+
+async def test_a_server_of_the_programs_own_is_used_like_any_other(tmp_path: Path) -> None:
+    reports: list[tuple[float, float | None, str | None]] = []
+
+    async def progressed(done: float, total: float | None, message: str | None) -> None:
+        reports.append((done, total, message))
+
+    async with open_host(tmp_path, bird=parrot()) as host:
+        (tool,) = await host.tools_of("bird")
+        definition = tool.read()
+        result = await host.call("bird", "parrot.say", {"text": "hi", "howOften": 2}, on_progress=progressed)
+        (status,) = host.status()
+
+    assert definition["inputSchema"] == {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "What to say."},
+            "howOften": {"type": "integer", "default": 1},
+        },
+        "required": ["text"],
+        "additionalProperties": False,
+    }
+    assert definition["outputSchema"]["required"] == ["said"]
+    assert definition["annotations"]["readOnlyHint"] is True
+    assert result.structured == {"said": "hi hi"}
+    assert result.text == '{"said": "hi hi"}'
+    assert reports == [(1, 2, "thinking")]
+    assert (status.transport, status.state, status.version) == ("in_process", "ready", "2026-07-28")
+
+
+async def test_what_one_program_brought_is_not_taken_for_what_another_does(tmp_path: Path) -> None:
+    async with open_host(tmp_path, bird=parrot()) as host:
+        await host.require(["bird"])
+    other = McpServer("other", tools=[replace(SAY, name="other.say")])
+    async with open_host(tmp_path, bird=other) as host:
+        assert host.listing("bird") is None
+        assert [tool.key.tool for tool in await host.tools_of("bird")] == ["other.say"]
+
+
+async def test_what_a_tool_cannot_do_it_says_to_the_model(tmp_path: Path) -> None:
+    async with open_host(tmp_path, bird=parrot()) as host:
+        failed = await host.call("bird", "parrot.say", {"text": "fail"})
+        wrong = await host.call("bird", "parrot.say", {"text": 7, "hoften": "x"})
+        broken = await host.call("bird", "parrot.say", {"text": "break"})
+
+    assert (failed.is_error, failed.text) == (True, "there is nothing to say\n\nhint: say something else")
+    assert wrong.is_error
+    assert "hoften: Extra inputs" in wrong.text
+    assert broken.is_error
+    assert "secret" not in broken.text
+
+
+async def test_content_of_its_own_stands_beside_the_structured_output(tmp_path: Path) -> None:
+    async with open_host(tmp_path, bird=parrot()) as host:
+        result = await host.call("bird", "parrot.say", {"text": "picture"})
+
+    assert [block["type"] for block in result.content] == ["image"]
+    assert result.structured == {"said": "see"}
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(ValueError, match=r"parrot\.say"):
+        parrot().register(SAY)
+
+
+@asynccontextmanager
+async def sdk_client(url: str, token: str, mode: Literal["auto", "legacy"]) -> AsyncGenerator[Client]:
+    """The SDK's own client, as anybody else's would be."""
+    import httpx2
+
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_over_http_both_eras_are_served(mode: Literal["auto", "legacy"]) -> None:
+    with anyio.fail_after(SECONDS):
+        async with parrot().serve() as endpoint:
+            assert endpoint.token is not None
+            async with sdk_client(endpoint.url, endpoint.token, mode) as client:
+                listed = await client.list_tools()
+                result = await client.call_tool("parrot.say", {"text": "hello"})
+                version = client.protocol_version
+
+    assert [tool.name for tool in listed.tools] == ["parrot.say"]
+    assert result.structured_content == {"said": "hello"}
+    assert isinstance(result.content[0], TextContent)
+    assert (version >= "2026-07-28") == (mode == "auto")
+
+
+async def test_over_http_a_host_uses_it_with_its_token(tmp_path: Path) -> None:
+    with anyio.fail_after(SECONDS):
+        async with parrot().serve(token="s3cret") as endpoint:
+            headers = {"Authorization": "Bearer s3cret"}
+            entry = {"url": endpoint.url, "headers": headers, "trust": "trusted"}
+            async with open_host(tmp_path, bird=entry) as host:
+                result = await host.call("bird", "parrot.say", {"text": "hello"})
+
+    assert result.structured == {"said": "hello"}
+
+
+async def post(url: str, **headers: str) -> int:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    async with open_client() as client, client.post(url, json=body, headers=accept | headers) as response:
+        return response.status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "s3cret"}, 401),
+        ({"Authorization": "Bearer s3cret", "Origin": "http://127.0.0.1:1"}, 403),
+        ({"Authorization": "Bearer s3cret", "Origin": "null"}, 403),
+        ({"Authorization": "Bearer s3cret", "Host": "evil.test"}, 421),
+    ],
+)
+async def test_who_has_no_token_or_comes_from_elsewhere_is_turned_away(
+    headers: dict[str, str], status: int
+) -> None:
+    with anyio.fail_after(SECONDS):
+        async with parrot().serve(token="s3cret") as endpoint:
+            assert await post(endpoint.url, **headers) == status
+
+
+async def test_a_port_that_is_taken_says_so() -> None:
+    with bind("127.0.0.1", 0) as taken, pytest.raises(ListenFailed) as raised:
+        bind("127.0.0.1", taken.getsockname()[1])
+    assert raised.value.hint is not None
+    assert "--port" in raised.value.hint
+
+
+async def test_serving_ends_with_the_block() -> None:
+    with anyio.fail_after(SECONDS):
+        async with parrot().serve() as endpoint:
+            pass
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await post(endpoint.url)
+
+
+async def test_several_servers_share_a_port() -> None:
+    with anyio.fail_after(SECONDS):
+        servers: dict[str, Any] = {"/one": parrot().sdk_server(), "/two": parrot().sdk_server()}
+        async with (
+            serving_http(servers, token=None) as endpoint,
+            Client(f"{endpoint.url}/one") as one,
+            Client(f"{endpoint.url}/two") as two,
+        ):
+            first = await one.call_tool("parrot.say", {"text": "one"})
+            second = await two.call_tool("parrot.say", {"text": "two"})
+
+    assert (first.structured_content, second.structured_content) == ({"said": "one"}, {"said": "two"})
+
+
+def test_a_token_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "token"
+    token = own_token(path)
+    assert len(token) > 30
+    assert own_token(path) == token
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_over_stdio_it_is_a_command_like_any_other(tmp_path: Path) -> None:
+    program = (
+        "import anyio; from tests.first_party.test_server import parrot; anyio.run(parrot().serve_stdio)"
+    )
+    root = str(Path(__file__).parents[2])
+    entry = {"command": sys.executable, "args": ["-c", program], "cwd": root, "trust": "trusted"}
+    async with open_host(tmp_path, seconds=60, bird=entry) as host:
+        result = await host.call("bird", "parrot.say", {"text": "hello"})
+
+    assert result.structured == {"said": "hello"}
