@@ -7,21 +7,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fairlead.catalog.results import ToolResult
     from fairlead.config.load import LoadedConfig, LoadedServer, load_config
     from fairlead.config.models import Config
     from fairlead.config.sources import discover_config_path
     from fairlead.config.validate import parse_config
     from fairlead.errors import ConfigError, FairleadError
     from fairlead.host.host import Host
-    from fairlead.host.results import ToolResult
+    from fairlead.host.operator import Callbacks, Operator
+    from fairlead.servers.definition import Reply, ToolContext, ToolDefinition, ToolModel
+    from fairlead.servers.server import McpServer
 
 __all__ = [
+    "Callbacks",
     "Config",
     "ConfigError",
     "FairleadError",
     "Host",
     "LoadedConfig",
     "LoadedServer",
+    "McpServer",
+    "Operator",
+    "Reply",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolModel",
     "ToolResult",
     "discover_config_path",
     "load_config",
@@ -29,13 +39,20 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Callbacks": "fairlead.host.operator",
     "Config": "fairlead.config.models",
     "ConfigError": "fairlead.errors",
     "FairleadError": "fairlead.errors",
     "Host": "fairlead.host.host",
     "LoadedConfig": "fairlead.config.load",
     "LoadedServer": "fairlead.config.load",
-    "ToolResult": "fairlead.host.results",
+    "McpServer": "fairlead.servers.server",
+    "Operator": "fairlead.host.operator",
+    "Reply": "fairlead.servers.definition",
+    "ToolContext": "fairlead.servers.definition",
+    "ToolDefinition": "fairlead.servers.definition",
+    "ToolModel": "fairlead.servers.definition",
+    "ToolResult": "fairlead.catalog.results",
     "discover_config_path": "fairlead.config.sources",
     "load_config": "fairlead.config.load",
     "parse_config": "fairlead.config.validate",

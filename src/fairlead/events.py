@@ -58,4 +58,52 @@ class CallFinished:
     error: str | None = None
 
 
-Event = StateChanged | ToolsChanged | CallStarted | CallProgressed | CallFinished
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResourceUpdated:
+    """A resource that somebody subscribed to has changed."""
+
+    server_id: str
+    uri: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerLogged:
+    """A server sent a log message: its own words, made safe to show."""
+
+    server_id: str
+    level: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuestionAsked:
+    """A server asks a person something."""
+
+    server_id: str
+    kind: Literal["form", "url"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuestionAnswered:
+    """A question is over: `accept`, `decline` or `cancel` is what the person did with it.
+
+    It was `refused` where nobody was asked, `withdrawn` where nobody waits for the answer any more, and it
+    `failed` where the operator did.
+    """
+
+    server_id: str
+    kind: Literal["form", "url"]
+    outcome: str
+
+
+Event = (
+    StateChanged
+    | ToolsChanged
+    | CallStarted
+    | CallProgressed
+    | CallFinished
+    | ResourceUpdated
+    | ServerLogged
+    | QuestionAsked
+    | QuestionAnswered
+)

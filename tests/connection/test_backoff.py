@@ -10,25 +10,16 @@ from fairlead.connection.backoff import (
     TRIES_BEFORE_OPEN,
     Backoff,
 )
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from fairlead.testing import FakeClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def backoff(clock: Clock) -> Backoff:
+def backoff(clock: FakeClock) -> Backoff:
     return Backoff(clock, jitter=lambda: 1.0)
 
 
@@ -57,7 +48,7 @@ def test_each_wait_is_longer_than_the_last(backoff: Backoff) -> None:
     assert waits[-1] == OPEN_SECONDS
 
 
-def test_a_wait_passes(backoff: Backoff, clock: Clock) -> None:
+def test_a_wait_passes(backoff: Backoff, clock: FakeClock) -> None:
     fail(backoff, 2)
     clock.now += FIRST_SECONDS / 2
     assert backoff.wait_seconds == FIRST_SECONDS / 2
@@ -66,13 +57,13 @@ def test_a_wait_passes(backoff: Backoff, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
-def test_chance_shortens_a_wait_by_half_at_most(clock: Clock, jitter: float, share: float) -> None:
+def test_chance_shortens_a_wait_by_half_at_most(clock: FakeClock, jitter: float, share: float) -> None:
     backoff = Backoff(clock, jitter=lambda: jitter)
     fail(backoff, 2)
     assert backoff.wait_seconds == pytest.approx(FIRST_SECONDS * share)
 
 
-def test_many_failures_open_it_and_time_half_opens_it(backoff: Backoff, clock: Clock) -> None:
+def test_many_failures_open_it_and_time_half_opens_it(backoff: Backoff, clock: FakeClock) -> None:
     fail(backoff, TRIES_BEFORE_OPEN - 1)
     assert not backoff.is_open
     backoff.failed()
@@ -82,7 +73,7 @@ def test_many_failures_open_it_and_time_half_opens_it(backoff: Backoff, clock: C
     assert backoff.wait_seconds == 0
 
 
-def test_a_failure_while_half_open_opens_it_again(backoff: Backoff, clock: Clock) -> None:
+def test_a_failure_while_half_open_opens_it_again(backoff: Backoff, clock: FakeClock) -> None:
     fail(backoff, TRIES_BEFORE_OPEN)
     clock.now += OPEN_SECONDS
     backoff.failed()

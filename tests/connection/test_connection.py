@@ -14,25 +14,17 @@ from anyio.lowlevel import checkpoint
 from fairlead.config.models import Limits
 from fairlead.connection import backoff
 from fairlead.connection.backoff import OPEN_SECONDS, TRIES_BEFORE_OPEN, Backoff
-from fairlead.connection.connection import CLOSE_SECONDS, Connection
+from fairlead.connection.connection import Connection
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.process import Command
 from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.supervision import CLOSE_SECONDS
 from fairlead.errors import ConnectFailed, ConnectionLost
 from fairlead.events import State
-from tests.host.support import SECONDS, Scripted
+from fairlead.testing import FakeClock, ScriptedServer
+from tests.host.support import SECONDS
 
 LIMITS = Limits()
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @asynccontextmanager
@@ -44,7 +36,7 @@ async def supervised() -> AsyncGenerator[TaskGroup]:
             tasks.cancel_scope.cancel()
 
 
-def transport(server: Scripted) -> Callable[[], AbstractAsyncContextManager[WireDispatcher]]:
+def transport(server: ScriptedServer) -> Callable[[], AbstractAsyncContextManager[WireDispatcher]]:
     @asynccontextmanager
     async def open_transport() -> AsyncGenerator[WireDispatcher]:
         async with StdioDispatcher(Command(argv=server.argv)) as dispatcher:
@@ -63,7 +55,7 @@ async def call(connection: Connection, tool: str, arguments: Mapping[str, Any] |
 class SlowToClose:
     """A transport whose first connection closes only when it is let."""
 
-    def __init__(self, server: Scripted) -> None:
+    def __init__(self, server: ScriptedServer) -> None:
         self._open = transport(server)
         self.opened = 0
         self.may_close = anyio.Event()
@@ -85,7 +77,7 @@ class SlowToClose:
 async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_of_the_next(
     tmp_path: Path,
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     slow = SlowToClose(server)
     states: list[State] = []
     async with supervised() as tasks:
@@ -112,7 +104,7 @@ async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_o
 async def test_closing_does_not_wait_for_a_connection_that_is_begun_in_the_meantime(
     tmp_path: Path, drain: bool
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     slow = SlowToClose(server)
     async with supervised() as tasks:
         connection = Connection("x", LIMITS, [slow], tasks=tasks)
@@ -129,8 +121,8 @@ async def test_closing_does_not_wait_for_a_connection_that_is_begun_in_the_meant
 
 @pytest.mark.requirement("HARD-17")
 async def test_repeated_crashes_open_the_circuit_and_time_half_opens_it(tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", broken_starts=2 * TRIES_BEFORE_OPEN)
-    clock = Clock()
+    server = ScriptedServer(tmp_path / "record", broken_starts=TRIES_BEFORE_OPEN)
+    clock = FakeClock()
     async with supervised() as tasks:
         connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
         connection.backoff = Backoff(clock, jitter=lambda: 0.0)
@@ -151,7 +143,7 @@ async def test_repeated_crashes_open_the_circuit_and_time_half_opens_it(tmp_path
 
 
 async def test_a_person_who_knows_better_resets_the_circuit(tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
         connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
         for _ in range(TRIES_BEFORE_OPEN):
@@ -167,7 +159,7 @@ async def test_a_start_that_took_long_to_fail_is_not_a_connection_that_lasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.1)
-    server = Scripted(tmp_path / "record", silent_after=0)
+    server = ScriptedServer(tmp_path / "record", silent_after=0)
     async with supervised() as tasks:
         connection = Connection("x", Limits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
         connection.backoff.failed()
@@ -179,7 +171,7 @@ async def test_a_start_that_took_long_to_fail_is_not_a_connection_that_lasted(
 async def test_a_second_transport_is_not_tried_where_the_first_fails_for_its_own_reasons(
     tmp_path: Path,
 ) -> None:
-    broken, other = Scripted(tmp_path / "broken", exit=1), Scripted(tmp_path / "other")
+    broken, other = ScriptedServer(tmp_path / "broken", exit=1), ScriptedServer(tmp_path / "other")
     async with supervised() as tasks:
         connection = Connection("x", LIMITS, [transport(broken), transport(other)], tasks=tasks)
         with pytest.raises(ConnectFailed):
@@ -188,7 +180,7 @@ async def test_a_second_transport_is_not_tried_where_the_first_fails_for_its_own
 
 
 async def test_a_call_safe_to_repeat_is_repeated_once_after_a_loss(tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
         connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
 
@@ -201,7 +193,7 @@ async def test_a_call_safe_to_repeat_is_repeated_once_after_a_loss(tmp_path: Pat
 
 
 async def test_closing_is_remembered_by_nobody_and_the_next_call_connects(tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
         connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
         await connection.aclose()
@@ -215,7 +207,7 @@ async def test_closing_is_remembered_by_nobody_and_the_next_call_connects(tmp_pa
 
 
 async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", broken_starts=2)
+    server = ScriptedServer(tmp_path / "record", broken_starts=1)
     states: list[tuple[State, str | None]] = []
     async with supervised() as tasks:
         connection = Connection(

@@ -8,6 +8,7 @@ import pytest
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 
+from fairlead.connection import dispatcher
 from fairlead.connection.memory import MemoryEnd
 from fairlead.connection.outcomes import ConnectionClosed, NotEncodable, RequestExpired, RequestRejected
 from tests.connection.servers import Context, answer_nothing, ignore, running
@@ -241,6 +242,33 @@ async def test_a_slow_progress_callback_gets_the_latest_reports() -> None:
 
     assert reports == sorted(reports)
     assert reports[-1] == 999
+
+
+async def test_a_progress_callback_that_hangs_does_not_hold_up_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "MAX_REPORTING_SECONDS", 0.05)
+
+    async def work(context: Context, method: str, params: Params) -> dict[str, Any]:
+        for step in range(3):
+            await context.progress(step)
+        return {"done": True}
+
+    reports: list[float] = []
+    resumed = anyio.Event()
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reports.append(progress)
+        await resumed.wait()
+
+    ours, theirs = pair()
+    async with running(ours, theirs, on_request=work):
+        with anyio.fail_after(10):
+            assert await ours.send_raw_request("a", None, {"on_progress": report}) == {"done": True}
+            resumed.set()
+            await anyio.wait_all_tasks_blocked()
+
+    assert reports == [0], "no progress is reported after the result"
 
 
 async def test_a_handler_can_ask_back_and_is_closed_when_it_is_done() -> None:

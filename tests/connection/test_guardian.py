@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.connection.guardian import Guardian
-from fairlead.connection.reaper import Family, start_time
+from fairlead.connection.reaper import Family, latest_start, start_time
 
 SLEEPER = [sys.executable, "-I", "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
 
@@ -150,6 +150,14 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone(sleeper: subproce
 
     assert sleeper.poll() is None
     assert Family(sleeper.pid, start_time(sleeper.pid)).alive() == [sleeper.pid]
+
+
+@pytest.mark.requirement("HARD-19")
+def test_a_process_is_known_by_the_time_it_had_started_by(sleeper: subprocess.Popen[bytes]) -> None:
+    started_by = latest_start()
+
+    assert start_time(sleeper.pid) <= started_by
+    assert Family(sleeper.pid, started_by).alive() == [sleeper.pid]
 
 
 def test_a_guardian_without_a_program_to_run_is_only_missed(

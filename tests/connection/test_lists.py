@@ -11,15 +11,16 @@ from fairlead.connection import lists
 from fairlead.errors import AuthRequired, ListFailed
 from fairlead.events import CallFinished, ToolsChanged
 from fairlead.host.host import Host
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting
+from tests.host.support import hosting
 from tests.servers.hostile_http import serving
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 
 
 async def names(host: Host) -> list[str]:
-    return [tool.key.tool for tool in await host.tools("x")]
+    return [tool.key.tool for tool in await host.tools_of("x")]
 
 
 async def failure_of(host: Host) -> str:
@@ -33,7 +34,7 @@ async def ask_for_stale_tools(host: Host) -> None:
     """Ask for tools that are older than they should be, which makes the host list them again."""
     while not host.status()[0].stale:
         await checkpoint()
-    await host.tools("x")
+    await host.tools_of("x")
 
 
 @pytest.mark.requirement("HARD-45")
@@ -41,14 +42,14 @@ async def ask_for_stale_tools(host: Host) -> None:
 async def test_all_pages_are_followed_whatever_their_cursors_look_like(
     machine: Machine, tmp_path: Path, cursors: list[str]
 ) -> None:
-    server = Scripted(tmp_path / "record", cursors=cursors)
+    server = ScriptedServer(tmp_path / "record", cursors=cursors)
     async with hosting(machine, x=server.entry()) as host:
         assert await names(host) == [*(f"page-{number}" for number in range(len(cursors))), "echo"]
 
 
 @pytest.mark.requirement("HARD-45")
 async def test_a_list_that_never_ends_is_an_error(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", endless="new")
+    server = ScriptedServer(tmp_path / "record", endless="new")
     async with hosting(machine, x=server.entry()) as host:
         assert "does not end" in await failure_of(host)
         assert (await host.call("x", "echo")).text == "{}"
@@ -57,7 +58,7 @@ async def test_a_list_that_never_ends_is_an_error(machine: Machine, tmp_path: Pa
 
 @pytest.mark.requirement("HARD-45")
 async def test_a_cursor_that_comes_again_is_an_error_at_once(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", endless="same")
+    server = ScriptedServer(tmp_path / "record", endless="same")
     async with hosting(machine, x=server.entry()) as host:
         assert "does not end" in await failure_of(host)
     assert server.notes("received").count("tools/list") == 2
@@ -67,7 +68,7 @@ async def test_a_cursor_that_comes_again_is_an_error_at_once(machine: Machine, t
 async def test_more_items_than_the_configuration_allows_are_an_error(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", endless="new")
+    server = ScriptedServer(tmp_path / "record", endless="new")
     async with hosting(machine, x=server.entry(max_list_items=5)) as host:
         assert "6 items" in await failure_of(host)
 
@@ -77,7 +78,7 @@ async def test_a_list_that_takes_too_long_is_an_error(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lists, "MAX_SECONDS", 0.2)
-    server = Scripted(tmp_path / "record", list_silence=True)
+    server = ScriptedServer(tmp_path / "record", list_silence=True)
     async with hosting(machine, x=server.entry()) as host:
         failure = await failure_of(host)
         assert failure.count("server `x`") == 1
@@ -86,18 +87,18 @@ async def test_a_list_that_takes_too_long_is_an_error(
 
 @pytest.mark.requirement("HARD-45")
 async def test_twenty_thousand_tools_are_listed(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", more_tools=20_000)
+    server = ScriptedServer(tmp_path / "record", more_tools=20_000)
     async with hosting(machine, x=server.entry()) as host:
-        assert len(await host.tools("x")) == 20_001
+        assert len(await host.tools_of("x")) == 20_001
         assert (await host.call("x", "echo")).text == "{}"
     async with hosting(machine, x=server.entry()) as host:
-        assert len(await host.tools("x")) == 20_001
+        assert len(await host.tools_of("x")) == 20_001
     assert server.starts == 1
 
 
 @pytest.mark.requirement("HARD-46")
 async def test_a_flood_of_changes_causes_few_lists(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
         assert (await host.call("x", "announce", {"times": 20_000})).text == "announced"
@@ -110,7 +111,7 @@ async def test_a_flood_of_changes_causes_few_lists(machine: Machine, tmp_path: P
 
 @pytest.mark.requirement("HARD-46")
 async def test_changes_one_after_the_other_are_listed_together(machine: Machine, tmp_path: Path) -> None:
-    server, changes = Scripted(tmp_path / "record"), 60
+    server, changes = ScriptedServer(tmp_path / "record"), 60
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
         for _ in range(changes):
@@ -120,7 +121,7 @@ async def test_changes_one_after_the_other_are_listed_together(machine: Machine,
 
 @pytest.mark.requirement("HARD-46")
 async def test_a_flood_of_requests_is_survived(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         assert (await host.call("x", "ask", {"times": 20_000})).text == "asked"
         assert (await host.call("x", "echo")).text == "{}"
@@ -131,7 +132,7 @@ async def test_a_flood_of_requests_is_survived(machine: Machine, tmp_path: Path)
 async def test_changes_that_come_while_a_list_is_under_way_are_not_lost(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", tools=["0"])
+    server = ScriptedServer(tmp_path / "record", tools=["0"])
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         for number in range(1, 6):
             await host.call("x", "change_tools", {"tools": [str(number)]})
@@ -142,7 +143,7 @@ async def test_changes_that_come_while_a_list_is_under_way_are_not_lost(
 async def test_a_list_that_fails_later_is_an_error_and_the_tools_stay_known(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
         await host.call("x", "break_lists")
@@ -158,7 +159,7 @@ async def test_lists_the_server_does_not_offer_are_simply_not_there(
     machine: Machine, tmp_path: Path, capabilities: dict[str, Any]
 ) -> None:
     """It refuses all lists but that of its tools, whatever it declares."""
-    server = Scripted(tmp_path / "record", capabilities=capabilities)
+    server = ScriptedServer(tmp_path / "record", capabilities=capabilities)
     async with hosting(machine, x=server.entry()) as host:
         assert await names(host) == ["echo"]
         listing = host.listing("x")
@@ -167,7 +168,7 @@ async def test_lists_the_server_does_not_offer_are_simply_not_there(
 
 
 async def test_a_server_without_tools_is_ready_with_none(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", capabilities={}, list_error=-32601)
+    server = ScriptedServer(tmp_path / "record", capabilities={}, list_error=-32601)
     async with hosting(machine, x=server.entry()) as host:
         assert await names(host) == []
         assert host.status()[0].state == "ready"
@@ -208,7 +209,7 @@ async def test_a_list_that_finds_the_session_forgotten_leads_to_another(machine:
 
 
 async def test_one_bad_definition_costs_no_other_tool(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", tools=["a", {"title": "nameless"}, {"name": 7}, "a", "b"])
+    server = ScriptedServer(tmp_path / "record", tools=["a", {"title": "nameless"}, {"name": 7}, "a", "b"])
     async with hosting(machine, x=server.entry()) as host:
         assert await names(host) == ["a", "b"]
         listing = host.listing("x")
@@ -217,7 +218,7 @@ async def test_one_bad_definition_costs_no_other_tool(machine: Machine, tmp_path
 
 
 async def test_a_listing_and_a_call_do_not_wait_for_each_other(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", list_silence=True)
+    server = ScriptedServer(tmp_path / "record", list_silence=True)
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         assert (await host.call("x", "echo")).text == "{}"
         heard: list[object] = []

@@ -1,17 +1,19 @@
 """Both eras of the protocol: found by a probe, remembered, and clear words where there is none in common."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from fairlead.connection import session
+from fairlead.connection import negotiation
 from fairlead.errors import ConnectFailed
 from fairlead.host.host import Host
 from fairlead.host.snapshots import VERSION_SECONDS
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting
+from tests.host.support import hosting
 
 MODERN: dict[str, Any] = {"version": "2026-07-28", "probe": "answer"}
 
@@ -26,7 +28,7 @@ async def connect(host: Host) -> None:
 async def test_a_server_that_refuses_the_probe_is_handshaken(
     machine: Machine, tmp_path: Path, probe: int
 ) -> None:
-    server = Scripted(tmp_path / "record", probe=probe)
+    server = ScriptedServer(tmp_path / "record", probe=probe)
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         assert host.status()[0].version == "2025-11-25"
@@ -37,19 +39,30 @@ async def test_a_server_that_refuses_the_probe_is_handshaken(
 async def test_a_server_that_dies_on_the_probe_is_started_again_and_handshaken(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", probe="exit")
+    server = ScriptedServer(tmp_path / "record", probe="exit")
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         assert host.status()[0].version == "2025-11-25"
     assert server.starts == 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process has read")
+async def test_a_server_that_dies_before_it_reads_the_probe_is_not_started_again(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", exit=3)
+    async with hosting(machine, x=server.entry()) as host:
+        failures = await host.connect("x")
+        assert "exited with code 3" in str(failures["x"])
+    assert server.starts == 1
+
+
 @pytest.mark.requirement("NEED-10")
 async def test_a_server_that_ignores_the_probe_is_handshaken_on_the_same_connection(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MAX_PROBE_SECONDS", 0.2)
-    server = Scripted(tmp_path / "record", probe="silence")
+    monkeypatch.setattr(negotiation, "MAX_PROBE_SECONDS", 0.2)
+    server = ScriptedServer(tmp_path / "record", probe="silence")
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         assert host.status()[0].version == "2025-11-25"
@@ -60,8 +73,8 @@ async def test_a_server_that_ignores_the_probe_is_handshaken_on_the_same_connect
 async def test_a_server_that_chokes_on_the_probe_is_started_again_and_handshaken(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MAX_PROBE_SECONDS", 0.2)
-    server = Scripted(tmp_path / "record", probe="choke")
+    monkeypatch.setattr(negotiation, "MAX_PROBE_SECONDS", 0.2)
+    server = ScriptedServer(tmp_path / "record", probe="choke")
     async with hosting(machine, x=server.entry(startup_timeout_ms=4000)) as host:
         await connect(host)
         assert host.status()[0].version == "2025-11-25"
@@ -70,7 +83,7 @@ async def test_a_server_that_chokes_on_the_probe_is_started_again_and_handshaken
 
 @pytest.mark.requirement("NEED-10")
 async def test_a_modern_server_is_spoken_to_the_modern_way(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", **MODERN)
+    server = ScriptedServer(tmp_path / "record", **MODERN)
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         assert host.status()[0].version == "2026-07-28"
@@ -82,7 +95,7 @@ async def test_a_modern_server_is_spoken_to_the_modern_way(machine: Machine, tmp
 async def test_every_version_of_the_handshake_is_spoken(
     machine: Machine, tmp_path: Path, version: str
 ) -> None:
-    server = Scripted(tmp_path / "record", version=version)
+    server = ScriptedServer(tmp_path / "record", version=version)
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         assert host.status()[0].version == version
@@ -92,7 +105,7 @@ async def test_every_version_of_the_handshake_is_spoken(
 async def test_the_era_is_remembered_so_that_the_next_start_sends_no_probe(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         await host.close("x")
@@ -105,7 +118,7 @@ async def test_the_era_is_remembered_so_that_the_next_start_sends_no_probe(
 
 @pytest.mark.requirement("NEED-10")
 async def test_a_server_that_became_modern_is_found_out(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", modern_after=1)
+    server = ScriptedServer(tmp_path / "record", modern_after=1)
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
         await host.close("x")
@@ -116,7 +129,7 @@ async def test_a_server_that_became_modern_is_found_out(machine: Machine, tmp_pa
 async def test_a_remembered_era_is_tried_anew_after_a_while(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
     monkeypatch.setattr("fairlead.host.snapshots.VERSION_SECONDS", -VERSION_SECONDS)
@@ -128,7 +141,7 @@ async def test_a_remembered_era_is_tried_anew_after_a_while(
 async def test_a_server_with_a_version_nobody_knows_is_a_clear_error(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", version="1999-12-31")
+    server = ScriptedServer(tmp_path / "record", version="1999-12-31")
     async with hosting(machine, x=server.entry()) as host:
         failure = (await host.connect("x"))["x"]
         assert isinstance(failure, ConnectFailed)
@@ -139,7 +152,7 @@ async def test_a_server_with_a_version_nobody_knows_is_a_clear_error(
 async def test_a_modern_server_with_a_later_version_alone_is_a_clear_error(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", probe="unsupported", version="2099-01-01")
+    server = ScriptedServer(tmp_path / "record", probe="unsupported", version="2099-01-01")
     async with hosting(machine, x=server.entry()) as host:
         failure = (await host.connect("x"))["x"]
         assert isinstance(failure, ConnectFailed)
@@ -149,7 +162,7 @@ async def test_a_modern_server_with_a_later_version_alone_is_a_clear_error(
 async def test_an_answer_to_the_handshake_that_is_none_is_a_clear_error(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", capabilities="all of them")
+    server = ScriptedServer(tmp_path / "record", capabilities="all of them")
     async with hosting(machine, x=server.entry()) as host:
         failure = (await host.connect("x"))["x"]
         assert isinstance(failure, ConnectFailed)
@@ -157,16 +170,16 @@ async def test_an_answer_to_the_handshake_that_is_none_is_a_clear_error(
 
 
 async def test_a_modern_servers_changes_are_heard_of(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", **MODERN)
+    server = ScriptedServer(tmp_path / "record", **MODERN)
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await connect(host)
         await server_listens(server)
         await host.call("x", "change_tools", {"tools": ["new"]})
-        while [tool.key.tool for tool in await host.tools("x")] != ["new"]:
+        while [tool.key.tool for tool in await host.tools_of("x")] != ["new"]:
             await anext(events)
 
 
-async def server_listens(server: Scripted) -> None:
+async def server_listens(server: ScriptedServer) -> None:
     """Wait until somebody has subscribed to what the server has to say."""
     with anyio.fail_after(10):
         while "subscriptions/listen" not in server.notes("received"):  # noqa: ASYNC110 - it is in another process

@@ -1,11 +1,8 @@
 """What the tests of the host share: scripted servers, and a host of them."""
 
-import json
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,40 +13,6 @@ from tests.conftest import Machine
 
 SECONDS = 30
 """How long a test may take at most, on a machine with much else to do."""
-
-SCRIPT = Path(__file__).parent.parent / "servers" / "scripted_stdio.py"
-
-
-class Scripted:
-    """A server that follows a script (`tests/servers/scripted_stdio.py`), and what its processes noted."""
-
-    def __init__(self, record: Path, **script: Any) -> None:
-        self.record = record
-        self.script = {"record": str(record), **script}
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        """The command that starts it."""
-        return (sys.executable, "-I", "-S", str(SCRIPT), json.dumps(self.script))
-
-    def entry(self, **fields: Any) -> dict[str, Any]:
-        """Its entry in a configuration."""
-        command, *args = self.argv
-        return {"command": command, "args": args, "trust": "trusted", **fields}
-
-    def notes(self, what: str) -> list[Any]:
-        """What its processes noted of one kind, in order."""
-        lines = self.record.read_text().splitlines() if self.record.exists() else []
-        return [note[what] for note in map(json.loads, lines) if what in note]
-
-    @property
-    def starts(self) -> int:
-        """How many processes were started."""
-        return len(self.notes("started"))
-
-    def calls(self, tool: str) -> int:
-        """How often a tool was carried out."""
-        return self.notes("called").count(tool)
 
 
 def is_running(pid: int) -> bool:

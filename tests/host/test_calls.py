@@ -16,16 +16,19 @@ from fairlead.errors import (
     ConnectionLost,
     UnknownServer,
 )
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting, running
+from tests.host.support import hosting, running
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Scripted:
-    return Scripted(tmp_path / "record")
+def server(tmp_path: Path) -> ScriptedServer:
+    return ScriptedServer(tmp_path / "record")
 
 
-async def test_a_call_starts_the_server_and_returns_its_result(machine: Machine, server: Scripted) -> None:
+async def test_a_call_starts_the_server_and_returns_its_result(
+    machine: Machine, server: ScriptedServer
+) -> None:
     async with hosting(machine, x=server.entry()) as host:
         result = await host.call("x", "echo", {"text": "grüße"})
         assert json.loads(result.text) == {"text": "grüße"}
@@ -35,14 +38,18 @@ async def test_a_call_starts_the_server_and_returns_its_result(machine: Machine,
         assert result.structured is None
 
 
-async def test_an_unknown_server_is_an_error_that_suggests_one(machine: Machine, server: Scripted) -> None:
+async def test_an_unknown_server_is_an_error_that_suggests_one(
+    machine: Machine, server: ScriptedServer
+) -> None:
     async with hosting(machine, github=server.entry()) as host:
         with pytest.raises(UnknownServer) as raised:
             await host.call("githb", "echo")
         assert "github" in str(raised.value.hint)
 
 
-async def test_a_protocol_error_says_that_the_server_answered(machine: Machine, server: Scripted) -> None:
+async def test_a_protocol_error_says_that_the_server_answered(
+    machine: Machine, server: ScriptedServer
+) -> None:
     async with hosting(machine, x=server.entry()) as host:
         with pytest.raises(CallRejected) as raised:
             await host.call("x", "refuse")
@@ -50,7 +57,7 @@ async def test_a_protocol_error_says_that_the_server_answered(machine: Machine, 
 
 
 async def test_a_result_of_another_shape_is_an_error_when_it_is_read(
-    machine: Machine, server: Scripted
+    machine: Machine, server: ScriptedServer
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
         result = await host.call("x", "no_result")
@@ -60,7 +67,7 @@ async def test_a_result_of_another_shape_is_an_error_when_it_is_read(
         assert raised.value.delivery == "done"
 
 
-async def test_a_result_nobody_can_read_is_an_error_at_once(machine: Machine, server: Scripted) -> None:
+async def test_a_result_nobody_can_read_is_an_error_at_once(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, x=server.entry()) as host:
         with pytest.raises(CallFailed, match="cannot be read") as raised:
             await host.call("x", "unreadable")
@@ -71,7 +78,7 @@ async def test_a_result_nobody_can_read_is_an_error_at_once(machine: Machine, se
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, object(), {1, 2}.__iter__()])
 async def test_arguments_that_are_not_json_are_not_sent(
-    machine: Machine, server: Scripted, value: object
+    machine: Machine, server: ScriptedServer, value: object
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
         with pytest.raises(CallFailed) as raised:
@@ -97,7 +104,7 @@ async def test_arguments_that_are_not_json_are_not_sent(
     ],
 )
 async def test_policy_decides_before_anything_is_started(
-    machine: Machine, server: Scripted, rules: dict[str, Any], refused: bool
+    machine: Machine, server: ScriptedServer, rules: dict[str, Any], refused: bool
 ) -> None:
     async with hosting(machine, x=server.entry(**rules)) as host:
         if refused:
@@ -108,7 +115,7 @@ async def test_policy_decides_before_anything_is_started(
             assert (await host.call("x", "echo")).text == "{}"
 
 
-async def test_a_call_a_person_looked_at_is_not_refused(machine: Machine, server: Scripted) -> None:
+async def test_a_call_a_person_looked_at_is_not_refused(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, x=server.entry(trust="untrusted")) as host:
         assert (await host.call("x", "echo", reviewed=True)).text == "{}"
 
@@ -117,7 +124,7 @@ async def test_a_call_a_person_looked_at_is_not_refused(machine: Machine, server
 
 
 @pytest.mark.requirement("HARD-15")
-async def test_progress_for_ever_meets_the_absolute_cap(machine: Machine, server: Scripted) -> None:
+async def test_progress_for_ever_meets_the_absolute_cap(machine: Machine, server: ScriptedServer) -> None:
     entry = server.entry(request_timeout_ms=20_000, max_request_ms=500)
     async with hosting(machine, x=entry) as host:
         with pytest.raises(CallTimedOut, match=r"0\.5 s") as raised:
@@ -127,7 +134,9 @@ async def test_progress_for_ever_meets_the_absolute_cap(machine: Machine, server
 
 
 @pytest.mark.requirement("NEED-20")
-async def test_progress_keeps_a_call_alive_past_its_idle_time(machine: Machine, server: Scripted) -> None:
+async def test_progress_keeps_a_call_alive_past_its_idle_time(
+    machine: Machine, server: ScriptedServer
+) -> None:
     reports: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -145,7 +154,7 @@ async def test_progress_keeps_a_call_alive_past_its_idle_time(machine: Machine, 
 
 @pytest.mark.requirement("NEED-20")
 async def test_silence_ends_a_call_after_its_idle_time_and_the_server_is_told(
-    machine: Machine, server: Scripted
+    machine: Machine, server: ScriptedServer
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
         with pytest.raises(CallTimedOut) as raised:
@@ -157,7 +166,7 @@ async def test_silence_ends_a_call_after_its_idle_time_and_the_server_is_told(
 
 @pytest.mark.requirement("NEED-20")
 async def test_a_callers_cancel_returns_at_once_and_the_server_is_told(
-    machine: Machine, server: Scripted
+    machine: Machine, server: ScriptedServer
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
         async with running(host, "x", "wait") as call:
@@ -169,7 +178,7 @@ async def test_a_callers_cancel_returns_at_once_and_the_server_is_told(
 
 
 @pytest.mark.requirement("NEED-20")
-async def test_an_answer_that_comes_too_late_is_ignored(machine: Machine, server: Scripted) -> None:
+async def test_an_answer_that_comes_too_late_is_ignored(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, x=server.entry()) as host:
         async with running(host, "x", "wait", late=True) as call:
             call.scope.cancel()
@@ -180,7 +189,7 @@ async def test_an_answer_that_comes_too_late_is_ignored(machine: Machine, server
 
 @pytest.mark.requirement("HARD-17", "NEED-6", "NEED-21")
 async def test_a_crash_in_a_call_is_an_error_at_once_and_the_call_is_not_repeated(
-    machine: Machine, server: Scripted
+    machine: Machine, server: ScriptedServer
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
@@ -199,7 +208,7 @@ async def test_a_crash_in_a_call_is_an_error_at_once_and_the_call_is_not_repeate
 
 @pytest.mark.requirement("HARD-17", "NEED-21")
 async def test_calls_beside_a_crash_all_fail_and_none_is_carried_out_twice(
-    machine: Machine, server: Scripted
+    machine: Machine, server: ScriptedServer
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
         async with running(host, "x", "wait") as first, running(host, "x", "wait") as second:

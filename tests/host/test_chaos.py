@@ -10,8 +10,9 @@ import pytest
 
 from fairlead.errors import FairleadError
 from fairlead.host.host import Host
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting, is_running
+from tests.host.support import hosting, is_running
 
 STEPS, TASKS = 12, 6
 STUCK_SECONDS = 7
@@ -25,7 +26,7 @@ async def test_whatever_happens_at_once_ends_well(
     monkeypatch.setattr("fairlead.connection.backoff.FIRST_SECONDS", 0.01)
     monkeypatch.setattr("fairlead.connection.backoff.TRIES_BEFORE_OPEN", 1000)
     chance = random.Random(seed)
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     entries = [server.entry(), server.entry(env={"OTHER": "1"}), server.entry(idle_stop_ms=1)]
     configs = [machine.load(overrides={"servers": {"x": entry}}) for entry in entries]
     errors: set[type[FairleadError]] = set()
@@ -38,7 +39,7 @@ async def test_whatever_happens_at_once_ends_well(
             lambda: host.call("x", "announce", {"times": 3}),
             lambda: host.call("x", "crash"),
             lambda: host.connect("x"),
-            lambda: host.tools("x"),
+            lambda: host.tools_of("x"),
             lambda: host.close("x"),
             lambda: host.reload(chance.choice(configs)),
         ]

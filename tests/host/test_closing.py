@@ -8,8 +8,9 @@ import pytest
 
 from fairlead.errors import ConnectFailed, ConnectionLost, FairleadError, ListFailed
 from fairlead.host.host import Host
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Running, Scripted, begin, hosting, is_running, running
+from tests.host.support import Running, begin, hosting, is_running, running
 
 CLOSE_SECONDS = 10.0
 
@@ -23,7 +24,7 @@ async def outcome_of(use: Callable[[], Awaitable[object]]) -> object:
 
 @pytest.mark.requirement("HARD-21", "NEED-6")
 async def test_servers_are_closed_in_any_order_from_any_task(machine: Machine, tmp_path: Path) -> None:
-    servers = {name: Scripted(tmp_path / name) for name in "abcd"}
+    servers = {name: ScriptedServer(tmp_path / name) for name in "abcd"}
     async with hosting(machine, **{name: server.entry() for name, server in servers.items()}) as host:
         assert await host.connect_all() == {}
         async with anyio.create_task_group() as tasks:
@@ -42,7 +43,7 @@ async def test_servers_are_closed_in_any_order_from_any_task(machine: Machine, t
 
 @pytest.mark.requirement("HARD-21")
 async def test_closing_a_server_that_connects_ends_the_wait_for_it(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", silent_after=0)
+    server = ScriptedServer(tmp_path / "record", silent_after=0)
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         outcomes: list[object] = []
 
@@ -51,7 +52,7 @@ async def test_closing_a_server_that_connects_ends_the_wait_for_it(machine: Mach
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(use, lambda: host.call("x", "echo"))
-            tasks.start_soon(use, lambda: host.tools("x"))
+            tasks.start_soon(use, lambda: host.tools_of("x"))
             tasks.start_soon(use, lambda: host.require(["x"]))
             await anext(events)
             await anext(events)  # it connects, and a call waits for it
@@ -65,12 +66,12 @@ async def test_closing_a_server_that_connects_ends_the_wait_for_it(machine: Mach
 async def test_closing_a_server_that_is_being_listed_ends_the_wait_for_its_list(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", list_silence=True)
+    server = ScriptedServer(tmp_path / "record", list_silence=True)
     async with hosting(machine, x=server.entry()) as host:
         outcomes: list[object] = []
 
         async def list_tools() -> None:
-            outcomes.append(await outcome_of(lambda: host.tools("x")))
+            outcomes.append(await outcome_of(lambda: host.tools_of("x")))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(list_tools)
@@ -84,7 +85,7 @@ async def test_closing_a_server_that_is_being_listed_ends_the_wait_for_its_list(
 async def test_a_host_that_closes_while_servers_connect_does_not_wait_for_them(
     machine: Machine, tmp_path: Path
 ) -> None:
-    servers = [Scripted(tmp_path / name, silent_after=0) for name in "ab"]
+    servers = [ScriptedServer(tmp_path / name, silent_after=0) for name in "ab"]
     entries = {f"s{number}": server.entry(lazy=False) for number, server in enumerate(servers)}
     with anyio.fail_after(CLOSE_SECONDS):
         async with hosting(machine, **entries) as host, host.events() as events:
@@ -95,7 +96,7 @@ async def test_a_host_that_closes_while_servers_connect_does_not_wait_for_them(
 
 @pytest.mark.requirement("HARD-21")
 async def test_a_host_that_closes_while_a_call_runs_fails_that_call(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     call: Running | None = None
     async with anyio.create_task_group() as tasks, hosting(machine, x=server.entry()) as host:
         call = await begin(tasks, host, "x", "wait")
@@ -107,7 +108,7 @@ async def test_a_host_that_closes_while_a_call_runs_fails_that_call(machine: Mac
 
 @pytest.mark.requirement("HARD-21")
 async def test_a_host_may_be_closed_twice(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         await host.call("x", "echo")
         await host.aclose()
@@ -117,7 +118,7 @@ async def test_a_host_may_be_closed_twice(machine: Machine, tmp_path: Path) -> N
 
 @pytest.mark.requirement("HARD-21")
 async def test_a_closed_host_refuses_to_work_in_our_words(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         pass
     with pytest.raises(ConnectFailed, match="closed"):
@@ -128,7 +129,7 @@ async def test_a_closed_host_refuses_to_work_in_our_words(machine: Machine, tmp_
 
 @pytest.mark.requirement("HARD-21")
 async def test_an_error_of_the_users_block_comes_out_as_it_is(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
 
     async def divide() -> None:
         async with hosting(machine, x=server.entry(lazy=False)) as host:
@@ -142,7 +143,7 @@ async def test_an_error_of_the_users_block_comes_out_as_it_is(machine: Machine, 
 
 @pytest.mark.requirement("HARD-21")
 async def test_a_cancelled_block_leaves_nothing_behind(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     with anyio.CancelScope() as scope:
         async with hosting(machine, x=server.entry()) as host, running(host, "x", "wait"):
             scope.cancel()
@@ -156,7 +157,7 @@ async def test_a_cancelled_block_leaves_nothing_behind(machine: Machine, tmp_pat
 async def test_failures_of_many_servers_at_once_come_one_by_one_and_not_as_a_group(
     machine: Machine, tmp_path: Path
 ) -> None:
-    servers = {name: Scripted(tmp_path / name, exit=1).entry() for name in "abc"}
+    servers = {name: ScriptedServer(tmp_path / name, exit=1).entry() for name in "abc"}
     async with hosting(machine, **servers) as host:
         failures = await host.connect_all()
         assert sorted(failures) == ["a", "b", "c"]
@@ -165,7 +166,7 @@ async def test_failures_of_many_servers_at_once_come_one_by_one_and_not_as_a_gro
 
 @pytest.mark.requirement("HARD-21")
 async def test_a_host_opened_in_one_task_is_used_from_others(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     texts: list[str] = []
 
     async def use(host: Host) -> None:

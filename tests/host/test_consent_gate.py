@@ -11,8 +11,9 @@ from fairlead.config.paths import store_file
 from fairlead.errors import ConsentRequired, FairleadError
 from fairlead.host.host import Host
 from fairlead.policy.consent import record_consent
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import SECONDS, Scripted
+from tests.host.support import SECONDS
 from tests.servers.hostile_http import serving
 
 
@@ -35,7 +36,7 @@ async def use_in_every_way(machine: Machine, server_id: str) -> list[FairleadErr
             errors += (await host.connect(server_id)).values()
             for use in (
                 lambda: host.call(server_id, "echo", reviewed=True),
-                lambda: host.tools(server_id),
+                lambda: host.tools_of(server_id),
                 lambda: host.require([server_id]),
             ):
                 try:
@@ -47,7 +48,7 @@ async def use_in_every_way(machine: Machine, server_id: str) -> list[FairleadErr
 
 @pytest.mark.requirement("HARD-1", "NEED-24")
 async def test_a_cloned_repository_starts_no_process(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry(lazy=False))
     errors = await use_in_every_way(machine, "x")
     assert [type(error) for error in errors] == [ConsentRequired] * 5
@@ -70,7 +71,7 @@ async def test_a_cloned_repository_contacts_no_url(machine: Machine) -> None:
 async def test_a_repository_cannot_force_its_server_by_making_it_required(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry(required=True))
     with pytest.raises(ConsentRequired):
         async with Host.open(env=machine.env, cwd=machine.project):
@@ -80,7 +81,7 @@ async def test_a_repository_cannot_force_its_server_by_making_it_required(
 
 @pytest.mark.requirement("HARD-1", "NEED-24")
 async def test_an_approved_server_starts(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry())
     approve(machine, "x")
     assert await use_in_every_way(machine, "x") == []
@@ -91,10 +92,10 @@ async def test_an_approved_server_starts(machine: Machine, tmp_path: Path) -> No
 async def test_an_approval_does_not_outlive_a_change_of_the_arguments(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry())
     approve(machine, "x")
-    changed = Scripted(tmp_path / "record", stderr="evil")
+    changed = ScriptedServer(tmp_path / "record", stderr="evil")
     write_project(machine, x=changed.entry())
     errors = await use_in_every_way(machine, "x")
     assert {type(error) for error in errors} == {ConsentRequired}
@@ -105,7 +106,7 @@ async def test_an_approval_does_not_outlive_a_change_of_the_arguments(
 async def test_a_running_host_asks_again_when_a_reload_brings_other_arguments(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry())
     approve(machine, "x")
     with anyio.fail_after(SECONDS):
@@ -122,7 +123,7 @@ async def test_a_running_host_asks_again_when_a_reload_brings_other_arguments(
 async def test_a_project_that_redefines_a_users_server_is_not_started_in_its_place(
     machine: Machine, tmp_path: Path
 ) -> None:
-    own, foreign = Scripted(tmp_path / "own"), Scripted(tmp_path / "foreign")
+    own, foreign = ScriptedServer(tmp_path / "own"), ScriptedServer(tmp_path / "foreign")
     machine.write_user(json.dumps({"servers": {"x": own.entry()}}))
     write_project(machine, x=foreign.entry())
     errors = await use_in_every_way(machine, "x")
@@ -131,7 +132,7 @@ async def test_a_project_that_redefines_a_users_server_is_not_started_in_its_pla
 
 
 async def test_without_a_store_no_project_server_counts_as_approved(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry())
     store_file(machine.env).mkdir(parents=True)  # a folder is no database
     errors = await use_in_every_way(machine, "x")

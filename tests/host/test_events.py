@@ -9,8 +9,9 @@ import pytest
 from fairlead.errors import CallRejected, ConnectFailed, ConnectionLost
 from fairlead.events import CallFinished, CallProgressed, CallStarted, Event, StateChanged, ToolsChanged
 from fairlead.host.bus import MAX_WAITING
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting, running
+from tests.host.support import hosting, running
 
 
 async def until(events: AsyncIterator[Event], last: type[Event]) -> list[Event]:
@@ -35,7 +36,7 @@ async def states_until(events: AsyncIterator[Event], last: str) -> list[StateCha
 
 
 async def test_states_are_told_in_order(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
         await host.close("x")
@@ -45,7 +46,7 @@ async def test_states_are_told_in_order(machine: Machine, tmp_path: Path) -> Non
 
 
 async def test_a_failure_is_told_with_its_reason(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", exit=5)
+    server = ScriptedServer(tmp_path / "record", exit=5)
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         with pytest.raises(ConnectFailed):
             await host.call("x", "echo")
@@ -55,7 +56,7 @@ async def test_a_failure_is_told_with_its_reason(machine: Machine, tmp_path: Pat
 
 
 async def test_a_call_is_told_from_its_start_to_its_end(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.call("x", "tick", {"times": 2})
         told = [event for event in await until(events, CallFinished) if not isinstance(event, StateChanged)]
@@ -72,7 +73,7 @@ async def test_a_call_is_told_from_its_start_to_its_end(machine: Machine, tmp_pa
 async def test_a_call_that_failed_is_told_with_the_code_of_its_error(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         for tool, error in (("refuse", CallRejected), ("crash", ConnectionLost)):
             with pytest.raises(error):
@@ -83,7 +84,7 @@ async def test_a_call_that_failed_is_told_with_the_code_of_its_error(
 
 
 async def test_a_cancelled_call_is_told_as_such(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         async with running(host, "x", "wait") as call:
             call.scope.cancel()
@@ -93,21 +94,21 @@ async def test_a_cancelled_call_is_told_as_such(machine: Machine, tmp_path: Path
 
 
 async def test_changed_tools_are_told_and_unchanged_ones_are_not(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
         assert (await until(events, ToolsChanged))[-1] == ToolsChanged(server_id="x", tools=1)
         await host.call("x", "change_tools", {"tools": ["echo"]})
         await host.call("x", "change_tools", {"tools": ["a", "b", "c"]})
         assert (await until(events, ToolsChanged))[-1] == ToolsChanged(server_id="x", tools=3)
-        assert [tool.key.tool for tool in await host.tools("x")] == ["a", "b", "c"]
+        assert [tool.key.tool for tool in await host.tools_of("x")] == ["a", "b", "c"]
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
         assert (await until(events, ToolsChanged))[-1] == ToolsChanged(server_id="x", tools=1)
 
 
 async def test_every_listener_hears_everything_from_when_it_began(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as first:
         await host.call("x", "echo")
         async with host.events() as second:
@@ -119,7 +120,7 @@ async def test_every_listener_hears_everything_from_when_it_began(machine: Machi
 
 
 async def test_the_end_of_the_host_ends_the_events(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with AsyncExitStack() as listening:
         async with hosting(machine, x=server.entry()) as host:
             events = await listening.enter_async_context(host.events())
@@ -132,7 +133,7 @@ async def test_the_end_of_the_host_ends_the_events(machine: Machine, tmp_path: P
 async def test_a_listener_that_does_not_listen_loses_the_oldest_and_holds_up_nobody(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     calls = MAX_WAITING // 2 + 50
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         for _ in range(calls):

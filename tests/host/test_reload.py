@@ -12,8 +12,9 @@ from fairlead.config.load import LoadedConfig
 from fairlead.errors import CallDenied, ConnectionLost, UnknownServer
 from fairlead.events import StateChanged
 from fairlead.host.host import Host
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Running, Scripted, begin, hosting, is_running, running
+from tests.host.support import Running, begin, hosting, is_running, running
 
 
 def loaded(machine: Machine, **servers: dict[str, Any]) -> LoadedConfig:
@@ -26,7 +27,7 @@ async def pid_of(host: Host, server_id: str) -> str:
 
 @pytest.mark.requirement("NEED-18")
 async def test_only_the_changed_server_restarts(machine: Machine, tmp_path: Path) -> None:
-    first, second = Scripted(tmp_path / "first"), Scripted(tmp_path / "second")
+    first, second = ScriptedServer(tmp_path / "first"), ScriptedServer(tmp_path / "second")
     async with hosting(machine, a=first.entry(), b=second.entry()) as host:
         pids = [await pid_of(host, "a"), await pid_of(host, "b")]
         await host.reload(loaded(machine, a=first.entry(), b=second.entry(env={"NEW": "1"})))
@@ -37,7 +38,7 @@ async def test_only_the_changed_server_restarts(machine: Machine, tmp_path: Path
 
 @pytest.mark.requirement("NEED-18")
 async def test_the_changed_servers_call_under_way_finishes(machine: Machine, tmp_path: Path) -> None:
-    server, gate = Scripted(tmp_path / "record"), tmp_path / "gate"
+    server, gate = ScriptedServer(tmp_path / "record"), tmp_path / "gate"
     os.mkfifo(gate)
     async with hosting(machine, x=server.entry()) as host:
         async with running(host, "x", "hold", file=str(gate)) as call:
@@ -51,7 +52,7 @@ async def test_the_changed_servers_call_under_way_finishes(machine: Machine, tmp
 
 @pytest.mark.requirement("NEED-18")
 async def test_the_old_process_is_gone_once_its_calls_are_over(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         pid = await pid_of(host, "x")
         await host.reload(loaded(machine))
@@ -68,7 +69,7 @@ async def test_the_old_process_is_gone_once_its_calls_are_over(machine: Machine,
 async def test_a_host_that_closes_does_not_wait_for_calls_of_retired_servers(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     call: Running | None = None
     async with anyio.create_task_group() as tasks, hosting(machine, x=server.entry()) as host:
         call = await begin(tasks, host, "x", "wait")
@@ -78,7 +79,7 @@ async def test_a_host_that_closes_does_not_wait_for_calls_of_retired_servers(
 
 
 async def test_a_change_that_only_narrows_takes_effect(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         assert (await host.call("x", "echo")).text == "{}"
         await host.reload(loaded(machine, x=server.entry(deny_tools=["echo"])))
@@ -87,7 +88,7 @@ async def test_a_change_that_only_narrows_takes_effect(machine: Machine, tmp_pat
 
 
 async def test_a_server_that_was_switched_off_is_stopped(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         await host.call("x", "echo")
         await host.reload(loaded(machine, x=server.entry(enabled=False)))
@@ -99,7 +100,7 @@ async def test_a_server_that_was_switched_off_is_stopped(machine: Machine, tmp_p
 
 
 async def test_servers_are_added_and_removed_while_the_host_runs(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine) as host:
         with pytest.raises(UnknownServer):
             await host.call("x", "echo")
@@ -117,7 +118,7 @@ async def test_servers_are_added_and_removed_while_the_host_runs(machine: Machin
 
 
 async def test_a_reload_starts_the_servers_that_are_not_lazy(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine) as host, host.events() as events:
         await host.reload(loaded(machine, x=server.entry(lazy=False)))
         async for event in events:

@@ -1,6 +1,8 @@
 """What servers offer is kept between runs, for the very entry it was asked of."""
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from fairlead.errors import UnknownTool
 from fairlead.host.snapshots import NAMESPACE, snapshot_key
 from fairlead.store.database import Database
 from fairlead.store.store import ANY
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting
+from tests.host.support import hosting
 
 ANNOTATED = {
     "name": "annotated",
@@ -30,7 +33,7 @@ async def test_a_new_host_knows_the_tools_without_starting_a_server(machine: Mac
         "inputSchema": {},
         "x-own": [1, None],
     }
-    server = Scripted(tmp_path / "record", tools=["echo", tool], instructions="Be kind.")
+    server = ScriptedServer(tmp_path / "record", tools=["echo", tool], instructions="Be kind.")
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
         before = host.listing("x")
@@ -48,25 +51,57 @@ async def test_a_new_host_knows_the_tools_without_starting_a_server(machine: Mac
 async def test_a_listing_is_kept_even_if_the_host_ends_right_after_it(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", more_tools=2_000)
+    server = ScriptedServer(tmp_path / "record", more_tools=2_000)
     async with hosting(machine, x=server.entry()) as host:
         await host.list_now("x")
     async with hosting(machine, x=server.entry()) as host:
         assert host.status()[0].tools == 2_001
 
 
+async def test_listings_are_kept_while_the_host_runs(machine: Machine, tmp_path: Path) -> None:
+    names = ["a", "b", "c"]
+    entries = {name: ScriptedServer(tmp_path / name, tools=[name]).entry() for name in names}
+    async with hosting(machine, **entries) as host:
+        assert await host.connect(*names) == {}
+        with Database.open(store_file(machine.env)) as database:
+            while len(database.scan(NAMESPACE)) < len(names):  # noqa: ASYNC110 - written a moment later
+                await anyio.sleep(0.01)
+
+
+async def test_the_listing_of_a_server_that_was_taken_out_at_once_is_kept(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        await host.connect("x")
+        host.remove("x")
+    async with hosting(machine, x=server.entry()) as host:
+        assert host.listing("x") is not None
+
+
+async def test_a_store_that_cannot_be_written_is_no_reason_to_fail(
+    machine: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    async with hosting(machine, x=server.entry()) as host:
+        with contextlib.closing(sqlite3.connect(store_file(machine.env))) as connection:
+            connection.execute("DROP TABLE entry")
+        assert await host.connect("x") == {}
+    assert "could not be saved" in caplog.text
+
+
 async def test_an_entry_with_other_arguments_is_asked_anew(machine: Machine, tmp_path: Path) -> None:
-    server, other = Scripted(tmp_path / "record"), Scripted(tmp_path / "record", tools=["other"])
+    server, other = ScriptedServer(tmp_path / "record"), ScriptedServer(tmp_path / "record", tools=["other"])
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
     async with hosting(machine, x=other.entry()) as host:
         assert host.listing("x") is None
-        assert [tool.key.tool for tool in await host.tools("x")] == ["other"]
+        assert [tool.key.tool for tool in await host.tools_of("x")] == ["other"]
     assert server.starts == 2
 
 
 async def test_the_same_entry_under_another_name_is_asked_anew(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
     async with hosting(machine, y=server.entry()) as host:
@@ -76,20 +111,20 @@ async def test_the_same_entry_under_another_name_is_asked_anew(machine: Machine,
 async def test_a_snapshot_older_than_allowed_is_shown_as_stale_and_still_used(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     entry = server.entry(tools_ttl_ms=1)
     async with hosting(machine, x=entry) as host:
         await host.connect("x")
     async with hosting(machine, x=entry) as host:
         assert host.status()[0].stale
-        assert len(await host.tools("x")) == 1
+        assert len(await host.tools_of("x")) == 1
     assert server.starts == 1
 
 
 async def test_what_the_server_says_of_its_lists_counts_for_more_than_the_configuration(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", ttl=1)
+    server = ScriptedServer(tmp_path / "record", ttl=1)
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
         listing = host.listing("x")
@@ -100,7 +135,7 @@ async def test_what_the_server_says_of_its_lists_counts_for_more_than_the_config
 
 
 async def test_a_lifetime_of_zero_leaves_it_to_the_configuration(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", ttl=0)
+    server = ScriptedServer(tmp_path / "record", ttl=0)
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
         assert not host.status()[0].stale
@@ -109,33 +144,33 @@ async def test_a_lifetime_of_zero_leaves_it_to_the_configuration(machine: Machin
 async def test_a_stale_list_of_a_connected_server_is_asked_for_again(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry(tools_ttl_ms=1)) as host:
         await host.connect("x")
         await host.call("x", "change_tools", {"tools": ["new"], "silently": True})
-        while [tool.key.tool for tool in await host.tools("x")] != ["new"]:  # noqa: ASYNC110 - see below
+        while [tool.key.tool for tool in await host.tools_of("x")] != ["new"]:  # noqa: ASYNC110 - see below
             await anyio.sleep(0.01)  # it is asked again because somebody wants to know, not by itself
 
 
 async def test_a_snapshot_nobody_can_read_is_as_good_as_none(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     definition = machine.load(overrides={"servers": {"x": server.entry()}}).servers["x"]
     with Database.open(store_file(machine.env)) as database:
         database.put(NAMESPACE, snapshot_key(definition), b"{]", expect=ANY)
     async with hosting(machine, x=server.entry()) as host:
         assert host.listing("x") is None
-        assert len(await host.tools("x")) == 1
+        assert len(await host.tools_of("x")) == 1
 
 
 async def test_a_tool_with_a_bad_header_annotation_is_rejected_alone(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(
+    server = ScriptedServer(
         tmp_path / "record", probe="answer", version="2026-07-28", tools=[ANNOTATED, "echo", {"name": 5}]
     )
     for _ in range(2):  # the second time from the snapshot
         async with hosting(machine, x=server.entry()) as host:
-            assert [tool.key.tool for tool in await host.tools("x")] == ["echo"]
+            assert [tool.key.tool for tool in await host.tools_of("x")] == ["echo"]
             listing = host.listing("x")
             assert listing is not None
             assert {rejected.name for rejected in listing.rejected} >= {"annotated"}
@@ -146,7 +181,7 @@ async def test_a_tool_with_a_bad_header_annotation_is_rejected_alone(
 
 
 async def test_hosts_beside_each_other_share_one_store(machine: Machine, tmp_path: Path) -> None:
-    servers = {name: Scripted(tmp_path / name, tools=[name]) for name in "ab"}
+    servers = {name: ScriptedServer(tmp_path / name, tools=[name]) for name in "ab"}
 
     async def connect(name: str) -> None:
         async with hosting(machine, **{name: servers[name].entry()}) as host:

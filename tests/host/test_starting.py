@@ -17,8 +17,9 @@ from fairlead.errors import (
 )
 from fairlead.host.host import Host
 from fairlead.host.member import ServerStatus
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Scripted, hosting
+from tests.host.support import hosting
 from tests.servers.hostile_http import serving
 
 
@@ -31,7 +32,7 @@ async def failure_of(host: Host, server_id: str) -> FairleadError:
 
 
 async def test_a_host_starts_nothing_by_itself(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         status = status_of(host, "x")
         assert (status.state, status.tools, status.connects) == ("idle", None, 0)
@@ -39,7 +40,7 @@ async def test_a_host_starts_nothing_by_itself(machine: Machine, tmp_path: Path)
 
 
 async def test_a_server_that_is_not_lazy_connects_by_itself(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry(lazy=False)) as host, host.events() as events:
         while status_of(host, "x").state != "ready":
             await anext(events)
@@ -47,7 +48,7 @@ async def test_a_server_that_is_not_lazy_connects_by_itself(machine: Machine, tm
 
 
 async def test_a_disabled_server_says_so(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry(enabled=False, lazy=False)) as host:
         assert status_of(host, "x").state == "disabled"
         assert await host.connect_all() == {}
@@ -58,7 +59,7 @@ async def test_a_disabled_server_says_so(machine: Machine, tmp_path: Path) -> No
 
 
 async def test_a_server_with_a_bad_entry_says_what_is_wrong_with_it(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry(lazyy=True), y=server.entry()) as host:
         assert status_of(host, "x").state == "error"
         assert "lazyy" in str(status_of(host, "x").last_error)
@@ -70,8 +71,8 @@ async def test_a_server_with_a_bad_entry_says_what_is_wrong_with_it(machine: Mac
 async def test_a_hang_on_the_handshake_ends_in_time_and_holds_up_nobody(
     machine: Machine, tmp_path: Path
 ) -> None:
-    hanging = Scripted(tmp_path / "hanging", silent_after=0, stderr="thinking …")
-    other = Scripted(tmp_path / "other")
+    hanging = ScriptedServer(tmp_path / "hanging", silent_after=0, stderr="thinking …")
+    other = ScriptedServer(tmp_path / "other")
     entry = hanging.entry(startup_timeout_ms=1500)
     async with hosting(machine, hanging=entry, other=other.entry()) as host:
         started = anyio.current_time()
@@ -96,11 +97,11 @@ async def test_a_hang_on_the_handshake_ends_in_time_and_holds_up_nobody(
 async def test_the_tools_of_a_slow_server_are_there_at_once_and_it_is_not_started(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", silent_after=1)
+    server = ScriptedServer(tmp_path / "record", silent_after=1)
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
     async with hosting(machine, x=server.entry()) as host:
-        assert [tool.key.tool for tool in await host.tools("x")] == ["echo"]
+        assert [tool.key.tool for tool in await host.tools_of("x")] == ["echo"]
         status = status_of(host, "x")
         assert (status.state, status.tools, status.version) == ("idle", 1, "2025-11-25")
     assert server.starts == 1
@@ -108,7 +109,7 @@ async def test_the_tools_of_a_slow_server_are_there_at_once_and_it_is_not_starte
 
 @pytest.mark.requirement("NEED-4")
 async def test_a_slow_server_holds_up_neither_the_start_nor_the_end(machine: Machine, tmp_path: Path) -> None:
-    slow, quick = Scripted(tmp_path / "slow", silent_after=0), Scripted(tmp_path / "quick")
+    slow, quick = ScriptedServer(tmp_path / "slow", silent_after=0), ScriptedServer(tmp_path / "quick")
     entry = slow.entry(lazy=False, startup_timeout_ms=60_000)
     async with hosting(machine, slow=entry, quick=quick.entry()) as host:
         assert (await host.call("quick", "echo")).text == "{}"
@@ -119,7 +120,7 @@ async def test_a_slow_server_holds_up_neither_the_start_nor_the_end(machine: Mac
 async def test_a_server_that_exits_at_once_shows_its_code_and_its_last_words(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", exit=3, stderr="ModuleNotFoundError: no module named 'mcp'")
+    server = ScriptedServer(tmp_path / "record", exit=3, stderr="ModuleNotFoundError: no module named 'mcp'")
     async with hosting(machine, x=server.entry()) as host:
         failure = await failure_of(host, "x")
         status = status_of(host, "x")
@@ -157,13 +158,13 @@ async def test_an_address_nobody_listens_at_is_named_with_a_hint(machine: Machin
 async def test_a_server_that_cannot_list_its_tools_is_never_ready(
     machine: Machine, tmp_path: Path, fault: dict[str, object]
 ) -> None:
-    server = Scripted(tmp_path / "record", **fault)
+    server = ScriptedServer(tmp_path / "record", **fault)
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         assert isinstance(await failure_of(host, "x"), ListFailed)
         assert status_of(host, "x").state == "error"
         assert "tools/list" in str(status_of(host, "x").last_error)
         with pytest.raises(ListFailed):
-            await host.tools("x")
+            await host.tools_of("x")
         await host.close("x")
         states: list[str] = []
         while "idle" not in states:
@@ -173,7 +174,7 @@ async def test_a_server_that_cannot_list_its_tools_is_never_ready(
 
 @pytest.mark.requirement("NEED-8")
 async def test_a_list_that_works_again_ends_the_error(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record", failing_lists=1)
+    server = ScriptedServer(tmp_path / "record", failing_lists=1)
     async with hosting(machine, x=server.entry()) as host:
         assert isinstance(await failure_of(host, "x"), ListFailed)
         assert await host.connect("x") == {}
@@ -186,7 +187,7 @@ async def test_a_list_that_works_again_ends_the_error(machine: Machine, tmp_path
 async def test_a_call_before_the_listing_works_and_a_failing_list_does_not_fail_it(
     machine: Machine, tmp_path: Path
 ) -> None:
-    server = Scripted(tmp_path / "record", list_error=-32603)
+    server = ScriptedServer(tmp_path / "record", list_error=-32603)
     async with hosting(machine, x=server.entry()) as host:
         assert (await host.call("x", "echo", {"n": 1})).text == '{"n": 1}'
         assert isinstance(await failure_of(host, "x"), ListFailed)
@@ -198,14 +199,14 @@ async def test_a_call_before_the_listing_works_and_a_failing_list_does_not_fail_
 
 @pytest.mark.requirement("NEED-9")
 async def test_a_dead_server_costs_its_own_tools_only(machine: Machine, tmp_path: Path) -> None:
-    dead = Scripted(tmp_path / "dead", exit=1)
-    servers = {name: Scripted(tmp_path / name, tools=[name]) for name in ("a", "b")}
+    dead = ScriptedServer(tmp_path / "dead", exit=1)
+    servers = {name: ScriptedServer(tmp_path / name, tools=[name]) for name in ("a", "b")}
     entries = {name: server.entry() for name, server in servers.items()}
     async with hosting(machine, dead=dead.entry(), **entries) as host:
         failures = await host.connect_all()
         assert [*failures] == ["dead"]
         for name in entries:
-            assert [tool.key.tool for tool in await host.tools(name)] == [name]
+            assert [tool.key.tool for tool in await host.tools_of(name)] == [name]
         assert {status.server_id: status.state for status in host.status()} == {
             "dead": "error",
             "a": "ready",
@@ -215,7 +216,7 @@ async def test_a_dead_server_costs_its_own_tools_only(machine: Machine, tmp_path
 
 @pytest.mark.requirement("NEED-12")
 async def test_require_waits_until_servers_are_ready(machine: Machine, tmp_path: Path) -> None:
-    servers = {name: Scripted(tmp_path / name).entry() for name in ("a", "b")}
+    servers = {name: ScriptedServer(tmp_path / name).entry() for name in ("a", "b")}
     async with hosting(machine, **servers) as host:
         await host.require(["a", "b"])
         assert {status.state for status in host.status()} == {"ready"}
@@ -224,8 +225,8 @@ async def test_require_waits_until_servers_are_ready(machine: Machine, tmp_path:
 
 @pytest.mark.requirement("NEED-12")
 async def test_require_raises_what_is_wrong(machine: Machine, tmp_path: Path) -> None:
-    good, broken = Scripted(tmp_path / "good"), Scripted(tmp_path / "broken", exit=9)
-    listless = Scripted(tmp_path / "listless", list_error=-32603)
+    good, broken = ScriptedServer(tmp_path / "good"), ScriptedServer(tmp_path / "broken", exit=9)
+    listless = ScriptedServer(tmp_path / "listless", list_error=-32603)
     async with hosting(machine, good=good.entry(), broken=broken.entry(), listless=listless.entry()) as host:
         with pytest.raises(ConnectFailed, match="code 9"):
             await host.require(["good", "broken"])
@@ -237,8 +238,8 @@ async def test_require_raises_what_is_wrong(machine: Machine, tmp_path: Path) ->
 
 @pytest.mark.requirement("NEED-12")
 async def test_require_does_not_wait_longer_than_it_is_told(machine: Machine, tmp_path: Path) -> None:
-    good = Scripted(tmp_path / "good")
-    silent = Scripted(tmp_path / "silent", silent_after=0)
+    good = ScriptedServer(tmp_path / "good")
+    silent = ScriptedServer(tmp_path / "silent", silent_after=0)
     async with hosting(machine, good=good.entry(), silent=silent.entry()) as host:
         await host.require(["good"])
         with pytest.raises(ConnectFailed, match=r"`silent`: not ready after 0\.2 s"):
@@ -247,7 +248,7 @@ async def test_require_does_not_wait_longer_than_it_is_told(machine: Machine, tm
 
 @pytest.mark.requirement("NEED-12")
 async def test_a_required_server_that_fails_fails_the_start(machine: Machine, tmp_path: Path) -> None:
-    broken, other = Scripted(tmp_path / "broken", exit=4), Scripted(tmp_path / "other")
+    broken, other = ScriptedServer(tmp_path / "broken", exit=4), ScriptedServer(tmp_path / "other")
     entered = False
     with pytest.raises(ConnectFailed, match="code 4"):
         async with hosting(machine, x=broken.entry(required=True), y=other.entry()):
@@ -256,24 +257,24 @@ async def test_a_required_server_that_fails_fails_the_start(machine: Machine, tm
 
 
 async def test_a_required_server_is_ready_when_the_block_begins(machine: Machine, tmp_path: Path) -> None:
-    server, broken = Scripted(tmp_path / "server"), Scripted(tmp_path / "broken", exit=4)
+    server, broken = ScriptedServer(tmp_path / "server"), ScriptedServer(tmp_path / "broken", exit=4)
     async with hosting(machine, x=server.entry(required=True), y=broken.entry(lazy=False)) as host:
         assert status_of(host, "x").state == "ready"
 
 
 async def test_a_host_works_without_a_state_folder(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     folder = state_folder(machine.env)
     folder.parent.mkdir(parents=True)
     folder.write_text("a file is no folder")
     async with hosting(machine, x=server.entry()) as host:
         assert (await host.call("x", "echo")).text == "{}"
         assert await host.connect("x") == {}
-        assert len(await host.tools("x")) == 1
+        assert len(await host.tools_of("x")) == 1
 
 
 async def test_a_host_works_with_a_state_folder_it_may_not_write_to(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     folder = state_folder(machine.env)
     folder.mkdir(parents=True)
     folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -306,7 +307,7 @@ async def test_a_server_that_wants_a_login_says_so(machine: Machine) -> None:
 
 
 async def test_a_secret_that_cannot_be_had_fails_that_server_alone(machine: Machine, tmp_path: Path) -> None:
-    server = Scripted(tmp_path / "record")
+    server = ScriptedServer(tmp_path / "record")
     secret = server.entry(env={"KEY": f"${{file:{tmp_path}/nothing}}"})
     async with hosting(machine, x=secret, y=server.entry()) as host:
         failures = await host.connect_all()

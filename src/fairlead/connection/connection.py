@@ -1,136 +1,39 @@
-"""One server, supervised: connected when it is needed, listed, watched, and connected again after it died."""
+"""One server's connection, as its callers use it: tool calls and other requests, none carried out twice."""
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import mcp_types as types
 import msgspec
-from anyio.abc import TaskGroup
-from mcp.client.session import IncomingMessage
-from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    PromptListChangedNotification,
-    ResourceListChangedNotification,
-    ToolListChangedNotification,
-)
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
+from pydantic import TypeAdapter, ValidationError
 
-from fairlead.catalog.entries import Listing, ToolEntry
-from fairlead.config.models import Limits
-from fairlead.connection.admission import Admission
-from fairlead.connection.backoff import Backoff
 from fairlead.connection.deadline import Deadline
-from fairlead.connection.failures import calling, connecting, lost
-from fairlead.connection.link import Link, Transport, open_session
-from fairlead.connection.lists import known_headers, list_all
+from fairlead.connection.failures import calling
+from fairlead.connection.link import Link
+from fairlead.connection.lists import list_anyway
+from fairlead.connection.outcomes import AnswerUnreadable, RequestRejected
+from fairlead.connection.rounds import answer_questions, answer_rounds, wants_input
 from fairlead.connection.session import Session
-from fairlead.connection.state import check_move
-from fairlead.errors import (
-    AuthRequired,
-    CallFailed,
-    CallRejected,
-    ConnectFailed,
-    ConnectionLost,
-    FairleadError,
-    ListFailed,
-    ServerError,
+from fairlead.connection.supervision import Supervised
+from fairlead.connection.tasks import (
+    Question,
+    Task,
+    abandon_task,
+    created_task,
+    finish_task,
 )
-from fairlead.events import State
+from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
 
-CLOSE_SECONDS = 8.0
-REFRESH_DEBOUNCE_SECONDS = 0.2
-LISTEN_AGAIN_SECONDS = 1.0
-
-_LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
+_questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
 
-@dataclass(kw_only=True, slots=True)
-class Vitals:
-    """What is known about a connection, for people: numbers only the owner writes."""
-
-    state: State = "idle"
-    version: str | None = None
-    server: str | None = None
-    """What the server calls itself, and its version."""
-    last_error: ServerError | None = None
-    last_connected_at: float | None = None
-    connects: int = 0
-    losses: int = 0
-    calls: int = 0
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Attempt:
-    """A connect under way, and everybody who waits for it."""
-
-    settled: anyio.Event = field(default_factory=anyio.Event)
-    over: anyio.Event = field(default_factory=anyio.Event)
-    """Set when nothing is left of it, nor of the link it led to."""
-    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    aborted: bool = False
-    link: Link | None = None
-    error: ServerError | None = None
-
-    def settle(self, link: Link | None, error: ServerError | None) -> None:
-        if not self.settled.is_set():
-            self.link, self.error = link, error
-            self.settled.set()
-
-    def abort(self) -> None:
-        self.aborted = True
-        self.starting.cancel()
-
-
-class Connection:
-    """A server's connection. It opens on first use, once for all who wait, and closes when asked or idle.
-
-    Each run of it is opened and closed by one task of the owner's group; callers never touch its lifetime.
-    """
-
-    def __init__(  # noqa: PLR0913 - everything a connection depends on, named once
-        self,
-        server_id: str,
-        limits: Limits,
-        transports: Sequence[Transport],
-        *,
-        tasks: TaskGroup,
-        admission: Admission | None = None,
-        known_version: str | None = None,
-        known_tools: Sequence[ToolEntry] = (),
-        on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
-        on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
-    ) -> None:
-        self.server_id = server_id
-        self.vitals = Vitals()
-        self.backoff = Backoff()
-        self._limits = limits
-        self._transports = transports
-        self._tasks = tasks
-        self._admission = admission
-        self._known_version = known_version
-        self._known_tools = known_tools
-        self._on_state = on_state
-        self._on_listed = on_listed
-        self._link: Link | None = None
-        self._links: set[Link] = set()
-        self._attempt: _Attempt | None = None
-        self._runs: set[_Attempt] = set()
-        self._changed = anyio.Event()
-
-    # What callers use.
-
-    async def ready(self) -> Session:
-        """Return the live session, connecting first if there is none."""
-        return (await self._ready_link()).session
+class Connection(Supervised):
+    """A server's connection, and what can be asked of the server over it."""
 
     async def call_tool(
         self,
@@ -141,280 +44,203 @@ class Connection:
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
     ) -> msgspec.Raw:
-        """Call a tool. A call that the server certainly did not look into is sent again, once."""
+        """Call a tool. A call that the server certainly did not look into is sent again, once.
+
+        A server that does it in the background is waited for, over as many connections as it takes.
+        """
+        result = await self.begin_tool(
+            tool, arguments, on_progress=on_progress, deadline=deadline, safe_to_repeat=safe_to_repeat
+        )
+        task = created_task(result)
+        return result if task is None else await self.finish(task, on_progress=on_progress)
+
+    async def begin_tool(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | msgspec.Raw,
+        *,
+        on_progress: ProgressFnT | None = None,
+        deadline: Callable[[], Deadline] | None = None,
+        safe_to_repeat: bool = False,
+        as_task: bool = False,
+    ) -> msgspec.Raw:
+        """Call a tool and return what comes first: its result, or the handle of a task (`created_task`).
+
+        Modern servers choose between the two; older ones are asked for a task with `as_task`.
+        """
         make_deadline = deadline or self.deadline
+        support = self._task_support.get(tool) if self._task_support else None
+        ask: Mapping[str, Any] = {"task": {}}
+        first = ask if support == "required" or (as_task and support == "optional") else None
+
+        async def send(more: Mapping[str, Any] | None = first, over: Link | None = None) -> msgspec.Raw:
+            return await self._deliver(
+                lambda session: session.call_tool(
+                    tool, arguments, deadline=make_deadline(), on_progress=on_progress, more=more
+                ),
+                safe_to_repeat=safe_to_repeat,
+                over=over,
+            )
+
+        try:
+            result = await send()
+        except CallRejected as exc:
+            await self._visit_pages(exc)
+            result = await send()
+        self.vitals.calls += 1
+        return await self._rounds(result, send) if wants_input(result) else result
+
+    async def finish(self, task: Task, *, on_progress: ProgressFnT | None = None) -> msgspec.Raw:
+        """Wait for a task's end and return what the call brought. Whoever stops waiting stops the task."""
+        answered: set[str] = set()
+        changes = 0
+        seconds = self._limits.max_request_ms / 1000
+
+        def wait(session: Session) -> Awaitable[msgspec.Raw]:
+            async def answer(questions: Mapping[str, Question]) -> Mapping[str, Any]:
+                return await _answered(questions, session)
+
+            return finish_task(session, task, answer=answer, answered=answered, on_change=changed)
+
+        async def changed(now: Task) -> None:
+            nonlocal changes
+            changes += 1
+            if on_progress is not None:
+                await on_progress(changes, None, now.message or now.status)
+
+        try:
+            with anyio.fail_after(seconds):
+                return await self._deliver(wait, safe_to_repeat=True)
+        except TimeoutError:
+            await abandon_task(await self.ready(), task.id)
+            message = f"its task was not done after {seconds:g} s"
+            raise CallTimedOut(self.server_id, message, delivery="unknown") from None
+        except anyio.get_cancelled_exc_class():
+            if self._link is not None:
+                await abandon_task(self._link.session, task.id)
+            raise
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        on_progress: ProgressFnT | None = None,
+        safe_to_repeat: bool = False,
+    ) -> msgspec.Raw:
+        """Send any other request. It is delivered, and asked back about, as a tool call is."""
+
+        async def send(more: Mapping[str, Any] | None = None, over: Link | None = None) -> msgspec.Raw:
+            whole = {**params, **(more or {})}
+            return await self._deliver(
+                lambda session: session.request(
+                    method, whole, deadline=self.deadline(), on_progress=on_progress
+                ),
+                safe_to_repeat=safe_to_repeat,
+                over=over,
+            )
+
+        try:
+            result = await send()
+        except CallRejected as exc:
+            await self._visit_pages(exc)
+            result = await send()
+        return await self._rounds(result, send) if wants_input(result) else result
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification, connecting first if there is no connection."""
+        session = await self.ready()
+        with calling(self.server_id):
+            await session.notify(method, params)
+
+    @asynccontextmanager
+    async def watching(self, uris: Sequence[str]) -> AsyncGenerator[None]:
+        """Be told of changes to resources for the length of the block, over as many runs as it takes."""
+        with self._subscriptions.wanted(uris):
+            await self.ready()
+            refused = await self._subscriptions.told(uris)
+            if refused is not None:
+                raise CallFailed(self.server_id, f"it will not tell of changes: {refused}", delivery="done")
+            yield
+
+    async def list_undeclared(self, method: str) -> tuple[bytes, ...]:
+        """List what the server did not declare, if it has it all the same."""
+        session = await self.ready()
+        with calling(self.server_id):
+            return await list_anyway(self.server_id, session, method, max_items=self._limits.max_list_items)
+
+    async def _visit_pages(self, exc: CallRejected) -> None:
+        """Have the pages visited that a server wants visited first; raise what it said if that is not it."""
+        cause = exc.__cause__
+        if exc.rpc_code != URL_ELICITATION_REQUIRED or not isinstance(cause, RequestRejected):
+            raise exc
+        with calling(self.server_id):
+            await self._pages.visit(cause, seconds=self._limits.max_request_ms / 1000)
+
+    async def _rounds(
+        self, first: msgspec.Raw, send: Callable[[Mapping[str, Any], Link], Awaitable[msgspec.Raw]]
+    ) -> msgspec.Raw:
+        link = await self._ready_link()
+        if not link.session.modern:
+            return first  # there the words mean nothing
+        link.in_flight += 1  # the call is under way, though nothing of it is while somebody is asked
+        try:
+            with calling(self.server_id):
+                return await answer_rounds(first, link.session, lambda more: send(more, link))
+        finally:
+            link.released(time.monotonic())
+
+    async def _deliver(
+        self,
+        send: Callable[[Session], Awaitable[msgspec.Raw]],
+        *,
+        safe_to_repeat: bool,
+        over: Link | None = None,
+    ) -> msgspec.Raw:
+        """Send a request over the live session; again, once, if the server certainly did not look into it.
+
+        What belongs to a call under way goes `over` its link, even if that takes no new ones.
+        """
         for last_try in (False, True):
-            link = self._link
-            if link is None or not link.usable:
+            link = self._link if over is None or last_try else over
+            if link is None or not (link is over or link.usable):
                 link = await self._ready_link()
             link.in_flight += 1
             try:
                 with calling(self.server_id):
-                    result = await link.session.call_tool(
-                        tool, arguments, deadline=make_deadline(), on_progress=on_progress
-                    )
-                self.vitals.calls += 1
-                return result
+                    return await send(link.session)
+            except anyio.get_cancelled_exc_class():
+                if link.in_flight == 1:
+                    link.session.withdraw_questions()
+                raise
             except AuthRequired as exc:
                 self.vitals.last_error = exc
                 self._give_up(link, exc)
                 raise
             except CallFailed as exc:
-                if last_try:
-                    raise
-                if _lacked_headers(exc):
-                    await self._list_anew(link)
-                elif _may_repeat(exc, safe_to_repeat=safe_to_repeat):
-                    self._give_up(link)
-                else:
+                if last_try or not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat):
                     raise
             finally:
                 link.released(time.monotonic())
         raise AssertionError("the second try returns or raises")
 
-    def deadline(self) -> Deadline:
-        """The clock of one request, as configured."""
-        return Deadline(self._limits.request_timeout_ms / 1000, self._limits.max_request_ms / 1000)
-
-    def refresh(self) -> None:
-        """List again what the server offers, soon; many wishes are one."""
-        if self._link is not None and self._link.usable and self.vitals.state in ("error", "auth_required"):
-            self._move("connecting")  # the list that failed is no longer the last word
-        self._changed.set()
-
-    async def aclose(self, *, drain: bool = False) -> None:
-        """End the connection and wait until nothing of it is left. From any task, any number of times.
-
-        With `drain`, calls under way are let finish; without, they fail.
-        """
-        if self._attempt is not None:
-            self._attempt.abort()
-        for link in self._links:
-            link.leave(hurry=not drain)
-        if self._link is not None:
-            self._give_up(self._link)
-        with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
-            for run in [*self._runs]:  # and not those that somebody begins in the meantime
-                await run.over.wait()
-
-    # Connecting.
-
-    async def _ready_link(self) -> Link:
-        if self._link is not None and self._link.usable:
-            return self._link
-        attempt = self._attempt
-        if attempt is None:
-            if self._tasks.cancel_scope.cancel_called:
-                raise ConnectFailed(self.server_id, "the host is closed")
-            if self.backoff.is_open:
-                raise self._too_many_failures()
-            attempt = self._attempt = _Attempt()
-            self._link = None  # one that is lost, and not closed yet, has no say any more
-            self._runs.add(attempt)
-            self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
-        await attempt.settled.wait()
-        if attempt.link is None:
-            assert attempt.error is not None
-            raise attempt.error
-        return attempt.link
-
-    def _too_many_failures(self) -> ConnectFailed:
-        last = self.vitals.last_error
-        wait = math.ceil(self.backoff.wait_seconds)
-        reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
-        return ConnectFailed(self.server_id, reason, hint=str(last) if last else None)
-
-    async def _own(self, attempt: _Attempt) -> None:
-        """Open the connection, watch over it, close it: all in this one task."""
-        self._move("connecting")
-        error: ServerError | None = None
-        try:
-            with connecting(self.server_id):
-                await self._run(attempt)
-        except ServerError as exc:
-            error = exc
-        except FairleadError as exc:
-            error = ConnectFailed(self.server_id, str(exc), hint=exc.hint)
-        finally:
-            self._finish(attempt, error)
-
-    async def _run(self, attempt: _Attempt) -> None:
-        seconds = self._limits.startup_timeout_ms / 1000
-        async with AsyncExitStack() as admitted:
-            with attempt.starting as starting:
-                await anyio.sleep(self.backoff.wait_seconds)
-                if self._admission is not None:
-                    await admitted.enter_async_context(self._admission.start())
-                starting.deadline = anyio.current_time() + seconds
-                async with self._open(seconds) as session:
-                    starting.deadline = math.inf  # it bounds the start, not the session
-                    await admitted.aclose()
-                    await self._serve(attempt, session)
-        if starting.cancelled_caught and not attempt.aborted:
-            hint = "`startup_timeout_ms` gives it more time; `fairlead logs` shows what it said"
-            raise ConnectFailed(self.server_id, f"not ready after {seconds:g} s", hint=hint)
-
-    def _open(self, seconds: float) -> AbstractAsyncContextManager[Session]:
-        probe = self._known_version not in HANDSHAKE_PROTOCOL_VERSIONS
-        return open_session(self._transports, probe=probe, seconds=seconds, on_message=self._heard)
-
-    async def _serve(self, attempt: _Attempt, session: Session) -> None:
-        """Be there for callers until the connection is lost or no longer wanted."""
-        now = time.monotonic()
-        link = Link(session=session, since=now, last_used=now)
-        if session.mirrors_arguments:
-            session.learn_headers(known_headers(self._known_tools))
-        self._links.add(link)
-        self._link, self._attempt = link, None
-        self._known_version = self.vitals.version = session.version
-        info = session.sdk.server_info
-        self.vitals.server = f"{info.name} {info.version}" if info else None
-        self.vitals.connects += 1
-        self.vitals.last_connected_at = time.time()
-        attempt.settle(link, None)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch, link)
-                tasks.start_soon(self._keep_listed, link)
-                if session.modern and _announces_changes(session):
-                    tasks.start_soon(self._listen, link)
-                await self._until_over(link)
-                tasks.cancel_scope.cancel()
-        finally:
-            self._links.discard(link)
-            link.listed.set()
-        ending = session.dispatcher.ending
-        if ending is not None and not link.hurry:
-            self.vitals.losses += 1
-            raise lost(self.server_id, ending)
-
-    def _finish(self, attempt: _Attempt, error: ServerError | None) -> None:
-        link = attempt.link
-        current = self._attempt is attempt or (link is not None and self._link is link)
-        if current:
-            self._attempt = self._link = None
-        if link is not None:
-            self.backoff.succeeded(time.monotonic() - link.since)
-        if error is not None:
-            self.vitals.last_error = error
-            self.backoff.failed()
-        if current:
-            self._move(_state_after(error), str(error) if error else None)
-        attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
-        self._runs.discard(attempt)
-        attempt.over.set()
-
-    # Watching.
-
-    async def _watch(self, link: Link) -> None:
-        await link.session.dispatcher.wait_closed()
-        link.woken.set()
-
-    async def _until_over(self, link: Link) -> None:
-        idle = self._limits.idle_stop_ms
-        while link.session.dispatcher.ending is None and not link.is_left:
-            patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
-            if patience <= 0 and not link.in_flight:
-                self._give_up(link)
-                return
-            with anyio.move_on_after(max(patience, 0.05)):
-                await link.woken.wait()
-            link.woken = anyio.Event()
-
-    def _give_up(self, link: Link, error: ServerError | None = None) -> None:
-        """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
-        link.leave()
-        if self._link is link:
-            self._link = None
-            self._move(_state_after(error), str(error) if error else None)
-
-    def _move(self, state: State, reason: str | None = None) -> None:
-        if state != self.vitals.state:
-            check_move(self.vitals.state, state)
-            self.vitals.state = state
-            self._on_state(state, reason)
-
-    # Listing.
-
-    def _heard(self, message: IncomingMessage) -> None:
-        if isinstance(message, _LIST_CHANGES):
-            self.refresh()
-
-    async def _keep_listed(self, link: Link) -> None:
-        while True:
-            self._changed = anyio.Event()
-            await self._list(link)
-            link.listed.set()
-            await self._changed.wait()
-            await anyio.sleep(REFRESH_DEBOUNCE_SECONDS)
-
-    async def _list(self, link: Link) -> None:
-        try:
-            with calling(self.server_id):
-                listed = await list_all(self.server_id, link.session, max_items=self._limits.max_list_items)
-        except ServerError as exc:
-            if link is self._link and link.usable:
-                self._list_failed(link, exc)
-            return
-        link.session.learn_headers(listed.header_maps)
-        if link is self._link:
-            self._known_tools = listed.listing.tools
-            self._on_listed(listed.listing, link.session.version)
-            self._move("ready")
-
-    def _list_failed(self, link: Link, failure: ServerError) -> None:
-        error = failure
-        if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
-            reason = f"it would not say what it offers: {failure.__cause__}"
-            error = ListFailed(self.server_id, reason, hint=failure.hint)
-        self.vitals.last_error = error
-        if isinstance(error, ConnectionLost):
-            self._give_up(link, error)
-        else:
-            self._move(_state_after(error), str(error))
-
-    async def _list_anew(self, link: Link) -> None:
-        """Wait for the listing under way, or for another if the last one has ended."""
-        if link is not self._link:
-            return  # the next try goes over another, which is listed anyway
-        if link.listed.is_set():
-            link.listed = anyio.Event()
-            self.refresh()
-        with anyio.move_on_after(self._limits.request_timeout_ms / 1000):
-            await link.listed.wait()
-
-    async def _listen(self, link: Link) -> None:
-        """Hear of changed lists the modern way, for as long as the server lets us."""
-        while link.usable:
-            try:
-                async with listen(
-                    link.session.sdk,
-                    tools_list_changed=True,
-                    prompts_list_changed=True,
-                    resources_list_changed=True,
-                ) as events:
-                    async for _ in events:
-                        self.refresh()
-            except MCPError as exc:
-                if exc.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
-                    return
-            except SubscriptionLost:
-                self.refresh()  # what was missed shows in the list
-            await anyio.sleep(LISTEN_AGAIN_SECONDS)
+    async def _prepare_to_repeat(self, exc: CallFailed, link: Link, *, safe_to_repeat: bool) -> bool:
+        """Set right what made a request fail. False where it must not be sent again."""
+        if _lacked_headers(exc):
+            await self._list_anew(link)
+            return True
+        if _may_repeat(exc, safe_to_repeat=safe_to_repeat):
+            self._give_up(link)
+            return True
+        return False
 
 
-def _state_after(error: ServerError | None) -> State:
-    if error is None:
-        return "idle"
-    return "auth_required" if isinstance(error, AuthRequired) else "error"
-
-
-def _announces_changes(session: Session) -> bool:
-    offers = session.capabilities
-    return any(
-        offered is not None and offered.list_changed
-        for offered in (offers.tools, offers.prompts, offers.resources)
-    )
+async def _answered(questions: Mapping[str, Question], session: Session) -> Mapping[str, Any]:
+    try:
+        asked = _questions.validate_python({key: question.read() for key, question in questions.items()})
+    except (ValidationError, msgspec.DecodeError) as exc:
+        raise AnswerUnreadable("its task asks for input in a way nobody understands") from exc
+    return await answer_questions(asked, session)
 
 
 def _lacked_headers(exc: CallFailed) -> bool:

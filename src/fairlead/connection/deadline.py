@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 
 class Clock:
@@ -12,16 +13,33 @@ class Clock:
     nothing.
     """
 
-    __slots__ = ("_loop", "_running", "_timer", "_wakes_at")
+    __slots__ = ("_holds", "_loop", "_running", "_timer", "_wakes_at")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._running: set[Deadline] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
+        self._holds = 0
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Stop the time of all deadlines, and of those that come, for the length of the block."""
+        self._holds += 1
+        for deadline in self._running:
+            deadline.pause()
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if self._holds == 0:
+                for deadline in [*self._running]:
+                    deadline.resume()
 
     def add(self, deadline: "Deadline") -> None:
         """Watch over a deadline."""
+        if self._holds:
+            deadline.pause()
         self._running.add(deadline)
         if deadline.at < self._wakes_at:
             self._wake_at(deadline.at)

@@ -10,6 +10,7 @@ import logging
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,6 +58,8 @@ from fairlead.errors import Delivery
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_REPORTS = 32
+MAX_REPORTING_SECONDS = 1.0
+"""How long an answer waits for a callback that is still busy with the progress before it."""
 
 _MAX_POSTS_UNDER_WAY = 1_000
 _NO_OPTIONS: CallOptions = {}
@@ -68,28 +71,35 @@ class ProgressReports:
     def __init__(self, callback: ProgressFnT) -> None:
         self._callback = callback
         self._waiting: deque[Progress] = deque(maxlen=MAX_WAITING_REPORTS)
-        self._delivering = False
-        self._turn: asyncio.Lock | None = None  # made with the first report, which most calls never have
+        self._delivered: asyncio.Future[None] | None = None  # of the delivery under way
 
     def put(self, report: Progress) -> bool:
         """Add a report. True means that `deliver` is to be started."""
-        self._turn = self._turn or asyncio.Lock()
         self._waiting.append(report)
-        idle, self._delivering = not self._delivering, True
-        return idle
+        if self._delivered is not None:
+            return False
+        self._delivered = asyncio.get_running_loop().create_future()
+        return True
 
     async def deliver(self) -> None:
-        """Hand the waiting reports to the callback, whose errors stay its own. Afterwards it has had them."""
-        if self._turn is None:
-            return
-        async with self._turn:
+        """Hand the waiting reports to the callback, whose errors stay its own."""
+        try:
             while self._waiting:
                 report = self._waiting.popleft()
                 try:
                     await self._callback(report.progress, report.total, report.message)
                 except Exception:
                     logger.exception("a progress callback raised")
-            self._delivering = False
+        finally:
+            assert self._delivered is not None
+            self._delivered.set_result(None)
+            self._delivered = None
+
+    async def finish(self) -> None:
+        """Wait until the callback has had all reports, or hangs. Afterwards it is given no more."""
+        if self._delivered is not None:
+            await asyncio.wait((self._delivered,), timeout=MAX_REPORTING_SECONDS)
+            self._waiting.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +122,7 @@ class Call:
         """Wait for the end of the call. Progress that came before the answer is told before it, too."""
         outcome = await self.answer
         if self.reports is not None and isinstance(outcome, Frame):
-            await self.reports.deliver()
+            await self.reports.finish()
         return outcome
 
     def settle(self, outcome: Frame | RequestFailed) -> None:
@@ -229,6 +239,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Send a notification; one that comes too late is dropped."""
         if self.ending is None:
             await self.post(notification_frame(method, params), opts or _NO_OPTIONS)
+
+    def clocks_held(self) -> AbstractContextManager[None]:
+        """Stop the time of our requests for the length of a block: the server waits for us."""
+        return self._clock.held()
 
     # Requests of ours.
 

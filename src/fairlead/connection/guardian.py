@@ -31,13 +31,13 @@ class Guardian:
         return self._process.pid if self._process else None
 
     def watch(self, pid: int) -> int:
-        """Take a process that leads its own group under watch, and return when it started."""
-        started = self._watched[pid] = reaper.start_time(pid)
+        """Take a process that leads its own group under watch, and return by when it had started."""
+        started_by = self._watched[pid] = reaper.latest_start()
         if self._process is None:
             self._start()
         else:
-            self._tell(_line((pid, started)))
-        return started
+            self._tell(_line((pid, started_by)))
+        return started_by
 
     def release(self, pid: int) -> None:
         """Forget a process whose group is gone."""
@@ -103,5 +103,5 @@ class Guardian:
 
 
 def _line(watched: tuple[int, int]) -> str:
-    pid, started = watched
-    return f"+{pid} {started}\n"
+    pid, started_by = watched
+    return f"+{pid} {started_by}\n"

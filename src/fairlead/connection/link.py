@@ -3,23 +3,23 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version as installed_version
 
 import anyio
 import mcp_types as types
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 
+from fairlead.connection.answering import Questions, answering_session
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.failures import root_cause
+from fairlead.connection.negotiation import Negotiation, SilentOnProbe
 from fairlead.connection.outcomes import ConnectionClosed
-from fairlead.connection.session import Session, SilentOnProbe, negotiate
+from fairlead.connection.peer import Introduction, Peer
+from fairlead.connection.session import Session
 from fairlead.connection.sse import is_fallback_worthy
 
 Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
-
-CLIENT_INFO = types.Implementation(name="fairlead", version=installed_version("fairlead"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,17 +74,15 @@ async def open_session(
     *,
     probe: bool,
     seconds: float,
+    peer: Peer,
+    log_level: types.LoggingLevel | None,
     on_message: Callable[[IncomingMessage], None],
 ) -> AsyncGenerator[Session]:
     """Open a transport and negotiate on it; where one way fails as old servers fail, try the next.
 
     Everything is opened and closed in the caller's task.
     """
-
-    async def handle(message: IncomingMessage) -> None:
-        on_message(message)
-        await anyio.lowlevel.checkpoint()
-
+    introduction = Introduction.of(peer)
     way: Way | None = Way(transport=0, probe=probe)
     async with AsyncExitStack() as stack:
         session: Session | None = None
@@ -93,12 +91,11 @@ async def open_session(
             try:
                 async with AsyncExitStack() as attempt:
                     dispatcher = await attempt.enter_async_context(transports[way.transport]())
-                    sdk = ClientSession(
-                        dispatcher=dispatcher, client_info=CLIENT_INFO, message_handler=handle
-                    )
+                    questions = Questions(dispatcher.clocks_held)
+                    sdk = answering_session(dispatcher, peer, introduction, questions, on_message)
                     await attempt.enter_async_context(sdk)
-                    await negotiate(sdk, probe=way.probe, seconds=seconds)
-                    session = Session(dispatcher, sdk, CLIENT_INFO)
+                    await Negotiation(dispatcher, sdk, introduction).run(probe=way.probe, seconds=seconds)
+                    session = Session(dispatcher, sdk, introduction, questions, log_level)
                     stack.push_async_exit(attempt.pop_all())
             except Exception as exc:
                 way = another_way(way, root_cause(exc), transports=len(transports))
@@ -109,10 +106,17 @@ async def open_session(
 
 def another_way(way: Way, failure: BaseException, *, transports: int) -> Way | None:
     """What to try after a failure, if it is one that an older or a newer server gives."""
-    if way.probe and isinstance(failure, SilentOnProbe | ConnectionClosed):
+    if way.probe and _is_due_to_probe(failure):
         return Way(transport=way.transport, probe=False)
     if not way.probe and isinstance(failure, MCPError) and failure.code == UNSUPPORTED_PROTOCOL_VERSION:
         return Way(transport=way.transport, probe=True)
     if is_fallback_worthy(failure) and way.transport + 1 < transports:
         return Way(transport=way.transport + 1, probe=False)
     return None
+
+
+def _is_due_to_probe(failure: BaseException) -> bool:
+    """May an older server fail so because it was probed? Not if it never read the probe."""
+    if isinstance(failure, ConnectionClosed):
+        return not failure.ending.unheard
+    return isinstance(failure, SilentOnProbe)

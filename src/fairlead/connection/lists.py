@@ -25,10 +25,10 @@ _WIRE_NAMES = {"next_cursor": "nextCursor", "templates": "resourceTemplates", "t
 
 
 class _Page(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
-    tools: list[msgspec.Raw] = []
-    resources: list[msgspec.Raw] = []
-    templates: list[msgspec.Raw] = []
-    prompts: list[msgspec.Raw] = []
+    tools: list[msgspec.Raw] | None = None
+    resources: list[msgspec.Raw] | None = None
+    templates: list[msgspec.Raw] | None = None
+    prompts: list[msgspec.Raw] | None = None
     next_cursor: str | None = None
     ttl_ms: msgspec.Raw = msgspec.Raw()
 
@@ -48,12 +48,17 @@ class Listed:
 async def list_all(server_id: str, session: Session, *, max_items: int) -> Listed:
     """List everything the server offers. Raises `ListFailed`; what it does not offer is simply not there."""
     offers = session.capabilities
-    pages = partial(_pages, server_id, session, max_items)
+    notes: list[str] = []
+    pages = partial(_pages, server_id, session, max_items, notes=notes)
     tools, ttl_ms = await pages("tools/list", "tools", declared=offers.tools is not None)
-    has_resources = offers.resources is not None
-    resources, _ = await pages("resources/list", "resources", declared=has_resources)
-    templates, _ = await pages("resources/templates/list", "templates", declared=has_resources)
-    prompts, _ = await pages("prompts/list", "prompts", declared=offers.prompts is not None)
+    resources: list[msgspec.Raw] = []
+    templates: list[msgspec.Raw] = []
+    prompts: list[msgspec.Raw] = []
+    if offers.resources is not None:
+        resources, _ = await pages("resources/list", "resources", declared=True)
+        templates, _ = await pages("resources/templates/list", "templates", declared=True)
+    if offers.prompts is not None:
+        prompts, _ = await pages("prompts/list", "prompts", declared=True)
     header_maps: dict[str, HeaderMap] = {}
     rejected: list[RejectedTool] = []
     usable = _with_headers(tools, header_maps, rejected) if session.modern else iter(tools)
@@ -66,16 +71,29 @@ async def list_all(server_id: str, session: Session, *, max_items: int) -> Liste
         prompts=tuple(map(bytes, prompts)),
         instructions=session.instructions,
         ttl_ms=ttl_ms,
+        notes=tuple(notes),
     )
     return Listed(listing=listing, header_maps=header_maps)
 
 
-async def _pages(
-    server_id: str, session: Session, max_items: int, method: str, field: str, *, declared: bool
+async def list_anyway(server_id: str, session: Session, method: str, *, max_items: int) -> tuple[bytes, ...]:
+    """One list of a server that did not declare it: some have it all the same. Nothing, if it has not."""
+    field = {"resources/list": "resources", "resources/templates/list": "templates"}.get(method, "prompts")
+    items, _ = await _pages(server_id, session, max_items, method, field, declared=False)
+    return tuple(map(bytes, items))
+
+
+async def _pages(  # noqa: PLR0913 - the parts of one list
+    server_id: str,
+    session: Session,
+    max_items: int,
+    method: str,
+    field: str,
+    *,
+    declared: bool,
+    notes: list[str] | None = None,
 ) -> tuple[list[msgspec.Raw], int | None]:
     """All pages of one list. A server that did not declare it may refuse it: then there is none."""
-    if not declared and field != "tools":
-        return [], None
     items: list[msgspec.Raw] = []
     seen: set[str] = set()
     params: dict[str, str] | None = None
@@ -83,7 +101,7 @@ async def _pages(
         with anyio.fail_after(MAX_SECONDS):
             for _ in range(MAX_PAGES):
                 page = _decode_page(await session.request(method, params, seconds=MAX_SECONDS))
-                items += getattr(page, field)
+                items += getattr(page, field) or ()
                 if page.next_cursor is None:
                     return items, _milliseconds(page.ttl_ms)
                 if page.next_cursor in seen or len(items) > max_items:
@@ -91,7 +109,9 @@ async def _pages(
                 seen.add(page.next_cursor)
                 params = {"cursor": page.next_cursor}
     except RequestRejected as exc:
-        if exc.code == METHOD_NOT_FOUND and not (declared and field == "tools"):
+        if not declared or (exc.code == METHOD_NOT_FOUND and field != "tools"):
+            if declared and notes is not None and field != "templates":  # which many leave out
+                notes.append(f"it declares {field}, and does not list them")
             return [], None
         raise ListFailed(server_id, f"{method} failed: {exc}") from exc
     except TimeoutError as exc:

@@ -30,6 +30,8 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     stderr: tuple[str, ...] = ()
+    unheard: bool = False
+    """The server read nothing of what it was sent: whatever ended it, that did not."""
 
 
 class RequestFailed(MCPError):

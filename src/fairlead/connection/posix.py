@@ -17,15 +17,15 @@ import anyio.abc
 from fairlead.connection.environment import child_environment
 from fairlead.connection.guardian import Guardian
 from fairlead.connection.outcomes import SpawnFailed
+from fairlead.connection.pipes import PipeReader, PipeWriter
 from fairlead.connection.process import (
     KILL_SECONDS,
     LAST_WORDS_SECONDS,
-    MAX_WAITING_BYTES,
     Command,
     Listener,
     why_not_started,
 )
-from fairlead.connection.reaper import Family, start_time
+from fairlead.connection.reaper import Family, latest_start
 
 _POLL_SECONDS = 0.02
 _PIPE_BYTES = 256 * 1024
@@ -39,7 +39,6 @@ class PosixChild:
     """
 
     def __init__(self, command: Command, listener: Listener, guardian: Guardian | None) -> None:
-        self.congested: asyncio.Future[None] | None = None
         self._command = command
         self._listener = listener
         self._guardian = guardian
@@ -52,17 +51,14 @@ class PosixChild:
         self._last_words: asyncio.TimerHandle | None = None
         self._process: subprocess.Popen[bytes]
         self._family: Family
-        self._stdin: asyncio.WriteTransport
-        self._outputs: list[asyncio.BaseTransport] = []
+        self._stdin: PipeWriter
+        self._outputs: list[PipeReader] = []
 
     @classmethod
-    async def start(cls, command: Command, listener: Listener, guardian: Guardian | None) -> "PosixChild":
+    def start(cls, command: Command, listener: Listener, guardian: Guardian | None) -> "PosixChild":
         """Start the process. Raises `SpawnFailed`."""
         child = cls(command, listener, guardian)
         child._spawn()
-        # A start that was cancelled half way would leave a process nobody knows of.
-        with anyio.CancelScope(shield=True):
-            await child._connect()
         return child
 
     def _spawn(self) -> None:
@@ -79,19 +75,23 @@ class PosixChild:
             )
         except (OSError, ValueError) as exc:
             raise SpawnFailed(why_not_started(self._command, exc)) from exc
-        _widen(self._process.stdout)
         pid = self._process.pid
-        started = start_time(pid) if self._guardian is None else self._guardian.watch(pid)
-        self._family = Family(pid, started)
+        started_by = latest_start() if self._guardian is None else self._guardian.watch(pid)
+        self._family = Family(pid, started_by)
+        self._connect(self._process)
         watch_exit(self._process, self._on_exit)
 
-    async def _connect(self) -> None:
-        connect_read, connect_write = self._loop.connect_read_pipe, self._loop.connect_write_pipe
-        stdout, stderr = partial(_Output, self, 1), partial(_Output, self, 2)
-        self._stdin, _ = await connect_write(partial(_Input, self), self._process.stdin)
-        self._stdin.set_write_buffer_limits(high=MAX_WAITING_BYTES)
-        self._outputs.append((await connect_read(stdout, self._process.stdout))[0])
-        self._outputs.append((await connect_read(stderr, self._process.stderr))[0])
+    def _connect(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        _widen(process.stdout)
+        closed = self._on_pipe_closed
+        self._stdin = PipeWriter(process.stdin, partial(closed, 0))
+        self._outputs = [
+            PipeReader(process.stdout, self._listener.on_stdout, partial(closed, 1)),
+            PipeReader(process.stderr, self._listener.on_stderr, partial(closed, 2)),
+        ]
 
     @property
     def pid(self) -> int:
@@ -106,15 +106,24 @@ class PosixChild:
     @property
     def waiting_bytes(self) -> int:
         """How much of what was written it has not read yet."""
-        return self._stdin.get_write_buffer_size()
+        return self._stdin.waiting_bytes
+
+    @property
+    def congested(self) -> asyncio.Future[None] | None:
+        """What to wait for before writing more, or `None`."""
+        return self._stdin.congested
+
+    @property
+    def has_read(self) -> bool:
+        """Has it read anything of what was written? Where the system does not say, it has."""
+        return self._stdin.was_read
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
         """Do nothing: the event loop carries what is said."""
 
     def write(self, data: bytes) -> None:
         """Write to its stdin, without waiting."""
-        if not self._stdin.is_closing():
-            self._stdin.write(data)
+        self._stdin.write(data)
 
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
@@ -154,15 +163,8 @@ class PosixChild:
 
     # What the event loop notes.
 
-    def on_output(self, fd: int, data: bytes) -> None:
-        """Pass on what it wrote."""
-        if fd == 1:
-            self._listener.on_stdout(data)
-        else:
-            self._listener.on_stderr(data)
-
-    def on_pipe_closed(self, fd: int) -> None:
-        """Note that a pipe is closed: without stdin or stdout it cannot be talked to."""
+    def _on_pipe_closed(self, fd: int) -> None:
+        # Without stdin or stdout it cannot be talked to.
         self._open_pipes.discard(fd)
         if not self._open_pipes & {1, 2}:
             self._silent.set()
@@ -175,16 +177,6 @@ class PosixChild:
         self._exited.set()
         self._ending()
 
-    def pause_writing(self) -> None:
-        """Let senders wait."""
-        self.congested = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        """Let senders go on."""
-        if self.congested is not None:
-            self.congested.set_result(None)
-            self.congested = None
-
     def _ending(self) -> None:
         # The exit, the end of stdout and the last of stderr come in any order. A process it started may even
         # hold its pipes open, so there is a limit to waiting for all three.
@@ -196,41 +188,15 @@ class PosixChild:
     def _end(self) -> None:
         if self._last_words is not None:
             self._last_words.cancel()
-        self.resume_writing()
+        self._stdin.let_senders_go()
         if not self._ended:
             self._ended = True
             self._listener.on_end(self.returncode)
 
 
-class _Output(asyncio.Protocol):
-    def __init__(self, child: PosixChild, fd: int) -> None:
-        self._child = child
-        self._fd = fd
-
-    def data_received(self, data: bytes) -> None:
-        self._child.on_output(self._fd, data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._child.on_pipe_closed(self._fd)
-
-
-class _Input(asyncio.BaseProtocol):
-    def __init__(self, child: PosixChild) -> None:
-        self._child = child
-
-    def pause_writing(self) -> None:
-        self._child.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._child.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._child.on_pipe_closed(0)
-
-
-def _widen(pipe: IO[bytes] | None) -> None:
+def _widen(pipe: IO[bytes]) -> None:
     """Let large results come in fewer pieces: of 100 KB, the reader spends a quarter less."""
-    if sys.platform == "linux" and pipe is not None:
+    if sys.platform == "linux":
         import fcntl  # this module is imported on systems that have none
 
         # A user who has very many pipes may not have them larger.

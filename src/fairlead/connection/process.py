@@ -79,6 +79,11 @@ class Child(Protocol):
         """What to wait for before writing more, or `None`."""
         ...
 
+    @property
+    def has_read(self) -> bool:
+        """Has it read anything of what was written? Where the system does not say, it has."""
+        ...
+
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
         """Carry what is said to and fro, where the system needs tasks for that."""
         ...

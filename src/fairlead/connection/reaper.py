@@ -1,7 +1,8 @@
 """Finds and ends everything a server process started. It is the guardian's program too, so it imports little.
 
-`python -I -S reaper.py <host pid>` reads lines from stdin: `+<pid> <start time>` to watch a server, `-<pid>`
-to forget one. When the host is gone, however it went, it ends what is still watched and exits.
+`python -I -S reaper.py <host pid>` reads lines from stdin: `+<pid> <time>` to watch a server that had started
+by then, `-<pid>` to forget one. When the host is gone, however it went, it ends what is still watched and
+exits.
 """
 
 from __future__ import annotations
@@ -53,6 +54,18 @@ def _processes() -> list[_Process]:
     return [process for process in found if process is not None]
 
 
+def latest_start() -> int:
+    """Return a time, in the kernel's ticks, by which every process there is now has started.
+
+    Whoever has one of their pids and started later is another process. Knowing this takes no look at the
+    process itself, which is slow while the process is being started.
+    """
+    if sys.platform != "linux":
+        return sys.maxsize
+    # Not every sandbox keeps one clock for both; and pids take longer than a second to come round.
+    return int((time.clock_gettime(time.CLOCK_BOOTTIME) + 1) * os.sysconf("SC_CLK_TCK"))
+
+
 def start_time(pid: int) -> int:
     """Return when a process started, in the kernel's ticks, or 0 where that cannot be known."""
     process = _process(pid)
@@ -66,9 +79,9 @@ class Family:
     of the family was still their parent. A daemon that cut every tie is nobody's child and left alone.
     """
 
-    def __init__(self, leader: int, started: int) -> None:
+    def __init__(self, leader: int, started_by: int) -> None:
         self._leader = leader
-        self._started = started
+        self._started_by = started_by
         self._members: dict[int, _Process] = {}
         self._group_exists = True
 
@@ -80,8 +93,8 @@ class Family:
         if not processes:
             self._members, self._group_exists = {}, group_exists
             return [self._leader] if group_exists else []
-        # Pids come round again: a leader that started at another time leads another group.
-        reused = any(p.pid == self._leader and self._started not in (0, p.started) for p in processes)
+        # Pids come round again: a leader that started later leads another group.
+        reused = any(p.pid == self._leader and p.started > self._started_by for p in processes)
         group = [] if reused else [p for p in processes if p.group == self._leader]
         self._group_exists = bool(group)
         children: dict[int, list[_Process]] = {}
@@ -135,9 +148,9 @@ def _watched_until_host_is_gone(host: int) -> list[Family]:
             break
         *lines, partial = (partial + data).split(b"\n")
         for line in lines:
-            pid, _, started = line[1:].partition(b" ")
+            pid, _, started_by = line[1:].partition(b" ")
             if line.startswith(b"+"):
-                watched[int(pid)] = Family(int(pid), int(started))
+                watched[int(pid)] = Family(int(pid), int(started_by))
             else:
                 watched.pop(int(pid), None)
     return [*watched.values()]

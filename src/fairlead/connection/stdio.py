@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,7 +54,7 @@ class StdioDispatcher(WireDispatcher):
     async def _start_child(self) -> Child:
         if sys.platform == "win32":
             return await WindowsChild.start(self._command, self)
-        return await PosixChild.start(self._command, self, self._guardian)
+        return PosixChild.start(self._command, self, self._guardian)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -99,7 +100,8 @@ class StdioDispatcher(WireDispatcher):
         if self.ending is None:
             for line in self._lines.finish():
                 self._receive(line)
-        self._end(_ending(returncode, self.stderr.tail.lines))
+        ending = _ending(returncode, self.stderr.tail.lines)
+        self._end(replace(ending, unheard=not self._child.has_read))
 
     # What we say.
 

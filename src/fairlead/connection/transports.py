@@ -1,15 +1,16 @@
 """From a server's configuration to the transports that reach it. Secrets are resolved as one is opened."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aiohttp
 from anyio import to_thread
 
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import RemoteServer, Server, StdioServer
+from fairlead.config.models import BuiltinServer, RemoteServer, Server, StdioServer
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.endpoint import HeaderSource, fixed_headers
 from fairlead.connection.environment import child_environment
@@ -17,10 +18,14 @@ from fairlead.connection.guardian import Guardian
 from fairlead.connection.headers import HeadersHelper
 from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import Transport
+from fairlead.connection.memory import MemoryDispatcher
 from fairlead.connection.process import Command
 from fairlead.connection.sse import SseDispatcher
 from fairlead.connection.stdio import StdioDispatcher
-from fairlead.errors import ConnectFailed
+from fairlead.errors import ConnectFailed, ToolFailed
+
+if TYPE_CHECKING:
+    from fairlead.servers.server import McpServer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +36,11 @@ class Surroundings:
     guardian: Guardian
     http: Callable[[], aiohttp.ClientSession]
     logs: Path | None
+    cache: Path | None
+    docs_allow: Callable[[], Sequence[str]]
+    """The sites whose documentation may be read, as the configuration says now."""
+    programs: Mapping[str, "McpServer"]
+    """The servers that the program itself brought."""
 
 
 def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]:
@@ -46,7 +56,7 @@ def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]
         case "sse":
             return [lambda: _remote(server, around, SseDispatcher)]
         case _:
-            return [lambda: _not_here(server)]
+            return [lambda: _in_process(server, around)]
 
 
 @asynccontextmanager
@@ -85,10 +95,26 @@ async def _remote(
 
 
 @asynccontextmanager
-async def _not_here(server: LoadedServer) -> AsyncGenerator[WireDispatcher]:
-    message = f"the built-in server `{server.target}` is not part of this version"
-    raise ConnectFailed(server.server_id, message)
-    yield
+async def _in_process(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
+    async with AsyncExitStack() as stack:
+        own = around.programs.get(server.server_id)
+        if own is None:
+            own = stack.enter_context(_built_in(server, await _resolved(server, around), around))
+        yield await stack.enter_async_context(MemoryDispatcher(own.sdk_server()))
+
+
+@contextmanager
+def _built_in(server: LoadedServer, resolved: Server, around: Surroundings) -> Generator["McpServer"]:
+    from fairlead.servers.builtin import Reach, built_in_server  # a host without them need not load them
+
+    assert isinstance(resolved, BuiltinServer)
+    roots = server.root_folders() or (server.definition.source.base,)
+    reach = Reach(roots=roots, allow=around.docs_allow, cache=around.cache)
+    try:
+        with built_in_server([resolved.builtin], reach) as made:
+            yield made
+    except ToolFailed as exc:
+        raise ConnectFailed(server.server_id, str(exc), hint=exc.hint) from exc
 
 
 async def _resolved(server: LoadedServer, around: Surroundings) -> Server:

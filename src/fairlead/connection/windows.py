@@ -85,6 +85,11 @@ class WindowsChild:
         """How much of what was written it has not read yet."""
         return len(self._outgoing)
 
+    @property
+    def has_read(self) -> bool:
+        """Has it read anything of what was written? Windows does not say."""
+        return True
+
     def write(self, data: bytes) -> None:
         """Write to its stdin, without waiting."""
         self._outgoing += data

@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 
 from fairlead.catalog.entries import Listing
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.signatures import signature
+from fairlead.catalog.validation import fit_arguments
 from fairlead.connection.deadline import Deadline
-from fairlead.errors import CallDenied, FairleadError
+from fairlead.errors import ArgumentsInvalid, CallDenied, FairleadError
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
-from fairlead.host.results import ToolResult
-from fairlead.policy.decision import decide
+from fairlead.policy.decision import Within, decide
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Told how far a call is: progress, total and a message, as far as the server says."""
@@ -31,15 +33,17 @@ class Call:
     request_timeout_ms: int | None = None
 
 
-def check_policy(member: Member, tool: str, *, reviewed: bool) -> None:
+def check_policy(member: Member, tool: str, within: Within | None, *, reviewed: bool) -> None:
     """Raise `CallDenied` where the configuration does not let this tool be called.
 
     A person who looked at the call may allow what is not on the allow list, but not what is denied.
     """
-    decision = decide(member.config, tool)
+    decision = decide(member.config, tool, within)
     if decision.verdict == "deny" and not (reviewed and decision.field != "deny_tools"):
         server_id = member.server.server_id
-        origin = member.server.definition.origin((decision.field,)) if decision.field else None
+        origin = None
+        if decision.field is not None and decision.bundle is None:
+            origin = member.server.definition.origin((decision.field,))
         where = f" ({origin})" if origin else ""
         hint = f"add it to `allow_tools`, or call it yourself: `fairlead call {server_id} {tool} --yes`"
         raise CallDenied(f"`{server_id}/{tool}` may not be called: {decision.reason}{where}", hint=hint)
@@ -53,6 +57,19 @@ def rejection(listing: Listing | None, tool: str) -> str | None:
     if reason is None or any(entry.key.tool == tool for entry in listing.tools):
         return None  # of a tool that is listed twice, the first counts
     return reason
+
+
+def fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments as the tool's schema wants them, as far as it is known. Raises `ArgumentsInvalid`."""
+    entry = member.entry(tool)
+    if entry is None:
+        return arguments  # the server knows better
+    fit = fit_arguments(entry, arguments)
+    if fit.verdict.outcome == "invalid":
+        problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
+        message = f"the arguments do not fit `{entry.key}`, so it was not called:\n{problems}"
+        raise ArgumentsInvalid(message, hint=f"it takes {signature(entry)}")
+    return fit.arguments
 
 
 async def run_call(member: Member, call: Call, bus: EventBus) -> ToolResult:

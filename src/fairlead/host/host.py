@@ -7,20 +7,25 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
+from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry
-from fairlead.config.load import LoadedConfig, LoadedServer, load_config
+from fairlead.catalog.results import ToolResult
+from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.validate import suggestion
 from fairlead.connection.admission import Admission
+from fairlead.connection.connection import Connection
 from fairlead.connection.guardian import Guardian
 from fairlead.connection.transports import Surroundings
 from fairlead.errors import (
+    ArgumentsInvalid,
     ConnectFailed,
     ConsentRequired,
     FairleadError,
@@ -30,18 +35,33 @@ from fairlead.errors import (
     UnknownTool,
 )
 from fairlead.events import Event
+from fairlead.host.bundles import Selection, select
 from fairlead.host.bus import EventBus, Subscriber
-from fairlead.host.calls import Call, OnProgress, check_policy, rejection, run_call
-from fairlead.host.member import Member, ServerStatus
-from fairlead.host.results import ToolResult
-from fairlead.host.snapshots import Snapshot, load_snapshots, save_snapshot, save_trouble
+from fairlead.host.calls import Call, OnProgress, check_policy, fitted, rejection, run_call
+from fairlead.host.catalogs import Catalogs
+from fairlead.host.custom import Custom, CustomCapabilities
+from fairlead.host.member import Member, Person, ServerStatus
+from fairlead.host.operator import UNATTENDED, Operator
+from fairlead.host.own_tools import RESERVED
+from fairlead.host.prompts import Prompts
+from fairlead.host.resources import Resources
+from fairlead.host.snapshots import News, Snapshot, load_snapshots, save_news
+from fairlead.host.tasks import Tasks
+from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
+from fairlead.policy.decision import Within
 from fairlead.store.sqlite import SqliteStore
 from fairlead.store.store import Store
 
+if TYPE_CHECKING:
+    from fairlead.servers.server import McpServer
+
 logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 0.1
+"""How long news of servers wait to be saved: what comes of many servers in that time is one write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,20 +76,37 @@ class ServerInfo:
 class Host:
     """Many servers behind one object. Open it with `async with Host.open() as host:`."""
 
-    def __init__(self, tasks: TaskGroup, around: Surroundings, store: Store | None) -> None:
+    def __init__(
+        self,
+        config: LoadedConfig,
+        tasks: TaskGroup,
+        around: Surroundings,
+        store: Store | None,
+        person: Person,
+    ) -> None:
+        self._config = config
+        self._catalogs = Catalogs(config.config.tools.names, RESERVED)
         self._tasks = tasks
         self._around = around
-        self._store = store
+        self._person = person
+        self.store = store
         self._admission = Admission()
         self._bus = EventBus()
         self._members: dict[str, Member] = {}
+        self.docs_allow: tuple[str, ...] = ()
+        """The sites that the built-in documentation reader may read."""
+        self.resources = Resources(self)
+        self.prompts = Prompts(self)
+        self.tasks = Tasks(self)
+        self.custom = Custom(self)
         self._calls = 0
+        self._unsaved: set[Member] = set()
         self._saving = anyio.Lock()
         self._closed = False
 
     @classmethod
     @asynccontextmanager
-    async def open(
+    async def open(  # noqa: PLR0913 - everything a host can be given, named
         cls,
         config: LoadedConfig | None = None,
         *,
@@ -77,9 +114,14 @@ class Host:
         overrides: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        servers: Mapping[str, "McpServer"] | None = None,
+        operator: Operator = UNATTENDED,
+        capabilities: CustomCapabilities | None = None,
     ) -> AsyncGenerator["Host"]:
         """Run a host for the length of the block, and leave nothing behind.
 
+        `servers` are servers of your own that run in this process, by id, beside the configured ones.
+        `operator` answers for a person when a server asks, `capabilities` are declared to every server.
         Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
         fails the start; others never do.
         """
@@ -95,9 +137,13 @@ class Host:
                 guardian=guardian,
                 http=_http_client(stack),
                 logs=state_folder(env) / "logs",
+                cache=state_folder(env) / "cache",
+                docs_allow=lambda: host.docs_allow,
+                programs=servers or {},
             )
             async with anyio.create_task_group() as tasks:
-                host = cls(tasks, around, store)
+                person = Person(operator=operator, capabilities=capabilities or CustomCapabilities())
+                host = cls(loaded, tasks, around, store, person)
                 try:
                     await host._begin(loaded)
                     yield host
@@ -160,16 +206,19 @@ class Host:
             for member in self._members.values():
                 if member.connection is not None:
                     closing.start_soon(member.connection.aclose)
-        for member in self._members.values():
-            await self._save_now(member)
+        await self._save_now()
         self._bus.close()
 
     async def reload(self, config: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        self.docs_allow = config.config.docs.allow
+        self._config = config
+        self._catalogs = Catalogs(config.config.tools.names, RESERVED)
+        wanted = config.servers | {name: program_server(name, Path()) for name in self._around.programs}
         for server_id in [*self._members]:
-            if server_id not in config.servers:
+            if server_id not in wanted:
                 self._retire(self._members.pop(server_id))
-        await self._take(config.servers.values())
+        await self._take(wanted.values())
 
     async def add(self, server: LoadedServer) -> None:
         """Add a server, or put another definition in its place."""
@@ -185,27 +234,49 @@ class Host:
         """What a server offers, as far as anybody knows. Contacts nobody."""
         return self._member(server_id).listing
 
-    async def tools(self, server_id: str) -> tuple[ToolEntry, ...]:
+    def toolset(self, bundle: str | None = None) -> Toolset:
+        """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name."""
+        return Toolset(self, select(self._config, bundle))
+
+    @property
+    def tools(self) -> Toolset:
+        """The tools of every server that is switched on."""
+        return self.toolset()
+
+    def catalog(self, selection: Selection) -> Catalog:
+        """The tools that are known now, as a selection has them. Contacts nobody."""
+        return self._catalogs.current(selection, self._members.values())
+
+    async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
         """A server's tools: at once where they are known, else it is connected and asked."""
-        member = self._member(server_id)
-        member.refresh_if_stale()
-        return (await self._listing(member)).tools
+        return (await self.offers(server_id)).tools
 
     async def list_now(self, server_id: str) -> Listing:
         """What a server offers, as it says in this run. It is connected if it is not."""
         return await self._listing(self._member(server_id), fresh=True)
 
-    async def describe(self, server_id: str) -> ServerInfo:
-        """Who a server says it is. It is connected if it is not."""
+    async def offers(self, server_id: str) -> Listing:
+        """What a server offers: at once where that is known, else it is connected and asked."""
+        member = self._member(server_id)
+        member.refresh_if_stale()
+        return await self._listing(member)
+
+    async def reach(self, server_id: str) -> Connection:
+        """A server's connection, open or not, for requests that go to it and nowhere else."""
         member = self._member(server_id)
         connection = member.live()
         await self._require_consent(member)
+        return connection
+
+    async def describe(self, server_id: str) -> ServerInfo:
+        """Who a server says it is. It is connected if it is not."""
+        connection = await self.reach(server_id)
         session = await connection.ready()
         return ServerInfo(
             name=connection.vitals.server, version=session.version, instructions=session.instructions
         )
 
-    async def call(
+    async def call(  # noqa: PLR0913 - the parts of one call
         self,
         server_id: str,
         tool: str,
@@ -214,29 +285,38 @@ class Host:
         on_progress: OnProgress | None = None,
         request_timeout_ms: int | None = None,
         reviewed: bool = False,
+        within: Within | None = None,
     ) -> ToolResult:
-        """Call a tool. `reviewed` says that a person looked at this very call and wants it.
+        """Call a tool. `reviewed` says that a person looked at this very call and wants it; `within` is what
+        a bundle takes from the server.
 
-        Raises `CallDenied` where policy says no, `UnknownTool` where the tool's definition was rejected, and
-        `CallFailed` where no result came, which says in `delivery` whether the server may have carried it
-        out. A tool that failed returns a result with `is_error`.
+        Raises `CallDenied` where policy says no, `UnknownTool` where the tool's definition was rejected,
+        `ArgumentsInvalid` where the arguments do not fit it, and `CallFailed` where no result came, which
+        says in `delivery` whether the server may have carried it out. A tool that failed returns a result
+        with `is_error`.
         """
-        member = self._member(server_id)
-        member.live()
-        check_policy(member, tool, reviewed=reviewed)
-        if member.awaits_consent is not None:
-            await self._require_consent(member)
-        if rejection(member.listing, tool) is not None:
-            await self._require_sound(member, tool)
+        member = self._allowed(server_id, tool, within, reviewed=reviewed)
+        if member.awaits_consent is not None or rejection(member.listing, tool) is not None:
+            await self._require_fit(member, tool)
+        fit = await self._fitted(member, tool, arguments or {})
         self._calls += 1
         call = Call(
             call_id=self._calls,
             tool=tool,
-            arguments=arguments or {},
+            arguments=fit,
             on_progress=on_progress,
             request_timeout_ms=request_timeout_ms,
         )
         return await run_call(member, call, self._bus)
+
+    async def begin_call(
+        self, server_id: str, tool: str, arguments: Mapping[str, Any], *, reviewed: bool = False
+    ) -> msgspec.Raw:
+        """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
+        member = self._allowed(server_id, tool, None, reviewed=reviewed)
+        await self._require_fit(member, tool)
+        fit = await self._fitted(member, tool, arguments)
+        return await member.live().begin_tool(tool, fit, as_task=True)
 
     @asynccontextmanager
     async def events(self) -> AsyncGenerator[AsyncIterator[Event]]:
@@ -261,7 +341,8 @@ class Host:
 
     async def _take(self, servers: Iterable[LoadedServer]) -> None:
         changed = [server for server in servers if not self._has(server)]
-        snapshots = await load_snapshots(self._store, changed) if self._store else {}
+        kept = [server for server in changed if server.transport != "in_process"]
+        snapshots = await load_snapshots(self.store, kept) if self.store else {}
         for server in changed:
             self._put(server, snapshots.get(server.server_id))
 
@@ -279,6 +360,7 @@ class Host:
             snapshot,
             tasks=self._tasks,
             admission=self._admission,
+            person=self._person,
             emit=self._bus.emit,
             save=self._save,
         )
@@ -316,14 +398,34 @@ class Host:
         key = member.awaits_consent
         if key is None:
             return
-        if self._store is not None and await self._store.get(CONSENT, stored_under(key)) is not None:
+        if self.store is not None and await self.store.get(CONSENT, stored_under(key)) is not None:
             member.awaits_consent = None
             return
         message = f"it comes from {key.file}, and you have not approved this entry"
         raise ConsentRequired(key.server_id, message, hint=f"run `fairlead approve {key.server_id}`")
 
-    async def _require_sound(self, member: Member, tool: str) -> None:
-        """Raise unless a tool that was rejected is in order in this run."""
+    async def _fitted(self, member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
+        try:
+            return fitted(member, tool, arguments)
+        except ArgumentsInvalid:
+            if member.is_listed:
+                raise
+        await self._listing(member, fresh=True)
+        return fitted(member, tool, arguments)
+
+    def _allowed(self, server_id: str, tool: str, within: Within | None, *, reviewed: bool) -> Member:
+        """The server of a tool that may be called, as far as that can be told without waiting."""
+        member = self._member(server_id)
+        member.live()
+        check_policy(member, tool, within, reviewed=reviewed)
+        return member
+
+    async def _require_fit(self, member: Member, tool: str) -> None:
+        """Raise unless the server was consented to and the tool is in order in this run."""
+        await self._require_consent(member)
+        if rejection(member.listing, tool) is None:
+            return
         reason = rejection(await self._listing(member, fresh=True), tool)
         if reason is not None:
             message = f"`{member.server.server_id}` defines `{tool}` in a way that cannot be used: {reason}"
@@ -334,18 +436,27 @@ class Host:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
 
     def _save(self, member: Member) -> None:
-        self._tasks.start_soon(self._save_now, member)
+        if member.server.transport == "in_process":
+            return  # it is part of the program, and the next one may have another under that name
+        if not self._unsaved:
+            self._tasks.start_soon(self._save_soon)
+        self._unsaved.add(member)
 
-    async def _save_now(self, member: Member) -> None:
-        if self._store is None:
-            return
+    async def _save_soon(self) -> None:
+        await anyio.sleep(SAVE_SECONDS)
+        await self._save_now()
+
+    async def _save_now(self) -> None:
         async with self._saving:  # so that closing waits for a save under way
-            snapshot, member.unsaved = member.unsaved, None
-            trouble, member.unsaved_trouble = member.unsaved_trouble, None
-            if snapshot is not None:
-                await save_snapshot(self._store, member.server, snapshot)
-            if trouble is not None:
-                await save_trouble(self._store, member.server, trouble)
+            members, self._unsaved = self._unsaved, set()
+            if self.store is not None:
+                await save_news(self.store, map(_take_news, members))
+
+
+def _take_news(member: Member) -> News:
+    snapshot, member.unsaved = member.unsaved, None
+    trouble, member.unsaved_trouble = member.unsaved_trouble, None
+    return News(server=member.server, snapshot=snapshot, trouble=trouble)
 
 
 def _same(old: LoadedServer, new: LoadedServer) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
-from fairlead.catalog.entries import Listing
+from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
 from fairlead.connection.admission import Admission
@@ -15,6 +15,9 @@ from fairlead.connection.connection import Connection
 from fairlead.connection.transports import Surroundings, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
 from fairlead.events import Event, State, StateChanged, ToolsChanged
+from fairlead.host.custom import CustomCapabilities
+from fairlead.host.operator import Operator
+from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Snapshot, Trouble
 
 
@@ -37,6 +40,16 @@ class ServerStatus:
     last_connected_at: float | None
     connects: int
     calls: int
+    notes: tuple[str, ...]
+    """What is odd about what it declares."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Person:
+    """Who answers for the human side, and what the program declares to servers besides."""
+
+    operator: Operator
+    capabilities: CustomCapabilities
 
 
 class Member:
@@ -50,6 +63,7 @@ class Member:
         *,
         tasks: TaskGroup,
         admission: Admission,
+        person: Person,
         emit: Callable[[Event], None],
         save: Callable[["Member"], None],
     ) -> None:
@@ -57,6 +71,8 @@ class Member:
         self.snapshot = snapshot
         self.awaits_consent = server.consent
         """What must be approved before it may start; None where nothing is, or no longer."""
+        self._indexed: Listing | None = None
+        self._entries: dict[str, ToolEntry] = {}
         self.unsaved: Snapshot | None = None
         self.unsaved_trouble: Trouble | None = None
         self.listed = anyio.Event()
@@ -73,6 +89,15 @@ class Member:
                 admission=admission if server.transport == "stdio" else None,
                 known_version=snapshot.known_version if snapshot else None,
                 known_tools=snapshot.listing.tools if snapshot else (),
+                peer=ServerPeer(
+                    server.server_id,
+                    server.config,
+                    person.operator,
+                    roots=server.root_folders(),
+                    custom=person.capabilities,
+                    emit=emit,
+                ),
+                log_level=server.config.log_level,
                 on_state=self._moved,
                 on_listed=self._was_listed,
             )
@@ -98,6 +123,19 @@ class Member:
         """What it offers, as far as anybody knows."""
         return self.snapshot.listing if self.snapshot else None
 
+    def entry(self, tool: str) -> ToolEntry | None:
+        """The definition of a tool, as far as anybody knows."""
+        listing = self.listing
+        if listing is not self._indexed:
+            self._indexed = listing
+            self._entries = {entry.key.tool: entry for entry in listing.tools} if listing else {}
+        return self._entries.get(tool)
+
+    @property
+    def is_listed(self) -> bool:
+        """Does what is known come from this run, rather than from an earlier one?"""
+        return self.listed.is_set() and self.connection is not None and self.connection.vitals.connects > 0
+
     def status(self) -> ServerStatus:
         """Where it stands."""
         connection, error = self.connection, self._error()
@@ -117,6 +155,7 @@ class Member:
             last_connected_at=vitals.last_connected_at if vitals else None,
             connects=vitals.connects if vitals else 0,
             calls=vitals.calls if vitals else 0,
+            notes=self.snapshot.listing.notes if self.snapshot else (),
         )
 
     def refresh_if_stale(self) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import anyio
@@ -13,7 +13,7 @@ from fairlead.catalog.entries import Listing, RejectedTool, read_tools
 from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
 from fairlead.errors import StoreError
-from fairlead.store.store import ANY, Store
+from fairlead.store.store import NewValue, Store
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class _Stored(msgspec.Struct):
     prompts: list[msgspec.Raw]
     instructions: str | None
     ttl_ms: int | None
+    notes: list[str] = []
 
 
 _encode = msgspec.json.Encoder().encode
@@ -110,6 +111,7 @@ def read_snapshot(server_id: str, value: bytes) -> Snapshot:
         prompts=tuple(map(bytes, stored.prompts)),
         instructions=stored.instructions,
         ttl_ms=stored.ttl_ms,
+        notes=tuple(stored.notes),
     )
     return Snapshot(listing=listing, version=stored.version, saved_at=stored.saved_at)
 
@@ -119,18 +121,37 @@ def read_trouble(value: bytes) -> Trouble:
     return _decode_trouble(value)
 
 
-async def save_trouble(store: Store, server: LoadedServer, trouble: Trouble) -> None:
-    """Keep what went wrong. A store that cannot is no reason to fail."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class News:
+    """What is to be kept of a server."""
+
+    server: LoadedServer
+    snapshot: Snapshot | None
+    trouble: Trouble | None
+
+
+async def save_news(store: Store, news: Iterable[News]) -> None:
+    """Keep what servers offer and what went wrong with them. A store that cannot is no reason to fail."""
+    values = [value for of_one in news for value in _values(of_one)]
+    if not values:
+        return
     try:
-        await store.put(TROUBLE, snapshot_key(server), _encode(trouble), expect=ANY, durable=False)
+        await store.put_all(values)
     except StoreError:
-        logger.warning("a state could not be saved", exc_info=True, extra={"server_id": server.server_id})
+        logger.warning("what servers offer could not be saved", exc_info=True)
 
 
-async def save_snapshot(store: Store, server: LoadedServer, snapshot: Snapshot) -> None:
-    """Keep what a server offers. A store that cannot is no reason to fail."""
+def _values(news: News) -> Iterator[NewValue]:
+    key = snapshot_key(news.server)
+    if news.snapshot is not None:
+        yield NAMESPACE, key, _encode(_stored(news.snapshot))
+    if news.trouble is not None:
+        yield TROUBLE, key, _encode(news.trouble)
+
+
+def _stored(snapshot: Snapshot) -> _Stored:
     listing = snapshot.listing
-    stored = _Stored(
+    return _Stored(
         version=snapshot.version,
         saved_at=snapshot.saved_at,
         tools=[msgspec.Raw(entry.definition) for entry in listing.tools],
@@ -140,8 +161,5 @@ async def save_snapshot(store: Store, server: LoadedServer, snapshot: Snapshot) 
         prompts=list(map(msgspec.Raw, listing.prompts)),
         instructions=listing.instructions,
         ttl_ms=listing.ttl_ms,
+        notes=list(listing.notes),
     )
-    try:
-        await store.put(NAMESPACE, snapshot_key(server), _encode(stored), expect=ANY, durable=False)
-    except StoreError:
-        logger.warning("a catalog could not be saved", exc_info=True, extra={"server_id": server.server_id})

@@ -1,0 +1,134 @@
+"""The SDK's session on our dispatcher: it hands what a server asks, and says on its own, to the peer."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
+from mcp.shared.dispatcher import CallOptions, Dispatcher, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_REQUEST
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fairlead.connection.dispatcher import WireDispatcher
+from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer
+
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Questions:
+    """What a server asks of us over one connection, for as long as somebody works on the answers."""
+
+    def __init__(self, clocks_held: Callable[[], AbstractContextManager[None]]) -> None:
+        self._clocks_held = clocks_held
+        self._open: set[anyio.CancelScope] = set()
+
+    async def put(self, answer: Awaitable[AnswerT]) -> AnswerT | types.ErrorData:
+        """Wait for an answer. Meanwhile the server waits for us: the clocks of our own requests stand still.
+
+        If there is none because our own side broke, the server hears so, and no more.
+        """
+        with self._clocks_held(), anyio.CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                return await answer
+            except Exception:
+                logger.exception("a server's question could not be put to anybody")
+                return types.ErrorData(
+                    code=INTERNAL_ERROR, message="the question could not be put to anybody"
+                )
+            finally:
+                self._open.discard(scope)
+        return types.ErrorData(code=INVALID_REQUEST, message="the call this belongs to was given up")
+
+    def withdraw(self) -> None:
+        """Ask nobody any more: the call that the questions belong to was given up."""
+        for scope in self._open:
+            scope.cancel()
+
+
+def answering_session(
+    dispatcher: WireDispatcher,
+    peer: Peer,
+    introduction: Introduction,
+    questions: Questions,
+    on_message: Callable[[IncomingMessage], None],
+) -> ClientSession:
+    """The SDK's session, with the peer for its other side."""
+
+    async def elicit(
+        context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        return await questions.put(peer.elicit(params))
+
+    async def sample(
+        context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        return await questions.put(peer.sample(params))
+
+    async def list_roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
+        return await questions.put(peer.list_roots())
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        peer.logged(params)
+
+    async def handle(message: IncomingMessage) -> None:
+        # Modern servers tell of resources on streams of their own, which `subscriptions` follows.
+        if isinstance(message, types.ResourceUpdatedNotification) and not is_modern():
+            peer.updated(str(message.params.uri))
+        on_message(message)
+        await anyio.lowlevel.checkpoint()
+
+    def is_modern() -> bool:
+        return sdk.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    sdk = ClientSession(
+        dispatcher=_Introduced(dispatcher, introduction),
+        client_info=CLIENT_INFO,
+        elicitation_callback=elicit,
+        sampling_callback=sample,
+        list_roots_callback=list_roots,
+        logging_callback=log,
+        message_handler=handle,
+    )
+    return sdk
+
+
+class _Introduced(Dispatcher[TransportContext]):
+    """Our dispatcher as the SDK's session uses it, which would say of us that we can be asked everything."""
+
+    def __init__(self, dispatcher: WireDispatcher, introduction: Introduction) -> None:
+        self._dispatcher = dispatcher
+        self._capabilities = introduction.capabilities
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve the connection until it ends."""
+        await self._dispatcher.run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request that declares what we declare."""
+        if params is not None and CLIENT_CAPABILITIES_META_KEY in params.get("_meta", {}):
+            meta = {**params["_meta"], CLIENT_CAPABILITIES_META_KEY: self._capabilities}
+            params = {**params, "_meta": meta}
+        return await self._dispatcher.send_raw_request(method, params, opts)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification."""
+        await self._dispatcher.notify(method, params, opts)

@@ -1,0 +1,150 @@
+"""Our ends of a server's pipes. The event loop has transports for them too, which take longer to set up."""
+
+import array
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import IO
+
+from fairlead.connection.process import MAX_WAITING_BYTES
+
+_CHUNK_BYTES = 256 * 1024
+_DRAINED_BYTES = MAX_WAITING_BYTES // 4
+
+
+class PipeReader:
+    """Reads what comes until it ends. Then, or when it is closed, `on_closed` is called, once."""
+
+    def __init__(
+        self, file: IO[bytes], on_data: Callable[[bytes], None], on_closed: Callable[[], None]
+    ) -> None:
+        self._file = file
+        self._fd = file.fileno()
+        self._on_data = on_data
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(self._fd, False)
+        self._loop.add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """Read no more."""
+        if not self._file.closed:
+            self._loop.remove_reader(self._fd)
+            self._file.close()
+            self._loop.call_soon(self._on_closed)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_data(data)
+        else:
+            self.close()
+
+
+class PipeWriter:
+    """Writes without waiting, and keeps what the other side is slow to read.
+
+    `on_closed` is called, once, when the pipe is closed or nobody reads from it any more.
+    """
+
+    def __init__(self, file: IO[bytes], on_closed: Callable[[], None]) -> None:
+        self.congested: asyncio.Future[None] | None = None
+        self._file = file
+        self._fd = file.fileno()
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._waiting = bytearray()
+        self._taken = 0
+        self._left_unread = 0
+        self._closing = False
+        os.set_blocking(self._fd, False)
+        # Nothing is ever to be read here, except the news that there is no reader.
+        self._loop.add_reader(self._fd, self.abort)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much the pipe has not taken yet."""
+        return len(self._waiting)
+
+    @property
+    def was_read(self) -> bool:
+        """Has anybody read anything of what was written? Where the system does not say, somebody has."""
+        unread = self._left_unread if self._file.closed else _unread_bytes(self._fd)
+        return unread < self._taken
+
+    def write(self, data: bytes) -> None:
+        """Write; what comes after the pipe was closed is dropped."""
+        if self._closing:
+            return
+        if not self._waiting:
+            taken = self._offer(data)
+            if taken == len(data) or self._closing:
+                return
+            data = data[taken:]
+            self._loop.add_writer(self._fd, self._drain)
+        self._waiting += data
+        if len(self._waiting) > MAX_WAITING_BYTES and self.congested is None:
+            self.congested = self._loop.create_future()
+
+    def let_senders_go(self) -> None:
+        """Let nobody wait for the pipe to take more."""
+        if self.congested is not None:
+            self.congested.set_result(None)
+            self.congested = None
+
+    def close(self) -> None:
+        """Close the pipe as soon as it has taken everything."""
+        self._closing = True
+        if not self._waiting:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the pipe now."""
+        self._closing = True
+        if not self._file.closed:
+            self._left_unread = _unread_bytes(self._fd)
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            self._waiting.clear()
+            self._file.close()
+            self._loop.call_soon(self._on_closed)
+
+    def _drain(self) -> None:
+        del self._waiting[: self._offer(self._waiting)]
+        if self._file.closed:
+            return
+        if len(self._waiting) <= _DRAINED_BYTES:
+            self.let_senders_go()
+        if not self._waiting:
+            self._loop.remove_writer(self._fd)
+            if self._closing:
+                self.abort()
+
+    def _offer(self, data: bytes | bytearray) -> int:
+        try:
+            taken = os.write(self._fd, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.abort()
+            return 0
+        self._taken += taken
+        return taken
+
+
+def _unread_bytes(fd: int) -> int:
+    """How much of what a pipe has taken nobody has read, as far as the system says."""
+    if sys.platform != "linux":
+        return 0
+    import fcntl  # this module is imported on systems that have none
+    import termios
+
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]

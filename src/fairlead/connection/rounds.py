@@ -1,0 +1,112 @@
+"""The modern way for a server to ask something before it answers: the request comes back with questions.
+
+A result may say `input_required`: it holds questions, and a state that goes back as it came. The same request
+is sent again with the answers, until a result comes that is one.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.client.session import ClientRequestContext
+from pydantic import ValidationError
+
+from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
+from fairlead.connection.session import Session
+from fairlead.errors import Delivery
+
+MAX_ROUNDS = 10
+MAX_QUESTIONS = 64
+"""How many things a server may ask at once."""
+
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 1.0
+
+_TAG = b'"input_required"'
+
+Send = Callable[[Mapping[str, Any]], Awaitable[msgspec.Raw]]
+
+
+class TooManyRounds(RequestFailed):
+    """The server asks and asks, and never answers."""
+
+    delivery: Delivery = "done"
+
+
+class QuestionRefused(RequestFailed):
+    """The server asks for what it cannot have here, and will not go on without."""
+
+    delivery: Delivery = "done"
+
+
+class _Tagged(msgspec.Struct, rename="camel"):
+    result_type: str = "complete"
+    request_state: msgspec.Raw = msgspec.Raw()
+
+
+_decode = msgspec.json.Decoder(_Tagged).decode
+
+
+def wants_input(result: msgspec.Raw) -> bool:
+    """Is this a question rather than a result?"""
+    if _TAG not in bytes(result):
+        return False
+    try:
+        return _decode(result).result_type == "input_required"
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msgspec.Raw:
+    """Answer what is asked and send the request again, until there is a result or it is too much."""
+    result, wait = first, _FIRST_WAIT_SECONDS
+    for _ in range(MAX_ROUNDS):
+        questions = _read(result)
+        more: dict[str, Any] = {}
+        if questions:
+            more["inputResponses"] = await answer_questions(questions, session)
+            wait = _FIRST_WAIT_SECONDS
+        else:
+            await anyio.sleep(wait)  # it only wants to be asked again
+            wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+        state = _decode(result).request_state
+        if state and bytes(state) != b"null":
+            more["requestState"] = state  # as the bytes that came
+        result = await send(more)
+        if not wants_input(result):
+            return result
+    raise TooManyRounds(types.INTERNAL_ERROR, f"it asked {MAX_ROUNDS} times and did not answer")
+
+
+def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
+    try:
+        asked = types.InputRequiredResult.model_validate_json(bytes(result), by_name=False)
+    except ValidationError as exc:
+        raise AnswerUnreadable("it asks for input in a way nobody understands") from exc
+    return asked.input_requests or {}
+
+
+async def answer_questions(questions: Mapping[str, types.InputRequest], session: Session) -> dict[str, Any]:
+    """Put questions to our side, all at once, and return the answers by their keys."""
+    if len(questions) > MAX_QUESTIONS:
+        raise QuestionRefused(types.INVALID_REQUEST, f"it asks {len(questions)} things at once")
+    answers: dict[str, Any] = {}
+    refused: list[types.ErrorData] = []
+
+    async def answer(key: str, question: types.InputRequest) -> None:
+        context = ClientRequestContext(session=session.sdk, request_id=key)
+        response = await session.sdk.dispatch_input_request(context, question)
+        if isinstance(response, types.ErrorData):
+            refused.append(response)
+            asking.cancel_scope.cancel()
+        else:
+            answers[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async with anyio.create_task_group() as asking:
+        for key, question in questions.items():
+            asking.start_soon(answer, key, question)
+    if refused:
+        raise QuestionRefused(refused[0].code, f"it asked for what it cannot have: {refused[0].message}")
+    return answers

@@ -1,0 +1,191 @@
+"""What a connection wants to be told of: changed lists, and the resources somebody subscribed to.
+
+Both eras have their way of asking. The wish outlives the connection: whoever connects next asks again.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated
+from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
+
+from fairlead.connection.http_outcomes import NotSent
+from fairlead.connection.link import Link
+from fairlead.connection.session import Session
+
+logger = logging.getLogger(__name__)
+
+LISTEN_AGAIN_SECONDS = 1.0
+"""How long to wait before listening again; twice as long each time, while streams end soon."""
+
+SUBSCRIBE_SECONDS = 30.0
+
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(eq=False)
+class _Stream:
+    """A modern stream of news, opened again where it breaks off."""
+
+    uris: frozenset[str]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    was_tried: bool = False
+
+
+class Subscriptions:
+    """The wishes of one connection."""
+
+    def __init__(self, on_missed: Callable[[], None], on_updated: Callable[[str], None]) -> None:
+        self._on_missed = on_missed
+        """Called when lists may have changed unheard."""
+        self._on_updated = on_updated
+        """Called with a resource that a modern server says has changed."""
+        self._uris: Counter[str] = Counter()
+        self._stirred = anyio.Event()
+        """Set when other things are wanted than before."""
+        self._answers: dict[str, str | None] = {}
+        """What the server said to each wish: nothing where it was granted, else why not."""
+        self._answered = anyio.Event()
+        self._stream: _Stream | None = None
+        """The modern stream that was opened last."""
+
+    @property
+    def are_wanted(self) -> bool:
+        """Does anybody watch a resource?"""
+        return bool(+self._uris)
+
+    @contextmanager
+    def wanted(self, uris: Iterable[str]) -> Generator[None]:
+        """Want to be told of changes to resources for the length of the block."""
+        self._count(uris, +1)
+        try:
+            yield
+        finally:
+            self._count(uris, -1)
+
+    async def told(self, uris: Iterable[str]) -> str | None:
+        """Wait until the server has said something to each wish. Returns why it refused one, if it did."""
+        with anyio.move_on_after(SUBSCRIBE_SECONDS) as patience:
+            while not all(uri in self._answers for uri in uris):
+                await self._answered.wait()
+        if patience.cancelled_caught:
+            return "it did not answer"
+        return next((reason for uri in uris if (reason := self._answers[uri]) is not None), None)
+
+    def _count(self, uris: Iterable[str], step: int) -> None:
+        before = set(+self._uris)
+        for uri in uris:
+            self._uris[uri] += step
+        if set(+self._uris) != before:
+            self._stirred.set()
+
+    def _answer(self, uri: str, reason: str | None) -> None:
+        self._answers[uri] = reason
+        self._answered.set()
+        self._answered = anyio.Event()
+
+    async def keep(self, link: Link) -> None:
+        """See to it that the server knows what is wanted, for as long as the link is used."""
+        self._answers.clear()
+        self._stream = None
+        if link.session.modern:
+            await self._keep_listening(link)
+        else:
+            await self._keep_subscribed(link)
+
+    # The older era: each resource is subscribed to, and lists are announced unasked.
+
+    async def _keep_subscribed(self, link: Link) -> None:
+        while True:
+            self._stirred = anyio.Event()
+            wanted = set(+self._uris)
+            for uri in self._answers.keys() - wanted:
+                await self._tell(link.session, "resources/unsubscribe", uri)
+                del self._answers[uri]
+            for uri in wanted - self._answers.keys():
+                self._answer(uri, await self._tell(link.session, "resources/subscribe", uri))
+            await self._stirred.wait()
+
+    async def _tell(self, session: Session, method: str, uri: str) -> str | None:
+        try:
+            await session.request(method, {"uri": uri}, seconds=SUBSCRIBE_SECONDS)
+        except (MCPError, NotSent) as exc:
+            return str(exc)
+        return None
+
+    # The modern era: one stream brings everything. Its successor is open before it ends: nothing is missed.
+
+    async def _keep_listening(self, link: Link) -> None:
+        attempt: _Stream | None = None
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._stirred = anyio.Event()
+                uris = frozenset(+self._uris)
+                for uri in self._answers.keys() - uris:
+                    del self._answers[uri]
+                if attempt is not None and attempt is not self._stream:
+                    attempt.scope.cancel()  # it was overtaken before it was open
+                if uris or announces_changes(link.session):
+                    attempt = _Stream(uris)
+                    tasks.start_soon(self._listen, attempt, link.session)
+                elif self._stream is not None:
+                    self._stream.scope.cancel()
+                await self._stirred.wait()
+
+    async def _listen(self, stream: _Stream, session: Session) -> None:
+        """Listen until the stream is not wanted any more, or the server will not have it."""
+        pause = LISTEN_AGAIN_SECONDS
+        with stream.scope:
+            while True:
+                began = anyio.current_time()
+                try:
+                    await self._follow(stream, session)
+                except MCPError as exc:
+                    if exc.code != CONNECTION_CLOSED:
+                        for uri in stream.uris - self._answers.keys():
+                            self._answer(uri, str(exc))
+                    if exc.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
+                        return
+                except SubscriptionLost:
+                    logger.debug("a stream of news broke off")
+                stream.was_tried = True
+                if anyio.current_time() - began > _LONGEST_PAUSE_SECONDS:
+                    pause = LISTEN_AGAIN_SECONDS
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    async def _follow(self, stream: _Stream, session: Session) -> None:
+        """Take in what a stream brings, until it ends."""
+        async with listen(
+            session.sdk,
+            tools_list_changed=True,
+            prompts_list_changed=True,
+            resources_list_changed=True,
+            resource_subscriptions=sorted(stream.uris),
+        ) as news:
+            last, self._stream = self._stream, stream
+            if last is not None and last is not stream:
+                last.scope.cancel()
+            if stream.was_tried:
+                self._on_missed()
+            honoured = news.honored.resource_subscriptions or ()
+            for uri in stream.uris:
+                self._answer(uri, None if uri in honoured else "it does not watch this")
+            async for event in news:  # of changed lists, the message handler hears as well
+                if isinstance(event, ResourceUpdated):
+                    self._on_updated(event.uri)
+
+
+def announces_changes(session: Session) -> bool:
+    """Does the server say that it tells of changed lists?"""
+    offers = session.capabilities
+    return any(
+        offered is not None and offered.list_changed
+        for offered in (offers.tools, offers.prompts, offers.resources)
+    )

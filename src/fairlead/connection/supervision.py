@@ -1,0 +1,397 @@
+"""One server, supervised: connected when it is needed, listed, watched, and connected again after it died."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    LoggingLevel,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ToolListChangedNotification,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.config.models import Limits
+from fairlead.connection.admission import Admission
+from fairlead.connection.backoff import Backoff
+from fairlead.connection.deadline import Deadline
+from fairlead.connection.failures import calling, connecting, lost
+from fairlead.connection.link import Link, Transport, open_session
+from fairlead.connection.lists import known_headers, list_all
+from fairlead.connection.pages import Pages
+from fairlead.connection.peer import NobodyThere, Peer
+from fairlead.connection.session import Session
+from fairlead.connection.state import check_move
+from fairlead.connection.subscriptions import Subscriptions
+from fairlead.connection.tasks import Support, supports_tasks, task_support
+from fairlead.errors import (
+    AuthRequired,
+    ConnectFailed,
+    ConnectionLost,
+    FairleadError,
+    ListFailed,
+    ServerError,
+)
+from fairlead.events import State
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 8.0
+SETTING_SECONDS = 30.0
+REFRESH_DEBOUNCE_SECONDS = 0.2
+
+_LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
+
+
+@dataclass(kw_only=True, slots=True)
+class Vitals:
+    """What is known about a connection, for people: numbers only the owner writes."""
+
+    state: State = "idle"
+    version: str | None = None
+    server: str | None = None
+    """What the server calls itself, and its version."""
+    last_error: ServerError | None = None
+    last_connected_at: float | None = None
+    connects: int = 0
+    losses: int = 0
+    calls: int = 0
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Attempt:
+    """A connect under way, and everybody who waits for it."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when nothing is left of it, nor of the link it led to."""
+    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    aborted: bool = False
+    link: Link | None = None
+    error: ServerError | None = None
+
+    def settle(self, link: Link | None, error: ServerError | None) -> None:
+        if not self.settled.is_set():
+            self.link, self.error = link, error
+            self.settled.set()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.starting.cancel()
+
+
+class Supervised:
+    """A server's connection. It opens on first use, once for all who wait, and closes when asked or idle.
+
+    Each run of it is opened and closed by one task of the owner's group; callers never touch its lifetime.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything a connection depends on, named once
+        self,
+        server_id: str,
+        limits: Limits,
+        transports: Sequence[Transport],
+        *,
+        tasks: TaskGroup,
+        admission: Admission | None = None,
+        known_version: str | None = None,
+        known_tools: Sequence[ToolEntry] = (),
+        peer: Peer | None = None,
+        log_level: LoggingLevel | None = None,
+        on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
+        on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
+    ) -> None:
+        self.server_id = server_id
+        self.vitals = Vitals()
+        self.backoff = Backoff()
+        self._limits = limits
+        self._transports = transports
+        self._tasks = tasks
+        self._admission = admission
+        self._known_version = known_version
+        self._known_tools = known_tools
+        self._peer = peer or NobodyThere()
+        self._log_level: LoggingLevel | None = log_level
+        self._on_state = on_state
+        self._on_listed = on_listed
+        self._link: Link | None = None
+        self._links: set[Link] = set()
+        self._attempt: _Attempt | None = None
+        self._runs: set[_Attempt] = set()
+        self._changed = anyio.Event()
+        self._task_support: dict[str, Support] = {}
+        """Tools of an older server that can, or must, be called as tasks."""
+        self._subscriptions = Subscriptions(self.refresh, self._peer.updated)
+        self._pages = Pages(self._peer)
+
+    # What callers use.
+
+    async def ready(self) -> Session:
+        """Return the live session, connecting first if there is none."""
+        return (await self._ready_link()).session
+
+    def deadline(self) -> Deadline:
+        """The clock of one request, as configured."""
+        return Deadline(self._limits.request_timeout_ms / 1000, self._limits.max_request_ms / 1000)
+
+    def refresh(self) -> None:
+        """List again what the server offers, soon; many wishes are one."""
+        if self._link is not None and self._link.usable and self.vitals.state in ("error", "auth_required"):
+            self._move("connecting")  # the list that failed is no longer the last word
+        self._changed.set()
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        """End the connection and wait until nothing of it is left. From any task, any number of times.
+
+        With `drain`, calls under way are let finish; without, they fail.
+        """
+        if self._attempt is not None:
+            self._attempt.abort()
+        for link in self._links:
+            link.leave(hurry=not drain)
+        if self._link is not None:
+            self._give_up(self._link)
+        with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
+            for run in [*self._runs]:  # and not those that somebody begins in the meantime
+                await run.over.wait()
+
+    # Connecting.
+
+    async def _ready_link(self) -> Link:
+        if self._link is not None and self._link.usable:
+            return self._link
+        attempt = self._attempt
+        if attempt is None:
+            if self._tasks.cancel_scope.cancel_called:
+                raise ConnectFailed(self.server_id, "the host is closed")
+            if self.backoff.is_open:
+                raise self._too_many_failures()
+            attempt = self._attempt = _Attempt()
+            self._link = None  # one that is lost, and not closed yet, has no say any more
+            self._runs.add(attempt)
+            self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
+        await attempt.settled.wait()
+        if attempt.link is None:
+            assert attempt.error is not None
+            raise attempt.error
+        return attempt.link
+
+    def _too_many_failures(self) -> ConnectFailed:
+        last = self.vitals.last_error
+        wait = math.ceil(self.backoff.wait_seconds)
+        reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
+        return ConnectFailed(self.server_id, reason, hint=str(last) if last else None)
+
+    async def _own(self, attempt: _Attempt) -> None:
+        """Open the connection, watch over it, close it: all in this one task."""
+        self._move("connecting")
+        error: ServerError | None = None
+        try:
+            with connecting(self.server_id):
+                await self._run(attempt)
+        except ServerError as exc:
+            error = exc
+        except FairleadError as exc:
+            error = ConnectFailed(self.server_id, str(exc), hint=exc.hint)
+        finally:
+            self._finish(attempt, error)
+
+    async def _run(self, attempt: _Attempt) -> None:
+        seconds = self._limits.startup_timeout_ms / 1000
+        async with AsyncExitStack() as admitted:
+            with attempt.starting as starting:
+                await anyio.sleep(self.backoff.wait_seconds)
+                if self._admission is not None:
+                    await admitted.enter_async_context(self._admission.start())
+                starting.deadline = anyio.current_time() + seconds
+                async with self._open(seconds) as session:
+                    starting.deadline = math.inf  # it bounds the start, not the session
+                    await admitted.aclose()
+                    await self._serve(attempt, session)
+        if starting.cancelled_caught and not attempt.aborted:
+            hint = "`startup_timeout_ms` gives it more time; `fairlead logs` shows what it said"
+            raise ConnectFailed(self.server_id, f"not ready after {seconds:g} s", hint=hint)
+
+    def _open(self, seconds: float) -> AbstractAsyncContextManager[Session]:
+        probe = self._known_version not in HANDSHAKE_PROTOCOL_VERSIONS
+        return open_session(
+            self._transports,
+            probe=probe,
+            seconds=seconds,
+            peer=self._peer,
+            log_level=self._log_level,
+            on_message=self._heard,
+        )
+
+    async def _serve(self, attempt: _Attempt, session: Session) -> None:
+        """Be there for callers until the connection is lost or no longer wanted."""
+        now = time.monotonic()
+        link = Link(session=session, since=now, last_used=now)
+        if session.mirrors_arguments:
+            session.learn_headers(known_headers(self._known_tools))
+        self._links.add(link)
+        self._link, self._attempt = link, None
+        self._known_version = self.vitals.version = session.version
+        info = session.sdk.server_info
+        self.vitals.server = f"{info.name} {info.version}" if info else None
+        self.vitals.connects += 1
+        self.vitals.last_connected_at = time.time()
+        attempt.settle(link, None)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, link)
+                tasks.start_soon(self._keep_listed, link)
+                tasks.start_soon(self._subscriptions.keep, link)
+                if self._log_level is not None:
+                    tasks.start_soon(self._set_log_level, session, self._log_level)
+                await self._until_over(link)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._links.discard(link)
+            link.listed.set()
+        ending = session.dispatcher.ending
+        if ending is not None and not link.hurry:
+            self.vitals.losses += 1
+            raise lost(self.server_id, ending)
+
+    def _finish(self, attempt: _Attempt, error: ServerError | None) -> None:
+        link = attempt.link
+        current = self._attempt is attempt or (link is not None and self._link is link)
+        if current:
+            self._attempt = self._link = None
+        if link is not None:
+            self.backoff.succeeded(time.monotonic() - link.since)
+        if error is not None:
+            self.vitals.last_error = error
+            self.backoff.failed()
+        if current:
+            self._move(_state_after(error), str(error) if error else None)
+        if error is not None and not isinstance(error, AuthRequired) and self._subscriptions.are_wanted:
+            self._tasks.start_soon(self._come_back)
+        attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
+        self._runs.discard(attempt)
+        attempt.over.set()
+
+    async def _come_back(self) -> None:
+        """Connect again after a loss, because somebody watches resources. A failure leads here again."""
+        await anyio.sleep(self.backoff.wait_seconds)
+        if self._subscriptions.are_wanted:
+            with suppress(ServerError):
+                await self.ready()
+
+    # Watching.
+
+    async def _watch(self, link: Link) -> None:
+        await link.session.dispatcher.wait_closed()
+        link.woken.set()
+
+    async def _until_over(self, link: Link) -> None:
+        idle = self._limits.idle_stop_ms
+        while link.session.dispatcher.ending is None and not link.is_left:
+            if link.in_flight or self._subscriptions.are_wanted:
+                link.last_used = time.monotonic()
+            patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
+            if patience <= 0:
+                self._give_up(link)
+                return
+            with anyio.move_on_after(max(patience, 0.05)):
+                await link.woken.wait()
+            link.woken = anyio.Event()
+
+    def _give_up(self, link: Link, error: ServerError | None = None) -> None:
+        """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
+        link.leave()
+        if self._link is link:
+            self._link = None
+            self._move(_state_after(error), str(error) if error else None)
+
+    def _move(self, state: State, reason: str | None = None) -> None:
+        if state != self.vitals.state:
+            check_move(self.vitals.state, state)
+            self.vitals.state = state
+            self._on_state(state, reason)
+
+    async def _set_log_level(self, session: Session, level: LoggingLevel) -> None:
+        """Tell a server of the older era what to log; a modern one reads it in every request."""
+        if session.modern or session.capabilities.logging is None:
+            return
+        try:
+            await session.request("logging/setLevel", {"level": level}, seconds=SETTING_SECONDS)
+        except MCPError:
+            logger.info("a server would not set its log level", extra={"server_id": self.server_id})
+
+    # Listing.
+
+    def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, _LIST_CHANGES):
+            self.refresh()
+        self._pages.heard(message)
+
+    async def _keep_listed(self, link: Link) -> None:
+        while True:
+            self._changed = anyio.Event()
+            await self._list(link)
+            link.listed.set()
+            await self._changed.wait()
+            await anyio.sleep(REFRESH_DEBOUNCE_SECONDS)
+
+    async def _list(self, link: Link) -> None:
+        try:
+            with calling(self.server_id):
+                listed = await list_all(self.server_id, link.session, max_items=self._limits.max_list_items)
+        except ServerError as exc:
+            if link is self._link and link.usable:
+                self._list_failed(link, exc)
+            return
+        link.session.learn_headers(listed.header_maps)
+        if link is self._link:
+            self._known_tools = listed.listing.tools
+            self._task_support = _task_support(link.session, listed.listing)
+            self._on_listed(listed.listing, link.session.version)
+            self._move("ready")
+
+    def _list_failed(self, link: Link, failure: ServerError) -> None:
+        error = failure
+        if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
+            reason = f"it would not say what it offers: {failure.__cause__}"
+            error = ListFailed(self.server_id, reason, hint=failure.hint)
+        self.vitals.last_error = error
+        if isinstance(error, ConnectionLost):
+            self._give_up(link, error)
+        else:
+            self._move(_state_after(error), str(error))
+
+    async def _list_anew(self, link: Link) -> None:
+        """Wait for the listing under way, or for another if the last one has ended."""
+        if link is not self._link:
+            return  # the next try goes over another, which is listed anyway
+        if link.listed.is_set():
+            link.listed = anyio.Event()
+            self.refresh()
+        with anyio.move_on_after(self._limits.request_timeout_ms / 1000):
+            await link.listed.wait()
+
+
+def _state_after(error: ServerError | None) -> State:
+    if error is None:
+        return "idle"
+    return "auth_required" if isinstance(error, AuthRequired) else "error"
+
+
+def _task_support(session: Session, listing: Listing) -> dict[str, Support]:
+    if session.modern or not supports_tasks(session.capabilities, modern=False):
+        return {}
+    return {
+        entry.key.tool: support
+        for entry in listing.tools
+        if (support := task_support(entry.definition)) != "forbidden"
+    }

@@ -1,0 +1,327 @@
+"""Work that a server does in the background: a handle in place of a result, polled until there is one.
+
+Two eras have it. In 2025-11-25, where it is experimental, the client asks for a task with `task` in the
+parameters of a call, fetches the result with `tasks/result`, and is asked questions while that is open. From
+2026-07-28 on it is an extension which the client declares with every request; the server decides which calls
+become tasks, `tasks/get` brings result and questions along, and `tasks/update` takes the answers.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+import anyio
+import msgspec
+from mcp_types import INTERNAL_ERROR, ServerCapabilities
+
+from fairlead.connection.http_outcomes import NotSent
+from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestFailed
+from fairlead.connection.wire import rejection
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+
+NAME_PARAMETERS: Final[Mapping[str, str]] = {
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Which parameter of these methods goes into the header `Mcp-Name` over HTTP, from 2026-07-28 on."""
+
+MIN_POLL_SECONDS = 0.05
+MAX_POLL_SECONDS = 60.0
+DEFAULT_POLL_SECONDS = 1.0
+MAX_SILENT_POLLS = 3
+"""How many polls in a row may go unanswered before the wait is given up."""
+REQUEST_SECONDS = 30.0
+QUESTIONS_SECONDS = 900.0
+"""How long a request stays open over which a server of the older era asks; questions stop that clock."""
+ABANDON_SECONDS = 2.0
+MAX_PAGES = 100
+
+_MAX_HANDLE_BYTES = 64 * 1024
+_MAX_ID_CHARACTERS = 1_024
+_MAX_MESSAGE_CHARACTERS = 500
+
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+Support = Literal["forbidden", "optional", "required"]
+
+
+class TaskCancelled(RequestFailed):
+    """The server gave the task up. Some of the work may have been done."""
+
+
+class Requests(Protocol):
+    """Whoever can send requests to a server, as a `Session` can."""
+
+    @property
+    def modern(self) -> bool:
+        """Is it the protocol of 2026-07-28 or later?"""
+        ...
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, seconds: float | None = None
+    ) -> msgspec.Raw:
+        """Send a request and return its result. Raises `RequestFailed`."""
+        ...
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Something a task wants of the client, such as `elicitation/create`; its parameters are as they came."""
+
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def read(self) -> dict[str, Any]:
+        """The whole question as plain data."""
+        return {"method": self.method, "params": msgspec.json.decode(self.params)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """A task as its server last told of it."""
+
+    id: str
+    status: Status
+    message: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    ttl_ms: int | None = None
+    """For how long after its creation the server keeps it; `None` is for good."""
+    poll_ms: int | None = None
+    questions: Mapping[str, Question] = field(default_factory=dict[str, Question])
+    result: msgspec.Raw | None = field(default=None, repr=False)
+    error: msgspec.Raw | None = field(default=None, repr=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Will nothing change any more?"""
+        return self.status in ("completed", "failed", "cancelled")
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long to wait before the next poll: what the server wishes, within reason."""
+        wished = DEFAULT_POLL_SECONDS if self.poll_ms is None else self.poll_ms / 1000
+        return min(max(wished, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
+
+
+Answer = Callable[[Mapping[str, Question]], Awaitable[Mapping[str, Any]]]
+"""Answers questions, by their keys: each with what would be the result of its method."""
+OnChange = Callable[[Task], Awaitable[None]]
+"""Told of a task whose status or message is a new one."""
+
+
+# Who can do it.
+
+
+def supports_tasks(capabilities: ServerCapabilities, *, modern: bool) -> bool:
+    """Does the server say that calls of its tools can become tasks?"""
+    if modern:
+        return EXTENSION in (capabilities.extensions or {})
+    requests = capabilities.tasks.requests if capabilities.tasks else None
+    return requests is not None and requests.tools is not None and requests.tools.call is not None
+
+
+class _Execution(msgspec.Struct, rename="camel"):
+    task_support: Support = "forbidden"
+
+
+class _Definition(msgspec.Struct):
+    execution: _Execution = msgspec.field(default_factory=_Execution)
+
+
+def task_support(definition: bytes) -> Support:
+    """What a tool of 2025-11-25 says of being called as a task; later on only the server decides."""
+    try:
+        return msgspec.json.decode(definition, type=_Definition).execution.task_support
+    except (msgspec.DecodeError, RecursionError):
+        return "forbidden"
+
+
+# What servers send.
+
+
+class _Wire(msgspec.Struct, rename="camel"):
+    """Both eras' shapes of a task: milliseconds got their name in the later one."""
+
+    task_id: str
+    status: Status
+    status_message: str | None = None
+    created_at: str | None = None
+    last_updated_at: str | None = None
+    ttl: float | None = None
+    ttl_ms: float | None = None
+    poll_interval: float | None = None
+    poll_interval_ms: float | None = None
+    input_requests: dict[str, Question] = {}
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+class _Created(msgspec.Struct, rename="camel"):
+    result_type: str | None = None
+    task: msgspec.Raw = msgspec.Raw()
+    content: msgspec.Raw = msgspec.Raw()
+
+
+class _Page(msgspec.Struct, rename="camel"):
+    tasks: list[msgspec.Raw]
+    next_cursor: str | None = None
+
+
+_decode_task = msgspec.json.Decoder(_Wire).decode
+_decode_created = msgspec.json.Decoder(_Created).decode
+_decode_page = msgspec.json.Decoder(_Page).decode
+
+
+def created_task(answer: msgspec.Raw) -> Task | None:
+    """The task that a call was answered with, or `None` if it is a result. Raises `AnswerUnreadable`."""
+    if len(memoryview(answer)) > _MAX_HANDLE_BYTES or b'"task"' not in bytes(answer):
+        return None
+    try:
+        created = _decode_created(answer)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if created.result_type == "task":
+        return read_task(answer)
+    return read_task(created.task) if created.task and not created.content else None
+
+
+def read_task(raw: msgspec.Raw) -> Task:
+    """Read a task, of either era. Raises `AnswerUnreadable`."""
+    try:
+        wire = _decode_task(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise AnswerUnreadable(f"it is no task: {exc}") from exc
+    if not 0 < len(wire.task_id) <= _MAX_ID_CHARACTERS:
+        raise AnswerUnreadable("a task's id must not be empty nor without end")
+    return Task(
+        id=wire.task_id,
+        status=wire.status,
+        message=wire.status_message[:_MAX_MESSAGE_CHARACTERS] if wire.status_message else None,
+        created_at=wire.created_at,
+        updated_at=wire.last_updated_at,
+        ttl_ms=_whole(wire.ttl if wire.ttl_ms is None else wire.ttl_ms),
+        poll_ms=_whole(wire.poll_interval if wire.poll_interval_ms is None else wire.poll_interval_ms),
+        questions=wire.input_requests,
+        result=wire.result or None,
+        error=wire.error or None,
+    )
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+# Requests.
+
+
+async def get_task(session: Requests, task_id: str) -> Task:
+    """Ask how a task is doing. Raises `RequestRejected` if the server does not know it (any more)."""
+    return read_task(await session.request("tasks/get", {"taskId": task_id}, seconds=REQUEST_SECONDS))
+
+
+async def update_task(session: Requests, task_id: str, answers: Mapping[str, Any]) -> None:
+    """Answer questions of a task, by their keys. The older era has its own way and not this one."""
+    params = {"taskId": task_id, "inputResponses": answers}
+    await session.request("tasks/update", params, seconds=REQUEST_SECONDS)
+
+
+async def cancel_task(session: Requests, task_id: str) -> Task | None:
+    """Ask for a task to be given up, which it need not be. Only the older era tells at once how it is."""
+    answer = await session.request("tasks/cancel", {"taskId": task_id}, seconds=REQUEST_SECONDS)
+    return None if session.modern else read_task(answer)
+
+
+async def list_tasks(session: Requests) -> tuple[Task, ...]:
+    """All tasks the server keeps for us. The later era has no such list, so there it is empty."""
+    tasks: list[Task] = []
+    cursor: str | None = None
+    seen: set[str | None] = set()
+    while not session.modern and len(seen) < MAX_PAGES and cursor not in seen:
+        seen.add(cursor)
+        params = None if cursor is None else {"cursor": cursor}
+        answer = await session.request("tasks/list", params, seconds=REQUEST_SECONDS)
+        try:
+            page = _decode_page(answer)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise AnswerUnreadable(f"it is no list of tasks: {exc}") from exc
+        tasks += map(read_task, page.tasks)
+        if page.next_cursor is None:
+            break
+        cursor = page.next_cursor
+    return tuple(tasks)
+
+
+async def task_result(session: Requests, task: Task) -> msgspec.Raw:
+    """What the call brought whose task is over. Raises `RequestFailed`, as the call itself would have."""
+    if session.modern and task.status != "cancelled" and task.result is None and task.error is None:
+        task = await get_task(session, task.id)  # a handle has no room for either
+    if task.status == "cancelled":
+        raise TaskCancelled(INTERNAL_ERROR, task.message or "the task was cancelled")
+    if not session.modern:
+        return await session.request("tasks/result", {"taskId": task.id}, seconds=REQUEST_SECONDS)
+    if task.error is not None:
+        raise rejection(task.error)
+    if task.result is None:
+        raise AnswerUnreadable(f"the task is {task.status} and has neither result nor error")
+    return task.result
+
+
+async def finish_task(
+    session: Requests,
+    task: Task,
+    *,
+    answer: Answer,
+    answered: set[str] | None = None,
+    on_change: OnChange | None = None,
+) -> msgspec.Raw:
+    """Wait for a task's end, answering its questions, and return what the call brought.
+
+    This takes as long as the task does: the caller sets the limit, and may come back for the same task over
+    another session, with the same `answered`, the keys of questions that need no answer any more. Raises
+    `RequestFailed`, as the call itself would have.
+    """
+    answered = set() if answered is None else answered
+    while not task.is_over:
+        if task.status == "input_required" and not session.modern:
+            result = await _result_with_questions(session, task)
+            if result is not None:
+                return result
+        # A question stays in sight until its answer has taken effect, and is put to nobody twice.
+        new = {key: question for key, question in task.questions.items() if key not in answered}
+        if new:
+            await update_task(session, task.id, await answer(new))
+            answered |= new.keys()
+        known, task = task, await _next_state(session, task)
+        if on_change is not None and (task.status, task.message) != (known.status, known.message):
+            await on_change(task)
+    return await task_result(session, task)
+
+
+async def abandon_task(session: Requests, task_id: str) -> None:
+    """Tell the server, even while the caller is being cancelled, that nobody waits for a task any more."""
+    with anyio.move_on_after(ABANDON_SECONDS, shield=True):
+        try:
+            await cancel_task(session, task_id)
+        except (RequestFailed, NotSent):
+            return  # it is over, or nobody is there to care
+
+
+async def _next_state(session: Requests, task: Task) -> Task:
+    """Poll once. One poll that goes unanswered is no reason to lose hours of work; a few in a row are."""
+    for patience in range(MAX_SILENT_POLLS - 1, -1, -1):
+        await anyio.sleep(task.poll_seconds)
+        try:
+            return await get_task(session, task.id)
+        except RequestExpired:
+            if not patience:
+                raise
+    raise AssertionError("the last poll returns or raises")
+
+
+async def _result_with_questions(session: Requests, task: Task) -> msgspec.Raw | None:
+    """Fetch the result, over which the server of the older era asks its questions in the meantime."""
+    try:
+        return await session.request("tasks/result", {"taskId": task.id}, seconds=QUESTIONS_SECONDS)
+    except RequestExpired:
+        return None  # the task goes on, and polling tells how

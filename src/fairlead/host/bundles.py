@@ -1,0 +1,67 @@
+"""Which servers and tools somebody gets: a bundle of the configuration, or everything that is switched on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from fairlead.config.load import LoadedConfig
+from fairlead.config.models import BundleMode
+from fairlead.config.validate import suggestion
+from fairlead.errors import UnknownBundle
+from fairlead.policy.decision import Within
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """A choice of servers and tools, and how they are handed to a model."""
+
+    name: str | None = None
+    """The bundle; None for everything."""
+    servers: Mapping[str, Within] | None = None
+    mode: BundleMode = "auto"
+    modes: Mapping[str, BundleMode] = field(default_factory=dict[str, BundleMode])
+    """Servers whose tools are handed over another way than the rest."""
+    always_direct: tuple[str, ...] = ()
+    token_budget: int = 0
+    resources: bool = True
+    prompts: bool = False
+
+    def has(self, server_id: str) -> bool:
+        """Is this server part of it?"""
+        return self.servers is None or server_id in self.servers
+
+    def within(self, server_id: str) -> Within | None:
+        """What it takes from a server, where it does not take all."""
+        return self.servers.get(server_id) if self.servers is not None else None
+
+    def keeps_direct(self, tool: str) -> bool:
+        """Is a tool offered as it is in every mode?"""
+        return any(fnmatchcase(tool, pattern) for pattern in self.always_direct)
+
+
+def select(config: LoadedConfig, name: str | None) -> Selection:
+    """The selection of a bundle, or of everything. A bundle that a project's file wrote grants nothing."""
+    if name is None:
+        tools = config.config.tools
+        return Selection(mode=tools.mode, always_direct=tools.always_direct, token_budget=tools.token_budget)
+    bundle = config.config.bundles.get(name)
+    if bundle is None:
+        hint = suggestion(name, config.config.bundles) or "`bundles` in fairlead.json names them"
+        raise UnknownBundle(f"there is no bundle `{name}`", hint=hint)
+    origin = config.origin("bundles", name)
+    grants = origin is None or origin.layer.name != "project"
+    return Selection(
+        name=name,
+        servers={
+            server_id: Within(
+                bundle=name, allow_tools=taken.allow_tools, deny_tools=taken.deny_tools, grants=grants
+            )
+            for server_id, taken in bundle.servers.items()
+        },
+        mode=bundle.mode,
+        modes={server_id: taken.mode for server_id, taken in bundle.servers.items() if taken.mode},
+        always_direct=bundle.always_direct,
+        token_budget=bundle.token_budget,
+        resources=bundle.resources,
+        prompts=bundle.prompts,
+    )

@@ -1,0 +1,123 @@
+"""Catalogs of what servers are known to offer: a host's, made anew only where something changed, or one."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from fairlead.catalog.catalog import Catalog, Hidden, Offering
+from fairlead.catalog.entries import Listing, ToolKey
+from fairlead.catalog.naming import Scheme
+from fairlead.catalog.tokens import estimate
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.host.bundles import Selection
+from fairlead.policy.decision import Decision, decide
+
+if TYPE_CHECKING:
+    from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
+
+
+class Catalogs:
+    """Keeps the latest catalog of each selection. Unchanged servers give the same objects, byte for byte."""
+
+    def __init__(self, scheme: Scheme, reserved: frozenset[str]) -> None:
+        self._scheme: Scheme = scheme
+        self._reserved = reserved
+        self._latest: dict[str | None, tuple[list[tuple[Member, Listing]], Catalog]] = {}
+
+    def current(self, selection: Selection, members: Iterable["Member"]) -> Catalog:
+        """The catalog of what is known now."""
+        sources = [
+            (member, member.listing)
+            for member in members
+            if member.listing is not None and member.server.usable and selection.has(member.server.server_id)
+        ]
+        latest = self._latest.get(selection.name)
+        if latest is not None and _same(latest[0], sources):
+            return latest[1]
+        before = latest[1] if latest else None
+        known = (
+            {id(listing): before.offerings[member.server.server_id] for member, listing in latest[0]}
+            if (latest and before)
+            else {}
+        )
+        offerings = [
+            known.get(id(listing)) or offering_of(member.server, listing, selection)
+            for member, listing in sources
+        ]
+        catalog = Catalog(offerings, scheme=self._scheme, reserved=self._reserved, before=before)
+        self._latest[selection.name] = (sources, catalog)
+        return catalog
+
+    def forget(self) -> None:
+        """Begin anew: the configuration changed, and with it what is allowed."""
+        self._latest.clear()
+
+
+def _same(before: list[tuple["Member", Listing]], now: list[tuple["Member", Listing]]) -> bool:
+    return len(before) == len(now) and all(
+        old[0] is new[0] and old[1] is new[1] for old, new in zip(before, now, strict=True)
+    )
+
+
+def catalog_of(config: LoadedConfig, selection: Selection, listings: Mapping[str, Listing]) -> Catalog:
+    """The catalog that a host would have of a selection if it knew these listings, without one."""
+    offerings = [
+        offering_of(server, listings[server_id], selection)
+        for server_id, server in config.servers.items()
+        if server_id in listings and server.usable and selection.has(server_id)
+    ]
+    # Nothing need be reserved: a name that begins like those of the meta-tools has a hash at its end.
+    return Catalog(offerings, scheme=config.config.tools.names)
+
+
+def offering_of(server: LoadedServer, listing: Listing, selection: Selection) -> Offering:
+    """What a selection has of a server that is sound: its tools, and which of them are denied."""
+    assert server.config is not None
+    within = selection.within(server.server_id)
+    denied = {
+        entry.key.tool: _hidden(server, decision)
+        for entry in listing.tools
+        if (decision := decide(server.config, entry.key.tool, within)).verdict == "deny"
+    }
+    return Offering(
+        server_id=server.server_id,
+        tools=listing.tools,
+        rejected=listing.rejected,
+        denied=denied,
+        description=server.config.description or listing.instructions or "",
+        first_party=server.is_built_in,
+    )
+
+
+def _hidden(server: LoadedServer, decision: Decision) -> Hidden:
+    if decision.bundle is not None:
+        origin = f"bundles.{decision.bundle}"
+    else:
+        origin = str(server.definition.origin((decision.field,) if decision.field else ()))
+    return Hidden(absence="denied", reason=decision.reason, origin=origin)
+
+
+def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:
+    """Is there anything that a model could read with the tools for resources and prompts, if it may?"""
+    return any(
+        (selection.resources and (listing.resources or listing.templates))
+        or (selection.prompts and listing.prompts)
+        for listing in listings
+    )
+
+
+def cost_of(catalog: Catalog) -> int:
+    """About how many tokens all definitions are together."""
+    return sum(estimate(tool.entry.definition) for tool in catalog.tools)
+
+
+def is_direct(key: ToolKey, selection: Selection, cost: int) -> bool:
+    """Does a model get a tool as it is, rather than behind meta-tools, where all together cost so much?"""
+    return mode_for(key.server_id, selection, cost) == "direct" or selection.keeps_direct(key.tool)
+
+
+def mode_for(server_id: str, selection: Selection, cost: int) -> Literal["direct", "meta"]:
+    """How the tools of a server are handed over, but for those that are always direct."""
+    mode = selection.modes.get(server_id, selection.mode)
+    if mode == "auto":
+        return "direct" if cost <= selection.token_budget else "meta"
+    return mode

@@ -1,0 +1,45 @@
+"""Ask a server what an argument could be."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from mcp_types import METHOD_NOT_FOUND
+
+from fairlead.errors import CallFailed, CallRejected
+from fairlead.host.contents import Completion
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+
+class _Answer(msgspec.Struct):
+    completion: Completion
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+async def complete(
+    host: "Host",
+    server_id: str,
+    reference: dict[str, str],
+    argument: str,
+    value: str,
+    others: Mapping[str, str] | None,
+) -> Completion:
+    """What the argument could be, as far as `value` begins it."""
+    connection = await host.reach(server_id)
+    params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
+    if others:
+        params["context"] = {"arguments": dict(others)}
+    try:
+        raw = await connection.request("completion/complete", params, safe_to_repeat=True)
+    except CallRejected as exc:
+        if exc.rpc_code != METHOD_NOT_FOUND:
+            raise
+        return Completion()  # it has no suggestions to make
+    try:
+        return _decode(raw).completion
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise CallFailed(server_id, f"its completion cannot be read: {exc}", delivery="done") from exc

@@ -1,0 +1,159 @@
+"""Say why a model gets a tool the way it does, or not at all: the rule, and the file and line that has it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from fairlead.catalog.catalog import Absence, Catalog
+from fairlead.catalog.entries import Listing, ToolKey
+from fairlead.catalog.naming import NameTable, name_tools
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.merge import FieldPath, Origin
+from fairlead.config.shapes import as_list, value_at
+from fairlead.host.bundles import Selection
+from fairlead.host.catalogs import cost_of, is_direct, mode_for
+from fairlead.policy.decision import Decision, decide
+
+State = Literal["direct", "deferred", "unavailable"] | Absence
+"""Given to a model as it is, or behind the meta-tools; its server is not there; or why it is not offered."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Because:
+    """A reason, and where it is written. What nobody wrote is a built-in default."""
+
+    reason: str
+    place: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolExplanation:
+    """All there is to say about one tool."""
+
+    key: ToolKey
+    state: State
+    because: Because
+    """Why it is in that state."""
+    rule: Because | None
+    """What allows or denies it; None where its server is not part of what was chosen, or not sound."""
+    name: str
+    naming: str
+    """What models call it, or would, and why that is not what its server calls it."""
+
+
+def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable:
+    """What models call every tool there is, or would call it."""
+    keys = [entry.key for listing in listings.values() for entry in listing.tools]
+    rejected = [ToolKey(name, tool.name) for name, listing in listings.items() for tool in listing.rejected]
+    first_party = {key for key in keys if config.servers[key.server_id].is_built_in}
+    return name_tools(sorted({*keys, *rejected}), config.config.tools.names, first_party=first_party)
+
+
+def tools_called(name: str, names: NameTable) -> list[ToolKey]:
+    """The tools that a person may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
+    return [
+        key
+        for key, public in names.names.items()
+        if name in (public, key.tool, f"{key.server_id}/{key.tool}", f"{key.server_id}.{key.tool}")
+    ]
+
+
+class Explainer:
+    """Explains the tools of a selection."""
+
+    def __init__(
+        self, config: LoadedConfig, selection: Selection, catalog: Catalog, names: NameTable
+    ) -> None:
+        self._config = config
+        self._selection = selection
+        self._catalog = catalog
+        self._names = names
+        self._cost = cost_of(catalog)
+
+    def explain(self, key: ToolKey) -> ToolExplanation:
+        """Why a tool is there, or not."""
+        server = self._config.servers[key.server_id]
+        offered = self._catalog.of(key)
+        name = offered.name if offered else self._names.names[key]
+        state, because, rule = self._state(server, key)
+        return ToolExplanation(
+            key=key, state=state, because=because, rule=rule, name=name, naming=_naming(key, name)
+        )
+
+    def _state(self, server: LoadedServer, key: ToolKey) -> tuple[State, Because, Because | None]:
+        bundle = self._selection.name
+        if not self._selection.has(key.server_id):
+            place = _place(self._config, ("bundles", bundle or "", "servers"))
+            reason = f"the bundle `{bundle}` has no server `{key.server_id}`"
+            return "unavailable", Because(reason=reason, place=place), None
+        if server.config is None or not server.usable:
+            place = str(server.definition.origin(() if server.enabled else ("enabled",)))
+            reason = "its entry is not sound" if server.enabled else "its server is switched off"
+            return "unavailable", Because(reason=reason, place=place), None
+        decision = decide(server.config, key.tool, self._selection.within(key.server_id))
+        rule = self._rule(server, key.tool, decision)
+        hidden = self._catalog.hidden.get(key)
+        if hidden is not None:
+            return hidden.absence, rule if hidden.absence == "denied" else Because(reason=hidden.reason), rule
+        return (*self._handing(key), rule)
+
+    def _handing(self, key: ToolKey) -> tuple[State, Because]:
+        """How a tool that is offered is given to a model."""
+        selection, section = self._selection, _section(self._selection)
+        mode = selection.modes.get(key.server_id, selection.mode)
+        behind = mode_for(key.server_id, selection, self._cost) == "meta"
+        if behind and selection.keeps_direct(key.tool):
+            field, reason = (*section, "always_direct"), "`always_direct` names it"
+        elif mode == "auto":
+            field = (*section, "token_budget")
+            reason = (
+                f"{len(self._catalog)} tools are about {self._cost:,} tokens, and the budget is"
+                f" {selection.token_budget:,}"
+            )
+        else:
+            own = ("servers", key.server_id) if key.server_id in selection.modes else ()
+            field = (*section, *own, "mode")
+            reason = f"`mode` is `{mode}`"
+        direct = is_direct(key, selection, self._cost)
+        return "direct" if direct else "deferred", Because(reason=reason, place=_place(self._config, field))
+
+    def _rule(self, server: LoadedServer, tool: str, decision: Decision) -> Because:
+        """The rule behind a decision, down to the line of the pattern where one matches."""
+        field = decision.field or "trust"
+        if decision.bundle is not None:
+            path = ("bundles", decision.bundle, "servers", server.server_id, field)
+            lists = [(value_at(self._config.merged.data, path), self._config.origin(*path))]
+        else:
+            lists = [(setting.value, setting.origin) for setting in server.definition.settings((field,))]
+        for pattern, origin in _patterns(tool, lists):
+            said = "" if pattern == tool else f", as `{pattern}`"
+            return Because(reason=f"{decision.reason}{said}", place=str(origin))
+        reason = decision.reason if decision.field else "its server is trusted, and no rule says otherwise"
+        origin = lists[0][1] if lists else server.definition.origin((field,))
+        return Because(reason=reason, place=str(origin) if origin else None)
+
+
+def _patterns(tool: str, lists: Iterable[tuple[object, Origin | None]]) -> Iterator[tuple[str, Origin]]:
+    """The patterns that a tool's name matches, each with its place."""
+    for value, origin in lists:
+        for index, pattern in enumerate(as_list(value)):
+            if origin and isinstance(pattern, str) and (pattern == tool or fnmatchcase(tool, pattern)):
+                yield pattern, Origin(layer=origin.layer, path=(*origin.path, index))
+
+
+def _section(selection: Selection) -> tuple[str, ...]:
+    return ("tools",) if selection.name is None else ("bundles", selection.name)
+
+
+def _place(config: LoadedConfig, path: FieldPath) -> str | None:
+    """Where a setting is written; None where nobody wrote it."""
+    return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
+
+
+def _naming(key: ToolKey, name: str) -> str:
+    if key.tool in name:
+        return "its server's id and its own name as it is, so that no two tools share one"
+    if all(character.isascii() and (character.isalnum() or character in "_-") for character in key.tool):
+        return f"cut to {len(name)} characters, which is what every provider takes"
+    return "what a provider would not take in a name is written `_`"

@@ -1,0 +1,152 @@
+"""The human side of a host: the one protocol through which a surface answers for a person.
+
+What an operator cannot do is not declared to servers, so that none asks in vain and no answer is made up.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fairlead.host.forms import Form, Value
+from fairlead.host.urls import ShownUrl
+
+if TYPE_CHECKING:
+    from mcp_types import CreateMessageRequestParams, CreateMessageResult
+
+Ability = Literal["approve", "form", "url", "sample"]
+ApprovalAnswer = Literal["once", "session", "always", "no", "cancel"]
+UrlAnswer = Literal["accept", "decline", "cancel"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalQuestion:
+    """May this very call be made? `claims` is what the server says of the tool, which proves nothing."""
+
+    server_id: str
+    tool: str
+    arguments: dict[str, Any]
+    reason: str
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormQuestion:
+    """A server wants a form filled in. Its words are safe to show, and are still its words."""
+
+    server_id: str
+    message: str
+    form: Form
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormAnswer:
+    """What a person did with a form: sent it, said no, or went away."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Value] = field(default_factory=dict[str, Value])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UrlQuestion:
+    """A server wants a person to open a page."""
+
+    server_id: str
+    message: str
+    url: ShownUrl
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleRequest:
+    """A server wants a model's word. `max_tokens` is what it may have, perhaps less than it asked for."""
+
+    server_id: str
+    params: "CreateMessageRequestParams"
+    max_tokens: int
+
+
+class Operator(Protocol):
+    """Answers for a person. A call is waited for without a limit: cancel it to give up."""
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What it can do at all."""
+        ...
+
+    async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
+        """May a call be made?"""
+        ...
+
+    async def elicit_form(self, question: FormQuestion) -> FormAnswer:
+        """Have a form filled in."""
+        ...
+
+    async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
+        """Ask whether a page is to be opened. Nothing is opened before the answer."""
+        ...
+
+    async def sample(self, request: SampleRequest) -> "CreateMessageResult":
+        """Have a model answer."""
+        ...
+
+    async def open_url(self, url: str) -> bool:
+        """Open a page that the person agreed to. False where that is left to them."""
+        ...
+
+    def notify(self, server_id: str, message: str) -> None:
+        """Tell the person something that needs no answer."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """An operator made of functions of yours. What you leave out, it cannot do."""
+
+    on_approve: Callable[[ApprovalQuestion], Awaitable[ApprovalAnswer]] | None = None
+    on_form: Callable[[FormQuestion], Awaitable[FormAnswer]] | None = None
+    on_url: Callable[[UrlQuestion], Awaitable[UrlAnswer]] | None = None
+    on_sample: Callable[[SampleRequest], Awaitable["CreateMessageResult"]] | None = None
+    on_open_url: Callable[[str], Awaitable[bool]] | None = None
+    on_notify: Callable[[str, str], None] | None = None
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What there is a function for."""
+        functions: dict[Ability, object] = {
+            "approve": self.on_approve,
+            "form": self.on_form,
+            "url": self.on_url,
+            "sample": self.on_sample,
+        }
+        return frozenset(name for name, function in functions.items() if function is not None)
+
+    async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
+        """Ask your function; without one the answer is no, which is never sent as anybody's word."""
+        return await self.on_approve(question) if self.on_approve else "no"
+
+    async def elicit_form(self, question: FormQuestion) -> FormAnswer:
+        """Ask your function."""
+        assert self.on_form is not None, "it was not declared"
+        return await self.on_form(question)
+
+    async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
+        """Ask your function."""
+        assert self.on_url is not None, "it was not declared"
+        return await self.on_url(question)
+
+    async def sample(self, request: SampleRequest) -> "CreateMessageResult":
+        """Ask your function."""
+        assert self.on_sample is not None, "it was not declared"
+        return await self.on_sample(request)
+
+    async def open_url(self, url: str) -> bool:
+        """Hand the page to your function, if there is one."""
+        return await self.on_open_url(url) if self.on_open_url else False
+
+    def notify(self, server_id: str, message: str) -> None:
+        """Tell your function, if there is one."""
+        if self.on_notify:
+            self.on_notify(server_id, message)
+
+
+UNATTENDED = Callbacks()
+"""Nobody is there: nothing is declared, nothing is asked, nothing is made up."""

@@ -1,0 +1,166 @@
+"""What one server may ask of this host: as the configuration allows, as the operator can.
+
+A trusted server may ask by form and by URL, an untrusted one by URL only, unless its entry says otherwise.
+Sampling and roots are off until the entry turns them on.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import mcp_types as types
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
+from pydantic_core import to_json
+
+from fairlead.config.models import Server
+from fairlead.connection.peer import refusal
+from fairlead.connection.tasks import EXTENSION as TASKS
+from fairlead.events import Event, QuestionAnswered, QuestionAsked, ResourceUpdated, ServerLogged
+from fairlead.host.custom import CustomCapabilities
+from fairlead.host.form_schema import FormRefused, read_form, shown
+from fairlead.host.forms import Problems
+from fairlead.host.operator import FormQuestion, Operator, SampleRequest, UrlQuestion
+from fairlead.host.urls import UrlRefused, show_url
+
+logger = logging.getLogger(__name__)
+
+CHARACTERS_PER_TOKEN = 4
+"""A rough measure, for a budget that only has to be rough."""
+
+
+Samples = types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData
+
+
+class ServerPeer:
+    """The host as one server sees it."""
+
+    def __init__(
+        self,
+        server_id: str,
+        config: Server,
+        operator: Operator,
+        *,
+        roots: tuple[Path, ...],
+        custom: CustomCapabilities,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._server_id = server_id
+        self._operator = operator
+        self._roots = roots
+        self._emit = emit
+        allowed = config.elicitation
+        self._forms = "form" in operator.abilities and (
+            config.trust == "trusted" if allowed is None else allowed
+        )
+        self._urls = "url" in operator.abilities and allowed is not False
+        self._sampling = config.sampling if "sample" in operator.abilities else None
+        self._tokens_left = self._sampling.max_tokens if self._sampling else 0
+        self.capabilities = types.ClientCapabilities(
+            elicitation=self._elicitation(),
+            sampling=types.SamplingCapability() if self._sampling else None,
+            roots=types.RootsCapability() if roots else None,
+            experimental={name: dict(value) for name, value in custom.experimental.items()} or None,
+            extensions={TASKS: {}} | {name: dict(value) for name, value in custom.extensions.items()},
+        )
+
+    def _elicitation(self) -> types.ElicitationCapability | None:
+        if not self._forms and not self._urls:
+            return None
+        return types.ElicitationCapability(
+            form=types.FormElicitationCapability() if self._forms else None,
+            url=types.UrlElicitationCapability() if self._urls else None,
+        )
+
+    async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+        """Put a question to the person, or refuse it where it was not to be asked."""
+        kind = "url" if isinstance(params, types.ElicitRequestURLParams) else "form"
+        self._emit(QuestionAsked(server_id=self._server_id, kind=kind))
+        outcome = "withdrawn"
+        try:
+            answer = await (
+                self._elicit_url(params)
+                if isinstance(params, types.ElicitRequestURLParams)
+                else self._elicit_form(params)
+            )
+            outcome = "refused" if isinstance(answer, types.ErrorData) else answer.action
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self._emit(QuestionAnswered(server_id=self._server_id, kind=kind, outcome=outcome))
+        return answer
+
+    async def _elicit_form(
+        self, params: types.ElicitRequestFormParams
+    ) -> types.ElicitResult | types.ErrorData:
+        if not self._forms:
+            return refusal("questions by form")
+        form = read_form(params.requested_schema)
+        if isinstance(form, FormRefused):
+            return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
+        question = FormQuestion(server_id=self._server_id, message=shown(params.message), form=form)
+        answer = await self._operator.elicit_form(question)
+        if answer.action != "accept":
+            return types.ElicitResult(action=answer.action)
+        checked = form.check(answer.content)
+        if isinstance(checked, Problems):
+            # The operator's word does not fit, and something else is not what the person said.
+            logger.warning("an operator's answer does not fit the form", extra={"server_id": self._server_id})
+            return types.ElicitResult(action="cancel")
+        return types.ElicitResult(action="accept", content={**checked.content})
+
+    async def _elicit_url(self, params: types.ElicitRequestURLParams) -> types.ElicitResult | types.ErrorData:
+        if not self._urls:
+            return refusal("questions by URL")
+        url = show_url(params.url)
+        if isinstance(url, UrlRefused):
+            return types.ErrorData(code=INVALID_PARAMS, message=f"the page is not opened: {url}")
+        question = UrlQuestion(server_id=self._server_id, message=shown(params.message), url=url)
+        action = await self._operator.elicit_url(question)
+        if action == "accept":
+            await self._operator.open_url(url.url)
+        return types.ElicitResult(action=action)
+
+    async def sample(self, params: types.CreateMessageRequestParams) -> Samples:
+        """Put something to the operator's model, within the server's budget, which reading costs as well."""
+        if self._sampling is None:
+            return refusal("sampling")
+        if params.tools or params.tool_choice:
+            return refusal("sampling with tools")
+        read = _tokens(params.model_dump_json(include={"messages", "system_prompt"}))
+        granted = min(params.max_tokens, self._tokens_left - read)
+        if granted <= 0:
+            message = "the tokens this server may use in one run are used up (`sampling.max_tokens`)"
+            return types.ErrorData(code=INVALID_REQUEST, message=message)
+        self._tokens_left -= read + granted  # before the wait, lest questions at once spend it twice
+        request = SampleRequest(server_id=self._server_id, params=params, max_tokens=granted)
+        try:
+            result = await self._operator.sample(request)
+        except Exception:
+            self._tokens_left += read + granted
+            raise
+        self._tokens_left += max(0, granted - _tokens(result.model_dump_json(include={"content"})))
+        return result
+
+    async def list_roots(self) -> types.ListRootsResult | types.ErrorData:
+        """Name the folders of the server's entry, and no others."""
+        if not self._roots:
+            return refusal("roots")
+        return types.ListRootsResult(
+            roots=[
+                types.Root.model_validate({"uri": root.as_uri(), "name": root.name}) for root in self._roots
+            ]
+        )
+
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Pass on what the server logs."""
+        text = params.data if isinstance(params.data, str) else to_json(params.data).decode()
+        self._emit(ServerLogged(server_id=self._server_id, level=params.level, message=shown(text)))
+
+    def updated(self, uri: str) -> None:
+        """Pass on that a resource changed."""
+        self._emit(ResourceUpdated(server_id=self._server_id, uri=uri))
+
+
+def _tokens(text: str) -> int:
+    return len(text) // CHARACTERS_PER_TOKEN

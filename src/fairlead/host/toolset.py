@@ -1,0 +1,212 @@
+"""The tools somebody hands to a model: named, chosen, searchable, and called by name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from fairlead.adapters import anthropic, gemini, openai
+from fairlead.adapters.adapted import AdaptedTool
+from fairlead.catalog.catalog import Catalog, CatalogTool
+from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.search import Hit, search
+from fairlead.catalog.tokens import estimate
+from fairlead.config.validate import suggestion
+from fairlead.errors import FairleadError, UnknownTool
+from fairlead.host.bundles import Selection
+from fairlead.host.calls import OnProgress
+from fairlead.host.meta import MetaTools
+from fairlead.host.reading import ReadingTools
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+PATIENCE_SECONDS = 15.0
+"""How long servers that were never listed are waited for, before the rest is handed out without them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a search brought, and which servers could not be looked through."""
+
+    hits: tuple[Hit, ...]
+    unavailable: Mapping[str, str]
+
+
+class Toolset:
+    """The tools of a selection: `host.tools` is everything, `host.toolset("name")` a bundle.
+
+    Tools of servers that answered before are there at once; those that never did are connected first.
+    """
+
+    def __init__(self, host: "Host", selection: Selection) -> None:
+        self._host = host
+        self.selection = selection
+        self._meta = MetaTools(self)
+        self._reading = ReadingTools(host, prompts=selection.prompts)
+
+    # What there is.
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now. Contacts nobody."""
+        return self._host.catalog(self.selection)
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The servers that cannot be had just now, and why."""
+        return {
+            status.server_id: status.last_error or status.state
+            for status in self._host.status()
+            if self.selection.has(status.server_id)
+            and status.enabled
+            and status.state in ("error", "auth_required")
+        }
+
+    async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> "Toolset":
+        """Wait until every server has said what it offers, but no longer than so many seconds."""
+        unknown = [
+            status.server_id
+            for status in self._host.status()
+            if self.selection.has(status.server_id) and status.enabled and status.tools is None
+        ]
+        if unknown:
+            with anyio.move_on_after(seconds):
+                await self._host.connect(*unknown)
+        return self
+
+    async def list(self) -> tuple[CatalogTool, ...]:
+        """Every tool that may be called, by its public name, in one order wherever it runs."""
+        return (await self.ready()).catalog.tools
+
+    async def get(self, name: str) -> CatalogTool:
+        """The tool of that name."""
+        return self.find((await self.ready()).catalog, name)
+
+    def find(self, catalog: Catalog, name: str) -> CatalogTool:
+        """The tool a model means by a name: its public name, or `server.tool` as search shows it."""
+        tool = catalog.get(name)
+        if tool is None:
+            server_id, _, rest = name.partition(".")
+            tool = catalog.of(ToolKey(server_id, rest))
+        if tool is None:
+            hint = suggestion(name, [tool.name for tool in catalog.tools])
+            raise UnknownTool(f"no tool is called `{name}`", hint=hint)
+        return tool
+
+    async def search(
+        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
+    ) -> Found:
+        """The tools that fit a wish best, and the servers that could not be asked."""
+        catalog = (await self.ready()).catalog
+        hits = search(catalog.index, queries, server=server, limit=limit)
+        return Found(hits=hits, unavailable=self.unavailable)
+
+    # What a model gets.
+
+    async def offered(self) -> tuple[tuple[str, ToolEntry], ...]:
+        """What a model is given, by name: the tools themselves, or the meta-tools in their place."""
+        catalog = (await self.ready()).catalog
+        direct = [tool for tool in catalog.tools if self._is_direct(tool, catalog)]
+        meta = self._meta.entries() if len(direct) < len(catalog) else ()
+        reading = self._reading.entries() if self._has_reading() else ()
+        return (*meta, *reading, *((tool.name, tool.entry) for tool in direct))
+
+    def _has_reading(self) -> bool:
+        listings = [
+            self._host.listing(status.server_id)
+            for status in self._host.status()
+            if self.selection.has(status.server_id)
+        ]
+        has_resources = any(listing and (listing.resources or listing.templates) for listing in listings)
+        has_prompts = any(listing and listing.prompts for listing in listings)
+        return (self.selection.resources and has_resources) or (self.selection.prompts and has_prompts)
+
+    async def is_direct(self) -> bool:
+        """Does a model get the tools themselves, all of them?"""
+        catalog = (await self.ready()).catalog
+        return all(self._is_direct(tool, catalog) for tool in catalog.tools)
+
+    def _is_direct(self, tool: CatalogTool, catalog: Catalog) -> bool:
+        mode = self.selection.modes.get(tool.key.server_id, self.selection.mode)
+        if mode == "auto":
+            mode = "direct" if self._cost(catalog) <= self.selection.token_budget else "meta"
+        return mode == "direct" or self.selection.keeps_direct(tool.key.tool)
+
+    def _cost(self, catalog: Catalog) -> int:
+        return sum(estimate(tool.entry.definition) for tool in catalog.tools)
+
+    async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
+        """The tools as OpenAI's APIs take them."""
+        offered = await self.offered()
+        return ProviderTools(
+            self, [openai.to_openai(entry, name, api=api, strict=strict) for name, entry in offered]
+        )
+
+    async def for_anthropic(self) -> "ProviderTools":
+        """The tools as Anthropic's API takes them."""
+        return ProviderTools(
+            self, [anthropic.to_anthropic(entry, name) for name, entry in await self.offered()]
+        )
+
+    async def for_gemini(self) -> "ProviderTools":
+        """The tools as Gemini's API takes them."""
+        return ProviderTools(self, [gemini.to_gemini(entry, name) for name, entry in await self.offered()])
+
+    # What a model does.
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        reviewed: bool = False,
+    ) -> ToolResult:
+        """Call a tool by its name, or a meta-tool. Raises what `Host.call` raises."""
+        for own in (self._meta, self._reading):
+            if own.has(name):
+                return await own.call(name, arguments or {})
+        tool = await self.get(name)
+        return await self._host.call(
+            tool.key.server_id,
+            tool.key.tool,
+            arguments,
+            on_progress=on_progress,
+            reviewed=reviewed,
+            within=self.selection.within(tool.key.server_id),
+        )
+
+    async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool for a model: what goes wrong becomes a result that says so, which a model can read."""
+        try:
+            return await self.call(name, arguments)
+        except FairleadError as exc:
+            return ToolResult.failed(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
+
+
+class ProviderTools:
+    """Tools in one provider's words: `definitions` for a request, `call` for what the model asks for."""
+
+    def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool]) -> None:
+        self._toolset = toolset
+        self._by_name = {tool.name: tool for tool in tools}
+        self.tools = tuple(tools)
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """What the provider's API takes as its tools. Those it would refuse are left out."""
+        return [tool.definition for tool in self.tools if tool.definition is not None]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The tools that the provider would not take, and why."""
+        return {tool.name: tool.refused for tool in self.tools if tool.refused is not None}
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Do what the model asks for. Whatever goes wrong is in the result, for the model to read."""
+        tool = self._by_name.get(name)
+        given = arguments or {}
+        return await self._toolset.answer(name, tool.arguments(given) if tool else given)
