@@ -46,7 +46,7 @@ async def ingest_ours(tools: int) -> Ingested:
         failures = await host.connect("bench")
         cpu, most = time.process_time() - started, peak()
         assert not failures
-        assert len(await host.tools("bench")) == tools
+        assert len(await host.tools_of("bench")) == tools
         return cpu, resident() - held, most - held
 
 
@@ -138,7 +138,7 @@ from fairlead.host.host import Host
 async def main():
     started, cpu = time.perf_counter(), time.process_time()
     async with Host.open(env=os.environ, cwd=os.environ["HOME"]) as host:
-        tools = [await host.tools(status.server_id) for status in host.status()]
+        tools = [await host.tools_of(status.server_id) for status in host.status()]
         took = time.perf_counter() - started, time.process_time() - cpu
         with open(f"/proc/self/task/{os.getpid()}/children") as children:
             print(sum(map(len, tools)), *took, len(children.read().split()))

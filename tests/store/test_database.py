@@ -10,21 +10,12 @@ import pytest
 from fairlead.errors import LockLost, StoreError, VersionConflict
 from fairlead.store.database import MESSAGE_SECONDS, MESSAGES_KEPT, Database
 from fairlead.store.store import ANY, Lease
-
-
-class Clock:
-    """A wall clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from fairlead.testing import FakeClock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
     monkeypatch.setattr(time, "time", clock)
     return clock
 
@@ -76,6 +67,23 @@ def test_a_value_that_need_not_be_durable_is_there_for_others_and_under_the_same
         assert (found.value, found.version) == (b"1", version)
         with pytest.raises(VersionConflict):
             other.put("n", "k", b"2", expect=None, durable=False)
+
+
+def test_many_values_are_written_whatever_was_there(path: Path, database: Database) -> None:
+    first = database.put("catalogs", "github", b"old", expect=None)
+    database.put_all([("catalogs", "github", b"new"), ("catalogs", "gitlab", b"one"), ("troubles", "x", b"")])
+    database.put_all([])
+    with Database.open(path) as other:
+        found = other.scan("catalogs")
+        assert [(stored.key, stored.value) for stored in found] == [("github", b"new"), ("gitlab", b"one")]
+        assert all(stored.version > first for stored in found)
+        assert [stored.key for stored in other.scan("troubles")] == ["x"]
+
+
+def test_many_values_are_written_all_or_none(database: Database) -> None:
+    with pytest.raises(StoreError):
+        database.put_all([("catalogs", "github", b""), ("catalogs", "\ud800", b"")])
+    assert database.scan("catalogs") == []
 
 
 def test_a_value_made_again_is_not_taken_for_the_deleted_one(database: Database) -> None:
@@ -133,7 +141,7 @@ def test_what_was_deleted_is_not_left_in_the_file(path: Path) -> None:
     assert b"gho_very_secret" not in path.read_bytes()
 
 
-def test_a_lock_is_free_again_after_its_release_or_its_lease(database: Database, clock: Clock) -> None:
+def test_a_lock_is_free_again_after_its_release_or_its_lease(database: Database, clock: FakeClock) -> None:
     first = database.acquire("refresh", lease_seconds=10)
     assert first is not None
     assert database.acquire("refresh", lease_seconds=10) is None
@@ -156,7 +164,7 @@ def test_a_lock_is_free_again_after_its_release_or_its_lease(database: Database,
     assert database.release(third) is True
 
 
-def test_a_clock_set_back_does_not_keep_a_lock_held_for_ever(database: Database, clock: Clock) -> None:
+def test_a_clock_set_back_does_not_keep_a_lock_held_for_ever(database: Database, clock: FakeClock) -> None:
     assert database.acquire("refresh", lease_seconds=10) is not None
     clock.now -= 5
     assert database.acquire("refresh", lease_seconds=10) is None
@@ -164,7 +172,9 @@ def test_a_clock_set_back_does_not_keep_a_lock_held_for_ever(database: Database,
     assert database.acquire("refresh", lease_seconds=10) is not None
 
 
-def test_a_fenced_write_needs_the_lock_until_somebody_else_has_it(database: Database, clock: Clock) -> None:
+def test_a_fenced_write_needs_the_lock_until_somebody_else_has_it(
+    database: Database, clock: FakeClock
+) -> None:
     lease = _acquired(database)
     database.put("tokens", "github", b"one", expect=ANY, fence=lease)
     clock.now += 60
@@ -187,7 +197,7 @@ def _acquired(database: Database) -> Lease:
     return lease
 
 
-def test_messages_are_kept_for_a_while_and_not_without_end(database: Database, clock: Clock) -> None:
+def test_messages_are_kept_for_a_while_and_not_without_end(database: Database, clock: FakeClock) -> None:
     assert database.last_position() == 0
     for number in range(MESSAGES_KEPT + 5):
         database.publish("news", str(number).encode())
@@ -219,7 +229,7 @@ def test_a_log_is_read_in_pages_and_apart_from_other_logs(database: Database) ->
     assert database.read_log("audit", after=rest[-1].sequence) == []
 
 
-def test_a_log_is_pruned_by_age_and_by_count(database: Database, clock: Clock) -> None:
+def test_a_log_is_pruned_by_age_and_by_count(database: Database, clock: FakeClock) -> None:
     for number in range(6):
         database.append("audit", str(number).encode())
         database.append("other", b"")

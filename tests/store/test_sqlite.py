@@ -49,6 +49,11 @@ async def test_values_are_kept_between_runs(path: Path) -> None:
         assert await store.get("pins", "github") is None
 
 
+async def test_many_values_are_kept_in_one_write(store: Store) -> None:
+    await store.put_all([("catalogs", str(number), b"") for number in range(3)])
+    assert [found.key for found in await store.scan("catalogs")] == ["0", "1", "2"]
+
+
 async def test_a_conflict_is_an_error_to_loop_on(store: Store) -> None:
     await store.put("pins", "github", b"one", expect=None)
     with pytest.raises(VersionConflict):

@@ -52,6 +52,8 @@ class Listing:
     instructions: str | None = None
     ttl_ms: int | None = None
     """How long the server says its tools stay the same."""
+    notes: tuple[str, ...] = ()
+    """What is odd about what it declares."""
 
 
 class _Head(msgspec.Struct, gc=False):

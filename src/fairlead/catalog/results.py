@@ -27,6 +27,12 @@ class ToolResult:
         self._server_id = server_id
         self._raw = raw
 
+    @classmethod
+    def failed(cls, text: str) -> "ToolResult":
+        """A result that says why there is none, for a model to read."""
+        content = {"content": [{"type": "text", "text": text}], "isError": True}
+        return cls("", msgspec.Raw(msgspec.json.encode(content)))
+
     @property
     def raw(self) -> bytes:
         """The result as the server wrote it."""

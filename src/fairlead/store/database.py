@@ -11,10 +11,12 @@ from typing import Literal, Self, TypeAlias
 
 from fairlead.errors import LockLost, VersionConflict
 from fairlead.store.file import connect, explained
-from fairlead.store.store import ANY, Anything, Expected, Lease, Record, Stored
+from fairlead.store.store import ANY, Anything, Expected, Lease, NewValue, Record, Stored
 
 MESSAGES_KEPT = 1000
 MESSAGE_SECONDS = 60.0
+
+_PUT = "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)"
 
 NewRecord: TypeAlias = tuple[str, float, bytes]
 """A log's name, the time of the record, the record."""
@@ -66,12 +68,14 @@ class Database:
     ) -> int:
         """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
         with self._changing(namespace, key, expect, fence, durable=durable):
-            cursor = self._connection.execute(
-                "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)",
-                (namespace, key, value),
-            )
+            cursor = self._connection.execute(_PUT, (namespace, key, value))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
+
+    def put_all(self, values: Sequence[NewValue]) -> None:
+        """Store values, whatever is there: all of them or none. They may be lost to a power cut."""
+        with self._writing():
+            self._connection.executemany(_PUT, values)
 
     def delete(
         self, namespace: str, key: str, *, expect: int | Literal[Anything.ANY], fence: Lease | None = None

@@ -5,7 +5,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -13,7 +13,7 @@ import anyio
 
 from fairlead.errors import LockBusy, LockLost, StoreError
 from fairlead.store.database import Database, Message, NewRecord
-from fairlead.store.store import Anything, Expected, Lease, Record, Stored
+from fairlead.store.store import Anything, Expected, Lease, NewValue, Record, Stored
 from fairlead.store.worker import Worker
 
 _FLUSH_SECONDS = 0.05
@@ -64,6 +64,10 @@ class SqliteStore:
         return await self._worker.run(
             lambda database: database.put(namespace, key, value, expect=expect, fence=fence, durable=durable)
         )
+
+    async def put_all(self, values: Sequence[NewValue]) -> None:
+        """Store values, whatever is there: all of them or none. They may be lost to a power cut."""
+        await self._worker.run(lambda database: database.put_all(values))
 
     async def delete(
         self, namespace: str, key: str, *, expect: int | Literal[Anything.ANY], fence: Lease | None = None

@@ -4,7 +4,7 @@ A store holds values under (namespace, key), each with a version that is never u
 messages for whoever listens right now; and logs that only grow. It knows nothing of what the bytes mean.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +24,10 @@ ANY: Final = Anything.ANY
 
 Expected: TypeAlias = int | Literal[Anything.ANY] | None
 """What a writer believes is stored: this version, nothing at all (`None`), or it does not care (`ANY`)."""
+
+
+NewValue: TypeAlias = tuple[str, str, bytes]
+"""A namespace, a key in it, and the value to store there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +84,10 @@ class Store(Protocol):
         Writes nothing and raises `VersionConflict` where something else than `expect` is stored, `LockLost`
         where the lock of `fence` was released or taken by somebody else.
         """
+        ...
+
+    async def put_all(self, values: Sequence[NewValue]) -> None:
+        """Store values, whatever is there: all of them or none, in one write that is not `durable`."""
         ...
 
     async def delete(

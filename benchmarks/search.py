@@ -1,0 +1,283 @@
+"""How well and how fast tools are found, side by side with simpler ways to search.
+
+    uv run --extra search python -m benchmarks.search --data DIR [--quick] [PART …]
+
+DIR has a folder per set of questions, with `tools.jsonl` and `queries.jsonl` in it, in the form that
+`fairlead.catalog.evaluation` describes, and a large catalog, `*tools.jsonl.gz`, for the rest.
+
+How good a search is can only be told from sets nobody looked at while making it, and only in comparison: what
+is easy in one set is hard in another. So quality has no goal here, but the simpler ways beside it.
+"""
+
+import argparse
+import gc
+import math
+import re
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from benchmarks.measuring import Goal, resident, show
+from fairlead.catalog.documents import Document, tool_texts
+from fairlead.catalog.evaluation import Quality, measure, read_questions, read_tools
+from fairlead.catalog.index import Index
+from fairlead.catalog.ranking import Meaning
+from fairlead.catalog.search import search
+from fairlead.catalog.stemming import stem
+from fairlead.catalog.words import STOP_WORDS, pieces, squash
+from fairlead.errors import FairleadError
+
+MEGABYTE = 1024 * 1024
+Find = Callable[[str], Sequence[str]]
+
+OURS, OURS_DENSE = "ours", "ours, by meaning too"
+
+
+# ── what we compare with ──
+
+
+class FlatBM25:
+    """BM25 over one bag of words per tool."""
+
+    def __init__(
+        self, documents: Sequence[Document], split: Callable[[str], list[str]], *, k1: float
+    ) -> None:
+        self._split = split
+        self._ids = [document.key.tool for document in documents]
+        bags = [split(" ".join([*_flat(document)])) for document in documents]
+        usual = sum(map(len, bags)) / len(bags)
+        postings: dict[str, dict[int, float]] = {}
+        for number, bag in enumerate(bags):
+            length = 0.25 + 0.75 * len(bag) / usual
+            for word, count in Counter(bag).items():
+                postings.setdefault(word, {})[number] = count * (k1 + 1) / (count + k1 * length)
+        self._postings = postings
+
+    def find(self, text: str) -> list[str]:
+        """The ids of the first ten."""
+        scores: Counter[int] = Counter()
+        for word in self._split(text):
+            posting = self._postings.get(word, {})
+            rarity = math.log(1 + (len(self._ids) - len(posting) + 0.5) / (len(posting) + 0.5))
+            for number, score in posting.items():
+                scores[number] += rarity * score  # pyright: ignore[reportArgumentType] - a Counter of floats
+        best = sorted(scores, key=lambda number: (-scores[number], number))[:10]
+        return [self._ids[number] for number in best]
+
+
+def _flat(document: Document) -> Iterable[str]:
+    return (text for _, text in tool_texts(document))
+
+
+def plain_words(text: str) -> list[str]:
+    """Words as they are: the way of fastmcp's search transform."""
+    return [word for word in re.split(r"[\W_]+", text.lower()) if len(word) > 1]
+
+
+def stemmed_words(text: str) -> list[str]:
+    """Words of camelCase too, stemmed and without stop words: the way of Codex's tool search."""
+    spread = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower()
+    return [stem(word) for word in re.split(r"[\W_]+", spread) if word and word not in STOP_WORDS]
+
+
+def with_servers(documents: Iterable[Document]) -> list[Document]:
+    """The documents with what is said about the server in the description."""
+    return [
+        replace(
+            document, description=f"{document.description} {document.server} {document.server_description}"
+        )
+        for document in documents
+    ]
+
+
+# ── ours ──
+
+
+@cache
+def encoder() -> object | None:
+    """What the extra brings, where it is installed."""
+    try:
+        from fairlead.catalog.dense import Encoder
+    except FairleadError as missing:
+        print(f"{missing}: {missing.hint}")
+        return None
+    return Encoder.load()
+
+
+def meaning_of(index: Index, documents: Sequence[Document]) -> Meaning | None:
+    """The tools' vectors."""
+    from fairlead.catalog.dense import Encoder, ToolVectors
+
+    loaded = encoder()
+    return ToolVectors.build(loaded, index, documents) if isinstance(loaded, Encoder) else None
+
+
+def ids(index: Index, meaning: Meaning | None, text: str) -> list[str]:
+    """The ids of our first ten."""
+    return [hit.key.tool for hit in search(index, text, limit=10, meaning=meaning)]
+
+
+def ways(documents: Sequence[Document]) -> dict[str, Find]:
+    """Every way to search these tools."""
+    index = Index.build(documents)
+    found: dict[str, Find] = {
+        "fastmcp-like": FlatBM25(documents, plain_words, k1=1.5).find,
+        "codex-like": FlatBM25(with_servers(documents), stemmed_words, k1=1.2).find,
+        OURS: partial(ids, index, None),
+    }
+    if encoder() is not None:
+        found[OURS_DENSE] = partial(ids, index, meaning_of(index, documents))
+    return found
+
+
+# ── parts ──
+
+
+def quality(data: Path, *, quick: bool) -> None:
+    """Questions with known answers."""
+    results: dict[str, list[Quality]] = {}
+    sets = sorted(path.parent for path in data.glob("*/queries.jsonl"))
+    for folder in sets:
+        questions = read_questions(folder / "queries.jsonl")[: 100 if quick else None]
+        for name, find in ways(read_tools(folder / "tools.jsonl")).items():
+            results.setdefault(name, []).append(measure(questions, find))
+    for title, pick in (("Recall of the first 5, %", _recall), ("NDCG of the first 10, %", _gain)):
+        rows: list[tuple[object, ...]] = []
+        for name, found in results.items():
+            values = [100 * pick(result) for result in found]
+            rows.append((name, *values, f"{statistics.mean(values):.1f}"))
+        show(title, ("way", *(folder.name for folder in sets), "mean"), rows)
+
+
+def _recall(result: Quality) -> float:
+    return result.recall
+
+
+def _gain(result: Quality) -> float:
+    return result.gain
+
+
+def known(data: Path, *, quick: bool) -> None:
+    """Tools of the large catalog, asked for by name: as it is written, and as words."""
+    documents = large(data)
+    names = {document.key.tool: document.name for document in documents}
+    asked = sorted(set(names.values()))[:: 20 if quick else 2]
+    rows: list[tuple[object, ...]] = []
+    for way, find in ways(documents).items():
+        exact = sum(_first(find, name, names) == name for name in asked) / len(asked)
+        words = [name for name in asked if pieces(name)]
+        as_words = sum(
+            squash(_first(find, " ".join(pieces(name)), names)) == squash(name) for name in words
+        ) / len(words)
+        goals = [Goal(value=100 * share, at_least=99.5, unit=" %") for share in (exact, as_words)]
+        rows.append((way, 100 * exact, 100 * as_words, "; ".join(map(str, goals)) if way == OURS else None))
+    title = f"Asked for by name, first hit, % of {len(asked):,} names among {len(documents):,} tools"
+    show(title, ("way", "name", "as words", "goal"), rows)
+
+
+def _first(find: Find, text: str, names: dict[str, str]) -> str:
+    found = find(text)
+    return names[found[0]] if found else ""
+
+
+def speed(data: Path, *, quick: bool) -> None:
+    """CPU of this process per query, among the tools of the large catalog."""
+    documents = large(data)
+    index = Index.build(documents)
+    every = 20 if quick else 4
+    queries: dict[str, list[str]] = {
+        "names as words": [" ".join(pieces(document.name)) for document in documents[:: every * 10]]
+    }
+    for path in sorted(data.glob("*/queries.jsonl")):
+        queries[path.parent.name] = [question.text for question in read_questions(path)[::every]]
+    queries["all of these"] = [text for texts in queries.values() for text in texts]
+    meanings: dict[str, Meaning | None] = {OURS: None}
+    if encoder() is not None:
+        meanings[OURS_DENSE] = meaning_of(index, documents)
+    baseline = FlatBM25(with_servers(documents), stemmed_words, k1=1.2)
+    gc.collect()
+    rows: list[tuple[object, ...]] = []
+    for name, texts in queries.items():
+        for way, meaning in meanings.items():
+            middle, most = _timed(partial(search, index, meaning=meaning), texts)
+            goal = Goal(value=most, at_most=2 if meaning is None else 1, unit=" ms")
+            rows.append((f"{name}: {way}", middle, most, goal))
+    rows.append(("all of these: codex-like", *_timed(baseline.find, queries["all of these"]), None))
+    show(f"CPU ms per query among {len(documents):,} tools", ("what", "p50", "p95", "goal"), rows)
+
+
+def _timed(ask: Callable[[str], object], texts: Sequence[str]) -> tuple[float, float]:
+    """Median and 95th percentile in ms, of each query's best of three: what else runs here is not ours."""
+    for text in texts[:20]:
+        ask(text)
+    taken: list[float] = []
+    for text in texts:
+        best = math.inf
+        for _ in range(3):
+            started = time.process_time()
+            ask(text)
+            best = min(best, time.process_time() - started)
+        taken.append(best * 1000)
+    return statistics.median(taken), statistics.quantiles(taken, n=20)[-1]
+
+
+def build(data: Path, *, quick: bool) -> None:
+    """What the index of the large catalog costs to make, to change and to keep."""
+    documents = large(data)
+    gc.collect()
+    held, started = resident(), time.process_time()
+    index = Index.build(documents)
+    took, held = time.process_time() - started, resident() - held
+    servers: dict[str, list[Document]] = {}
+    for document in documents:
+        servers.setdefault(document.key.server_id, []).append(document)
+    largest, usual = (sorted(servers.values(), key=len)[place] for place in (-1, len(servers) // 2))
+    rows: list[tuple[object, ...]] = [
+        (f"build, {len(documents):,} tools", took * 1000, Goal(value=took, at_most=1.5, unit=" s")),
+        ("memory held, MB", held / MEGABYTE, None),
+    ]
+    for title, group in (("the largest server", largest), ("a usual server", usual)):
+        changed = [replace(document, description=f"{document.description} Anew.") for document in group]
+        update = _median_of(lambda changed=changed: index.replace(changed[0].key.server_id, changed), quick)
+        goal = Goal(value=update, at_most=20, unit=" ms")
+        rows.append((f"all {len(group)} tools of {title} changed", update, goal))
+    same = _median_of(lambda: index.replace(usual[0].key.server_id, usual), quick)
+    rows.append(("the same listing again", same, None))
+    if encoder() is not None:
+        started = time.process_time()
+        meaning_of(index, documents)
+        rows.append(("vectors of all tools", (time.process_time() - started) * 1000, None))
+    show("The index, CPU ms", ("what", "CPU ms", "goal"), rows)
+
+
+def _median_of(work: Callable[[], object], quick: bool) -> float:  # noqa: FBT001 - how often
+    taken: list[float] = []
+    for _ in range(3 if quick else 11):
+        started = time.process_time()
+        work()
+        taken.append((time.process_time() - started) * 1000)
+    return statistics.median(taken)
+
+
+@cache
+def large(data: Path) -> list[Document]:
+    """The large catalog."""
+    return [document for path in sorted(data.glob("*tools.jsonl.gz")) for document in read_tools(path)]
+
+
+PARTS = {"build": build, "quality": quality, "known": known, "speed": speed}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the sets")
+    parser.add_argument("--quick", action="store_true", help="a short run: fewer questions and rounds")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one or more of: {', '.join(PARTS)}")
+    arguments = parser.parse_args()
+    for part in arguments.parts or PARTS:
+        PARTS[part](arguments.data, quick=arguments.quick)

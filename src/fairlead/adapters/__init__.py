@@ -1,0 +1,1 @@
+"""Tools in the words of others: model providers, agent frameworks, other hosts."""

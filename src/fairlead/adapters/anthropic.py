@@ -1,0 +1,47 @@
+"""Tools for Anthropic's Messages API."""
+
+import re
+from typing import Any
+
+from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
+from fairlead.adapters.parts import Part, parts_of, unseen
+from fairlead.adapters.rewriting import with_legal_names, with_sound_patterns, without_root_choices
+from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.results import ToolResult
+
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+DOCUMENTS = frozenset({"application/pdf"})
+
+
+def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
+    """A tool as `tools` takes it: `name`, `description` and `input_schema`.
+
+    The API refuses a whole request for one schema that is not sound by draft 2020-12, is composed at its top,
+    or has property names outside of `[a-zA-Z0-9_.-]{1,64}`.
+    """
+
+    def rewrite(schema: dict[str, Any], changes: Changes) -> tuple[dict[str, Any], dict[str, str]]:
+        root, hint = without_root_choices(schema, changes)
+        root, renamed = with_legal_names(with_sound_patterns(root, changes), PROPERTY_NAME, changes)
+        return {"name": name, "description": description_of(entry, hint), "input_schema": root}, renamed
+
+    return adapt(entry, name, rewrite)
+
+
+def anthropic_result(result: ToolResult, tool_use_id: str) -> dict[str, Any]:
+    """What a tool brought as a `tool_result` block, for the next user message."""
+    content = [_block(part) for part in parts_of(result)]
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
+    return block | {"is_error": True} if result.is_error else block
+
+
+def _block(part: Part) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if part.mime_type in IMAGES | DOCUMENTS:
+        kind = "image" if part.mime_type in IMAGES else "document"
+        source = {"type": "base64", "media_type": part.mime_type, "data": part.data}
+        return {"type": kind, "source": source}
+    return {"type": "text", "text": unseen(part)}

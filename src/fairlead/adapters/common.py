@@ -1,0 +1,30 @@
+"""Tools for whoever speaks to several providers: what all of them take."""
+
+from typing import Any
+
+from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
+from fairlead.adapters.anthropic import PROPERTY_NAME
+from fairlead.adapters.rewriting import (
+    completed,
+    with_legal_names,
+    with_objects_for_booleans,
+    with_sound_patterns,
+    without_root_choices,
+)
+from fairlead.catalog.entries import ToolEntry
+
+
+def to_common(entry: ToolEntry, name: str) -> AdaptedTool:
+    """A tool with a plain JSON Schema: `name`, `description` and `input_schema`.
+
+    Nothing is composed at its top, lists and objects say what is in them, and property names are ones that
+    most providers take. Clients of Gemini rewrite the rest.
+    """
+
+    def rewrite(schema: dict[str, Any], changes: Changes) -> tuple[dict[str, Any], dict[str, str]]:
+        root, hint = without_root_choices(schema, changes)
+        root = completed(with_objects_for_booleans(with_sound_patterns(root, changes)))
+        root, renamed = with_legal_names(root, PROPERTY_NAME, changes)
+        return {"name": name, "description": description_of(entry, hint), "input_schema": root}, renamed
+
+    return adapt(entry, name, rewrite)

@@ -1,0 +1,58 @@
+"""Tools for LangChain and LangGraph. Needs `langchain-core`."""
+
+from typing import Any, Literal, NoReturn
+
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import ConfigDict
+
+from fairlead.adapters.adapted import AdaptedTool, Caller
+from fairlead.adapters.common import to_common
+from fairlead.adapters.parts import Part, parts_of, text_of
+from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.results import ToolResult
+
+
+class FairleadTool(BaseTool):
+    """One tool of an MCP server. What the server answered, as it came, is the message's `artifact`."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    adapted: AdaptedTool
+    call: Caller
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    handle_tool_error: Any = True
+
+    def _run(self, /, **_: object) -> NoReturn:
+        raise NotImplementedError("MCP tools are asynchronous: use `ainvoke`")
+
+    # Arguments may be called anything, `self` and `config` too.
+    async def _arun(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
+        result = await self.call(self.adapted.key, self.adapted.arguments(arguments))
+        if result.is_error:
+            raise ToolException(text_of(result))
+        return [_block(part) for part in parts_of(result)], result
+
+
+def to_langchain(entry: ToolEntry, name: str, call: Caller) -> FairleadTool | None:
+    """A tool that calls through `call`; None where it was refused (`to_common` says why)."""
+    adapted = to_common(entry, name)
+    if adapted.definition is None:
+        return None
+    return FairleadTool(
+        name=name,
+        description=adapted.definition["description"],
+        args_schema=adapted.definition["input_schema"],
+        adapted=adapted,
+        call=call,
+    )
+
+
+def _block(part: Part) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind = part.mime_type.partition("/")[0]
+    return {
+        "type": kind if kind in ("image", "audio") else "file",
+        "base64": part.data,
+        "mime_type": part.mime_type,
+    }

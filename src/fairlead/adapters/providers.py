@@ -1,0 +1,20 @@
+"""The model providers by name, for whoever checks tools against several of them."""
+
+from collections.abc import Callable
+from functools import partial
+
+from fairlead.adapters.adapted import AdaptedTool
+from fairlead.adapters.anthropic import to_anthropic
+from fairlead.adapters.gemini import to_gemini
+from fairlead.adapters.openai import to_openai
+from fairlead.catalog.entries import ToolEntry
+
+Adapter = Callable[[ToolEntry, str], AdaptedTool]
+"""From a tool and its public name to what a provider takes."""
+
+PROVIDERS: dict[str, Adapter] = {
+    "openai": to_openai,
+    "openai-strict": partial(to_openai, strict=True),
+    "anthropic": to_anthropic,
+    "gemini": to_gemini,
+}

@@ -1,0 +1,42 @@
+"""Tools for Pydantic AI. Needs `pydantic-ai-slim`."""
+
+from base64 import b64decode
+from typing import Any
+
+from pydantic_ai import ModelRetry, Tool
+from pydantic_ai.messages import BinaryContent
+
+from fairlead.adapters.adapted import Caller
+from fairlead.adapters.common import to_common
+from fairlead.adapters.parts import Part, parts_of, text_of
+from fairlead.catalog.entries import ToolEntry
+
+
+def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller) -> Tool[Any] | None:
+    """A tool that calls through `call`; None where it was refused (`to_common` says why).
+
+    A tool that fails tells the model so and lets it try again, as far as the agent's retries go.
+    """
+    adapted = to_common(entry, name)
+    if adapted.definition is None:
+        return None
+
+    async def run(**arguments: object) -> object:
+        result = await call(adapted.key, adapted.arguments(arguments))
+        if result.is_error:
+            raise ModelRetry(text_of(result))
+        parts = [_content(part) for part in parts_of(result)]
+        return parts[0] if len(parts) == 1 else parts
+
+    return Tool[Any].from_schema(
+        run,
+        name=name,
+        description=adapted.definition["description"],
+        json_schema=adapted.definition["input_schema"],
+    )
+
+
+def _content(part: Part) -> str | BinaryContent:
+    if isinstance(part, str):
+        return part
+    return BinaryContent(data=b64decode(part.data), media_type=part.mime_type)

@@ -1,0 +1,170 @@
+"""All tools of all servers at one moment: named, screened, searchable. Immutable; a change makes another."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from fairlead.catalog.documents import Document
+from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
+from fairlead.catalog.index import Index
+from fairlead.catalog.naming import NameTable, Scheme, name_tools
+from fairlead.catalog.schema import MAX_HEIGHT, screen_definition
+
+Absence = Literal["denied", "rejected", "quarantined"]
+
+_SURELY_SOUND_BYTES = 8 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hidden:
+    """A tool that is not offered: what kind of reason, the reason, and who gave it where somebody did."""
+
+    absence: Absence
+    reason: str
+    origin: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offering:
+    """One server's part of a catalog: what it listed, and what of that is not offered."""
+
+    server_id: str
+    tools: tuple[ToolEntry, ...]
+    rejected: tuple[RejectedTool, ...] = ()
+    denied: Mapping[str, Hidden] = field(default_factory=dict[str, Hidden])
+    description: str = ""
+    first_party: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogTool:
+    """A tool that is offered, under its public name."""
+
+    name: str
+    entry: ToolEntry
+    first_party: bool
+
+    @property
+    def key(self) -> ToolKey:
+        """Its identity."""
+        return self.entry.key
+
+
+class Catalog:
+    """A snapshot over servers. The same offerings give the same names in the same order, byte for byte."""
+
+    def __init__(
+        self,
+        offerings: Iterable[Offering] = (),
+        *,
+        scheme: Scheme = "stable",
+        reserved: frozenset[str] = frozenset(),
+        before: "Catalog | None" = None,
+    ) -> None:
+        self.scheme: Scheme = scheme
+        self.offerings = {offering.server_id: offering for offering in offerings}
+        self.hidden: dict[ToolKey, Hidden] = {}
+        offered = [
+            (offering, entry) for offering in self.offerings.values() for entry in self._sound(offering)
+        ]
+        first_party = {entry.key for offering, entry in offered if offering.first_party}
+        keys = sorted(entry.key for _, entry in offered)
+        self.names: NameTable = name_tools(keys, scheme, first_party=first_party, reserved=reserved)
+        tools = [
+            CatalogTool(name=self.names.names[entry.key], entry=entry, first_party=offering.first_party)
+            for offering, entry in offered
+        ]
+        self.tools = tuple(sorted(tools, key=lambda tool: tool.key))
+        """Every tool that is offered, in one order wherever it runs."""
+        self._by_name = {tool.name: tool for tool in self.tools}
+        self._by_key = {tool.key: tool for tool in self.tools}
+        self._before = before
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> CatalogTool:
+        return self._by_name[name]
+
+    def get(self, name: str) -> CatalogTool | None:
+        """The tool of that public name."""
+        return self._by_name.get(name)
+
+    def of(self, key: ToolKey) -> CatalogTool | None:
+        """The tool with that identity."""
+        return self._by_key.get(key)
+
+    @cached_property
+    def index(self) -> Index:
+        """The search index: made when somebody first searches, from the one before where there is one."""
+        before, self._before = self._before, None
+        if before is None or "index" not in before.__dict__:
+            return Index.build(document for name in self.offerings for document in self._documents(name))
+        index = before.index
+        for gone in before.offerings.keys() - self.offerings.keys():
+            index = index.replace(gone, ())
+        for name, offering in self.offerings.items():
+            if before.offerings.get(name) != offering:
+                index = index.replace(name, self._documents(name))
+        return index
+
+    def _documents(self, server_id: str) -> Iterator[Document]:
+        offering = self.offerings[server_id]
+        for entry in offering.tools:
+            if entry.key in self._by_key:
+                yield Document(
+                    key=entry.key,
+                    name=entry.key.tool,
+                    title=entry.title or "",
+                    description=entry.description or "",
+                    input_schema=_schema_of(entry),
+                    server_description=offering.description,
+                )
+
+    def _sound(self, offering: Offering) -> Iterator[ToolEntry]:
+        """The tools of a server that are offered; why the others are not goes into `hidden`."""
+        for tool in offering.rejected:
+            key = ToolKey(offering.server_id, tool.name)
+            self.hidden[key] = Hidden(absence="rejected", reason=tool.reason)
+        for entry in offering.tools:
+            if (hidden := offering.denied.get(entry.key.tool)) is not None:
+                self.hidden[entry.key] = hidden
+            elif (reason := unsound(entry)) is not None:
+                self.hidden[entry.key] = Hidden(absence="rejected", reason=reason)
+            else:
+                yield entry
+
+
+class _Definition(msgspec.Struct, rename="camel"):
+    input_schema: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(_Definition).decode
+
+
+def _schema_of(entry: ToolEntry) -> dict[str, Any]:
+    """A tool's schema as it came: the search only takes words from it."""
+    try:
+        return _decode(entry.definition).input_schema
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def unsound(entry: ToolEntry) -> str | None:
+    """Why a tool's schema makes it unusable, if it does. Most are so plain that nobody need read them."""
+    definition = entry.definition
+    plain = (
+        len(definition) <= _SURELY_SOUND_BYTES
+        and b"$" not in definition
+        and b"\\u" not in definition  # which may be one as well
+        and b'"pattern' not in definition
+        and definition.count(b"{") <= MAX_HEIGHT
+        and b'"object"' in definition
+    )
+    return None if plain else screen_definition(definition).rejected

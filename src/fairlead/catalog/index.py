@@ -1,0 +1,276 @@
+"""The search index over all tools: immutable, and renewed server by server, tool by changed tool.
+
+The score of a term in a tool is BM25F's, worked out when the index is built. What a server says about itself
+holds for all of its tools, so it is kept once per server; a tool's own postings hold what it adds to that.
+The sum of both is the score of the whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from math import log
+from typing import Generic, TypeVar
+
+from fairlead.catalog.documents import NAME, Document, Texts, Weights, server_texts, tool_texts, weigh
+from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.words import pieces, squash, terms
+
+SATURATION = 1.6
+"""BM25's k1: how slowly a term that is said with weight approaches the most it can count."""
+
+CHAMPIONS = 200
+"""How many tools a frequent term brings up by itself."""
+
+_NOTHING: Mapping[int, float] = {}
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedTool:
+    """A tool, and the terms by which it can be found."""
+
+    key: ToolKey
+    name: str
+    squashed: str
+    name_terms: tuple[str, ...]
+    terms: tuple[str, ...]
+    digest: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedServer:
+    """A server: where its tools stand, and what it says about all of them."""
+
+    slots: tuple[int, ...]
+    called: frozenset[str]
+    """Its id and its name, squashed."""
+    reach: dict[str, int]
+    """For each of its terms, how many of its tools do not say it themselves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """Tools by the terms they are found by. A tool is a number here, its slot in `tools`."""
+
+    tools: Sequence[IndexedTool] = ()
+    servers: Mapping[str, IndexedServer] = field(default_factory=dict[str, IndexedServer])
+    postings: Mapping[str, Mapping[int, float]] = field(default_factory=dict[str, dict[int, float]])
+    server_postings: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    names: Mapping[str, Mapping[int, bool]] = field(default_factory=dict[str, dict[int, bool]])
+    """Squashed names, and what they end with: the slots, and whether it is the whole name."""
+    reach: Mapping[str, int] = field(default_factory=dict[str, int])
+    free: tuple[int, ...] = ()
+    _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
+    _champions: dict[str, Mapping[int, float]] = field(
+        default_factory=dict[str, Mapping[int, float]], repr=False, compare=False
+    )
+    _name_masses: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
+
+    @classmethod
+    def build(cls, documents: Iterable[Document]) -> "Index":
+        """An index of these tools. Of two with one key the first counts."""
+        servers: dict[str, list[Document]] = {}
+        for document in documents:
+            servers.setdefault(document.key.server_id, []).append(document)
+        draft = _Draft(cls())
+        for server_id, group in servers.items():
+            draft.set_server(server_id, group)
+        return draft.finish()
+
+    def replace(self, server_id: str, documents: Iterable[Document]) -> "Index":
+        """The index with these as the tools of one server; none takes the server out.
+
+        Only tools whose text changed are read again, and if none did, this is the same index.
+        """
+        group = list(documents)
+        assert all(document.key.server_id == server_id for document in group)
+        draft = _Draft(self)
+        return draft.finish() if draft.set_server(server_id, group) else self
+
+    def __len__(self) -> int:
+        return len(self.tools) - len(self.free)
+
+    def rarity(self, term: str) -> float:
+        """How much a term tells tools apart (BM25's IDF); 0 where no tool has it."""
+        known = self._rarities.get(term)
+        if known is None:
+            having = len(self.postings.get(term, ())) + self.reach.get(term, 0)
+            known = log(1 + (len(self) - having + 0.5) / (having + 0.5)) if having else 0.0
+            # What people ask for is without end, what tools say is not: only that is kept.
+            if having:
+                self._rarities[term] = known
+        return known
+
+    def name_mass(self, slot: int) -> float:
+        """How much all terms of a tool's name tell tools apart."""
+        mass = self._name_masses.get(slot)
+        if mass is None:
+            mass = self._name_masses[slot] = sum(map(self.rarity, self.tools[slot].name_terms))
+        return mass
+
+    def champions(self, term: str) -> Mapping[int, float]:
+        """The tools about which a term says most, and how much; all that have it, where they are few."""
+        posting = self.postings.get(term, _NOTHING)
+        if len(posting) <= CHAMPIONS:
+            return posting
+        best = self._champions.get(term)
+        if best is None:
+            order = nsmallest(CHAMPIONS, posting.items(), key=lambda item: (-item[1], self.label(item[0])))
+            best = self._champions[term] = dict(order)
+        return best
+
+    def label(self, slot: int) -> str:
+        """What ties are broken by. Which slot a tool has is an accident of what came and went before."""
+        return str(self.tools[slot].key)
+
+
+# The scores there are, in steps too small to matter: 200,000 postings share these few objects.
+_STEPS = 500
+_SCORES = [step / _STEPS for step in range(round((SATURATION + 1) * _STEPS) + 1)]
+
+
+def _saturated(weight: float) -> float:
+    return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * _STEPS + 0.5)]
+
+
+def _added(weight: float, already: float | None) -> float:
+    """How much more a term counts in a tool than what its server says already makes it count."""
+    if not already:
+        return _saturated(weight)
+    return _SCORES[int((_saturated(weight + already) - _saturated(already)) * _STEPS + 0.5)]
+
+
+class _Shelves(Generic[K, V]):
+    """A dict of dicts to change, which shares with the original every inner dict that stays as it is."""
+
+    def __init__(self, original: Mapping[str, Mapping[K, V]]) -> None:
+        self.content: dict[str, Mapping[K, V]] = dict(original)
+        self._mine: dict[str, dict[K, V]] = {}
+
+    def drop(self, name: str, key: K) -> None:
+        """Take something off a shelf, and the shelf away once it is empty."""
+        shelf = self.own(name)
+        del shelf[key]
+        if not shelf:
+            del self.content[name], self._mine[name]
+
+    def own(self, name: str) -> dict[K, V]:
+        """The shelf of that name, to be changed."""
+        shelf = self._mine.get(name)
+        if shelf is None:
+            shelf = self._mine[name] = self.content[name] = dict(self.content.get(name, {}))
+        return shelf
+
+
+class _Draft:
+    """An index being changed, whose original stays as it is."""
+
+    def __init__(self, original: Index) -> None:
+        self._tools = [*original.tools]
+        self._free = [*original.free]
+        self._servers = dict(original.servers)
+        self._postings = _Shelves(original.postings)
+        self._server_postings = _Shelves(original.server_postings)
+        self._names = _Shelves(original.names)
+        self._reach = dict(original.reach)
+
+    def set_server(self, server_id: str, group: Sequence[Document]) -> bool:
+        """Make these the tools of a server. False, and nothing done, where they are already."""
+        about_server = server_texts(group[0]) if group else ()
+        wanted = {document.key: (document.name, tool_texts(document)) for document in reversed(group)}
+        old = self._servers.get(server_id, _NO_SERVER)
+        kept = {
+            key: slot
+            for slot in old.slots
+            if (key := self._tools[slot].key) in wanted
+            and hash((wanted[key], about_server)) == self._tools[slot].digest
+        }
+        if len(kept) == len(wanted) == len(old.slots):
+            return False
+        self._forget(server_id, old, except_for=frozenset(kept.values()))
+        if wanted:
+            weights = weigh(about_server)
+            added = [
+                self._add(key, name, texts, weights, digest=hash(((name, texts), about_server)))
+                for key, (name, texts) in wanted.items()
+                if key not in kept
+            ]
+            called = frozenset({squash(server_id), squash(group[0].server)} - {""})
+            self._remember(server_id, (*kept.values(), *added), called, weights)
+        return True
+
+    def finish(self) -> Index:
+        """The index as it is now. The draft is not to be used again."""
+        return Index(
+            tools=tuple(self._tools),
+            servers=self._servers,
+            postings=self._postings.content,
+            server_postings=self._server_postings.content,
+            names=self._names.content,
+            reach=self._reach,
+            free=tuple(self._free),
+        )
+
+    def _add(self, key: ToolKey, name: str, texts: Texts, server_weights: Weights, *, digest: int) -> int:
+        slot = self._free.pop() if self._free else len(self._tools)
+        weights = weigh(texts)
+        own = self._postings.own
+        for term, weight in weights.items():
+            own(term)[slot] = _added(weight, server_weights.get(term))
+        for ending, whole in _endings(name):
+            self._names.own(ending)[slot] = whole
+        tool = IndexedTool(
+            key=key,
+            name=name,
+            squashed=squash(name),
+            name_terms=tuple(dict.fromkeys(terms(name[: NAME.most_characters]))),
+            terms=tuple(weights),
+            digest=digest,
+        )
+        self._tools[slot : slot + 1] = [tool]
+        return slot
+
+    def _remember(
+        self, server_id: str, slots: tuple[int, ...], called: frozenset[str], weights: Weights
+    ) -> None:
+        reach: dict[str, int] = {}
+        those = frozenset(slots)
+        for term, weight in weights.items():
+            self._server_postings.own(term)[server_id] = _saturated(weight)
+            saying = self._postings.content.get(term, _NOTHING).keys()
+            reach[term] = len(those) - len(those & saying)
+            if reach[term]:
+                self._reach[term] = self._reach.get(term, 0) + reach[term]
+        self._servers[server_id] = IndexedServer(slots=slots, called=called, reach=reach)
+
+    def _forget(self, server_id: str, server: IndexedServer, *, except_for: frozenset[int]) -> None:
+        self._servers.pop(server_id, None)
+        for term, count in server.reach.items():
+            self._server_postings.drop(term, server_id)
+            if count:
+                self._reach[term] -= count
+        for slot in server.slots:
+            if slot in except_for:
+                continue
+            tool = self._tools[slot]
+            for term in tool.terms:
+                self._postings.drop(term, slot)
+            for ending, _ in _endings(tool.name):
+                self._names.drop(ending, slot)
+            self._tools[slot] = _NO_TOOL
+            self._free.append(slot)
+
+
+_NO_TOOL = IndexedTool(key=ToolKey("", ""), name="", squashed="", name_terms=(), terms=(), digest=0)
+_NO_SERVER = IndexedServer(slots=(), called=frozenset(), reach={})
+
+
+def _endings(name: str) -> Iterable[tuple[str, bool]]:
+    """A name, squashed, and what it ends with, word by word: `findsymbol`, `symbol`."""
+    name = name[: NAME.most_characters]
+    words = pieces(name)
+    endings = {"".join(words[start:]): False for start in range(1, len(words))}
+    whole = squash(name)
+    return {**endings, whole: True}.items() if whole else ()

@@ -1,0 +1,202 @@
+"""Public names of tools: legal for every provider, the same on every machine, and never another tool's.
+
+A name is a label. It is made from a `ToolKey` and leads back to it through a `NameTable` only; nothing ever
+takes a name apart.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Literal
+
+from fairlead.catalog.entries import ToolKey
+from fairlead.errors import UnknownTool
+
+Scheme = Literal["stable", "readable", "gateway"]
+"""`mcp_<server>_<tool>_<hash8>`, or a hash only where one is needed: `server__tool`, `server_tool`."""
+
+MAX_PUBLIC_NAME = 64
+MAX_GATEWAY_NAME = 45
+"""Clients put a prefix of their own before what a server calls a tool."""
+RESERVED_PREFIX = "mcp_"
+"""Our own tools are called like this. No other name without a hash begins so."""
+
+_LONGEST_READ = 256
+"""How much of a name is looked at. The hash is over all of it."""
+_HASH_DIGITS = (0, 8, 16, 32, 64)
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Mn"})
+_TWINS = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u03bf\u03b1\u03bd\u0131",
+    "aeopcyxijsdhqwoavi",
+)
+"""Letters of other alphabets that look like Latin ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    prefix: str
+    joiner: str
+    longest: int
+    digits: int
+    """Of the hash, to begin with."""
+
+
+_STYLES: dict[Scheme, _Style] = {
+    "stable": _Style("mcp_", "_", MAX_PUBLIC_NAME, 8),
+    "readable": _Style("", "__", MAX_PUBLIC_NAME, 0),
+    "gateway": _Style("", "_", MAX_GATEWAY_NAME, 0),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NameFinding:
+    """A name that a person may take for another one, and why."""
+
+    key: ToolKey
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NameTable:
+    """Every tool's public name, and the way back."""
+
+    names: Mapping[ToolKey, str]
+    keys: Mapping[str, ToolKey]
+    findings: tuple[NameFinding, ...] = ()
+
+    def __getitem__(self, name: str) -> ToolKey:
+        try:
+            return self.keys[name]
+        except KeyError:
+            raise UnknownTool(f"no tool is called `{name}`") from None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def public_name(key: ToolKey) -> str:
+    """The name of a tool in the library: `mcp_<server>_<tool>_<hash8>`."""
+    return _render(key, _STYLES["stable"], 8)
+
+
+def name_tools(
+    keys: Iterable[ToolKey],
+    scheme: Scheme = "stable",
+    *,
+    first_party: Collection[ToolKey] = (),
+    reserved: Collection[str] = (),
+) -> NameTable:
+    """Name all tools at once, so that no two share a name, nor one that is `reserved`.
+
+    Of tools that would share one, each gets a longer hash, whoever came first: a name that somebody was
+    allowed to call never comes to mean another tool. Only a `first_party` tool keeps its name.
+    """
+    style = _STYLES[scheme]
+    wanted = {key: _digits_needed(key, style) for key in dict.fromkeys(keys)}
+    taken = {name.casefold() for name in reserved}
+    names = {key: _render(key, style, digits) for key, digits in wanted.items()}
+    while clashing := _clashing(names, taken, first_party):
+        for key in clashing:
+            wanted[key] = next(digits for digits in _HASH_DIGITS if digits > wanted[key])
+            names[key] = _render(key, style, wanted[key])
+    return NameTable(
+        names=MappingProxyType(names),
+        keys=MappingProxyType({name: key for key, name in names.items()}),
+        findings=tuple(_look_alikes(names)),
+    )
+
+
+def skeleton(name: str) -> str:
+    """What a name looks like: two names with the same skeleton are hard to tell apart."""
+    shown = unicodedata.normalize("NFKD", name[:_LONGEST_READ]).casefold().translate(_TWINS)
+    return "".join(
+        character for character in shown if unicodedata.category(character) not in _HIDDEN_CATEGORIES
+    )
+
+
+def _digits_needed(key: ToolKey, style: _Style) -> int:
+    """How long a hash must be where no other tool is in the way."""
+    if style.digits:
+        return style.digits
+    # What a slug drops may be all that tells two tools apart, and one listed later must not rename this one.
+    lossy = not key.tool.isascii() or not key.tool.isprintable() or not _slug(key.tool)
+    plain = _plain(key, style)
+    return 8 if lossy or len(plain) > style.longest or plain.casefold().startswith(RESERVED_PREFIX) else 0
+
+
+def _clashing(
+    names: Mapping[ToolKey, str], taken: Collection[str], first_party: Collection[ToolKey]
+) -> list[ToolKey]:
+    """The tools that must get another name. Names that differ only in case count as the same."""
+    groups: dict[str, list[ToolKey]] = defaultdict(list)
+    for key, name in names.items():
+        groups[name.casefold()].append(key)
+    clashing: list[ToolKey] = []
+    for name, keys in groups.items():
+        if name in taken:
+            clashing += keys
+        elif len(keys) > 1:
+            ours = [key for key in keys if key in first_party]
+            clashing += [key for key in keys if len(ours) != 1 or key not in ours]
+    return clashing
+
+
+def _render(key: ToolKey, style: _Style, digits: int) -> str:
+    plain = _plain(key, style)
+    if not digits:
+        return plain
+    suffix = f"_{_hash(key)[:digits]}"[: style.longest - 1]
+    room = style.longest - len(suffix)
+    if len(plain) > room:
+        # Half of the room is the tool's: its name says more than its server's.
+        tool = _slug(key.tool) or "tool"
+        server = max(room // 2 - len(style.prefix), room - len(style.prefix + style.joiner) - len(tool))
+        plain = _begun(f"{style.prefix}{_slug(key.server_id)[:server]}{style.joiner}{tool}")[:room].rstrip(
+            "_-"
+        )
+    return f"{plain}{suffix}"
+
+
+def _plain(key: ToolKey, style: _Style) -> str:
+    return _begun(f"{style.prefix}{_slug(key.server_id)}{style.joiner}{_slug(key.tool) or 'tool'}")
+
+
+def _begun(name: str) -> str:
+    """Begin a name as all providers want it: with a letter or an underscore."""
+    return name if name[:1].isalpha() or name.startswith("_") else f"_{name}"
+
+
+def _slug(name: str) -> str:
+    name = name[:_LONGEST_READ]
+    if not name.isascii():
+        name = unicodedata.normalize("NFKD", name)
+        name = "".join(letter for letter in name if unicodedata.category(letter) not in _HIDDEN_CATEGORIES)
+    return _ILLEGAL.sub("_", name).strip("_")
+
+
+def _hash(key: ToolKey) -> str:
+    # A server's id has no NUL in it, so that nothing else is written like this.
+    return sha256(f"{key.server_id}\0{key.tool}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _look_alikes(keys: Iterable[ToolKey]) -> Iterable[NameFinding]:
+    twins: dict[str, list[ToolKey]] = defaultdict(list)
+    odd: list[ToolKey] = []
+    for key in keys:
+        if key.tool.isascii() and key.tool.isprintable():
+            twins[key.tool.casefold()].append(key)
+        else:
+            odd.append(key)
+    for key in odd:
+        shown = skeleton(key.tool)
+        letters = key.tool[:_LONGEST_READ]
+        if any(unicodedata.category(letter) in _HIDDEN_CATEGORIES - {"Mn"} for letter in letters):
+            yield NameFinding(key=key, message="has characters in its name that nobody sees")
+        for twin in twins.get(shown, ()):
+            yield NameFinding(key=key, message=f"looks like `{twin}`")
+        twins[shown].append(key)

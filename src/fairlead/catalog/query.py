@@ -1,0 +1,109 @@
+"""What somebody searching asks for: tools by name, or by what they are to do, in one step or several."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from math import sqrt
+
+from fairlead.catalog.documents import NAME
+from fairlead.catalog.index import Index
+from fairlead.catalog.thesaurus import RELATED
+from fairlead.catalog.words import term, terms
+
+MOST_CHARACTERS = 2_000
+MOST_TERMS = 64
+MOST_CLAUSES = 8
+MOST_NAMES = 16
+
+RELATED_WEIGHT = 0.3
+"""What all words related to one that was asked for count together, in its stead."""
+
+_LONG_CLAUSE = 16
+"""Who says so much says it in more than one way, and needs no related words."""
+
+Impacts = dict[str, float]
+"""What it counts for a query that a tool has a term: how rare the term is, and how directly asked for."""
+
+_SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
+_CLAUSE_END = re.compile(
+    r"[.;!?\n]+(?:\s|$)"
+    r"|\b(?:then|also|after that|finally|next|additionally|lastly|moreover|furthermore)\b",
+    re.IGNORECASE,
+)
+_WRITTEN_AS_NAME = re.compile(r"\w[_./:]+\w|[a-z0-9][A-Z]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Query:
+    """A query, read: the names in it, and the terms of each of its clauses."""
+
+    text: str
+    names: tuple[str, ...]
+    """The whole text, which may be one, and what in it can be nothing else: `read_file`, `fs.readFile`."""
+    clauses: tuple[tuple[str, ...], ...]
+    selecting: bool = False
+    """Is it a name, so that what merely has its words is wanted only where there is no tool of that name?"""
+
+
+def read_query(text: str) -> tuple[Query, ...]:
+    """Read a query; `select:` before names makes it one query each. Of one too long, the beginning counts."""
+    text = text[:MOST_CHARACTERS]
+    if select := _SELECT.match(text):
+        names = dict.fromkeys(name.strip() for name in text[select.end() :].split(","))
+        return tuple(
+            Query(text=name, names=(name,), clauses=tuple(_clauses(name)), selecting=True)
+            for name in [*filter(None, names)][:MOST_NAMES]
+        )
+    written = [word.strip("`'\"()[]{}<>,.;:!?") for word in text.split()]
+    whole = [text] if len(text) <= NAME.most_characters else []
+    names = dict.fromkeys([*whole, *filter(_WRITTEN_AS_NAME.search, written)])
+    return (Query(text=text, names=tuple(names)[:MOST_NAMES], clauses=tuple(_clauses(text))),)
+
+
+def _clauses(text: str) -> Iterator[tuple[str, ...]]:
+    left = MOST_TERMS
+    for clause in _CLAUSE_END.split(text, maxsplit=MOST_CLAUSES - 1):
+        found = terms(clause)[:left]
+        left -= len(found)
+        if found:
+            yield tuple(found)
+
+
+def weigh_terms(index: Index, clause: tuple[str, ...]) -> Impacts:
+    """What each term of a clause, and each related to one, counts in this index."""
+    impacts: Impacts = {}
+    for word in _with_compounds(clause):
+        if rarity := index.rarity(word):
+            impacts[word] = rarity
+    if len(clause) > _LONG_CLAUSE:
+        return impacts
+    for word in dict.fromkeys(clause):
+        asked = index.rarity(word)
+        others = [
+            (other, rarity)
+            for other in _related().get(word, ())
+            if other not in impacts and (rarity := index.rarity(other))
+        ]
+        for other, rarity in others:
+            # Never more than the word itself would: a rare synonym of a common word says little.
+            impacts[other] = RELATED_WEIGHT / sqrt(len(others)) * (min(asked, rarity) if asked else rarity)
+    return impacts
+
+
+def _with_compounds(clause: tuple[str, ...]) -> Iterable[str]:
+    """The terms, and every two neighbours as one: a web hook is a webhook."""
+    yield from clause
+    for left, right in pairwise(clause):
+        yield term(left + right)
+
+
+@cache
+def _related() -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for group in RELATED:
+        stems = dict.fromkeys(map(term, group))
+        for word in stems:
+            found.setdefault(word, {}).update(stems)
+    return {word: tuple(other for other in others if other != word) for word, others in found.items()}

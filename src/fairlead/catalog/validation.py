@@ -1,0 +1,193 @@
+"""Do arguments fit a tool's schema? The answer comes in bounded time, whatever the schema and the arguments.
+
+The validator is native code that can be neither interrupted nor run beside other Python code, so what a check
+may cost is known before it starts (`effort`). Where that is too much the verdict is `unchecked`: the server
+has the last word on its own arguments anyway. Regular expressions run on an engine that is linear in the
+text; what it does not know (look-around, back-references) is left for the server to check.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal
+
+import jsonschema_rs
+
+from fairlead.catalog.coercion import coerce
+from fairlead.catalog.effort import Size, Unbounded, effort, measure, weigh
+from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.keywords import all_schemas
+from fairlead.catalog.schema import Screened, screen_definition
+
+MAX_VALUES = 20_000
+"""How large arguments may be: counting them takes time too."""
+MAX_EFFORT = 4_000_000
+"""About 50 ms of checking."""
+MAX_EXPLAINED_EFFORT = 4_000
+"""To say what is wrong costs about a thousand times what it costs to find out that something is."""
+MAX_EXPLAINED = Size(values=1_000, characters=20_000)
+MAX_PROBLEMS = 8
+MAX_MESSAGE = 300
+
+Outcome = Literal["valid", "invalid", "unchecked"]
+
+_INVERTING = frozenset(("not", "if", "oneOf", "contains"))
+"""Where a part that takes more can make the whole take less."""
+_LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 * 1024)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Whether a value fits a schema."""
+
+    outcome: Outcome
+    problems: tuple[str, ...] = ()
+    """What is wrong, for whoever made the value."""
+    reason: str | None = None
+    """Why it was not checked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fitted:
+    """Arguments as they should be sent, and the verdict on them."""
+
+    arguments: dict[str, Any] = field(repr=False)
+    verdict: Verdict
+    changed: tuple[str, ...] = ()
+    """The places where they differ from what was given."""
+
+
+_VALID = Verdict(outcome="valid")
+
+
+def check_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> Verdict:
+    """Check the arguments of a call. The tool's schema is read and compiled once."""
+    return _check_of(entry.definition).verdict(arguments if isinstance(arguments, dict) else {**arguments})
+
+
+def fit_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> Fitted:
+    """Check the arguments of a call, and where they do not fit try again as `coerce` would have them."""
+    check = _check_of(entry.definition)
+    given = arguments if isinstance(arguments, dict) else {**arguments}
+    verdict = check.verdict(given)
+    if verdict.outcome == "invalid":
+        coerced = coerce(check.schema, given)
+        if coerced.changed and (second := check.verdict(coerced.arguments)).outcome != "invalid":
+            return Fitted(arguments=coerced.arguments, verdict=second, changed=coerced.changed)
+    return Fitted(arguments=given, verdict=verdict)
+
+
+@lru_cache(maxsize=1024)
+def _check_of(definition: bytes) -> "Check":
+    return Check(screen_definition(definition))
+
+
+class Check:
+    """A schema, compiled."""
+
+    def __init__(self, screened: Screened) -> None:
+        self.schema = screened.schema
+        self._weight = weigh(screened.schema)
+        self._validator: jsonschema_rs.Validator | None = None
+        self._hindrance = screened.rejected
+        if screened.rejected is None:
+            try:
+                self._validator = _compile(screened.schema)
+            except ValueError as exc:
+                self._hindrance = f"its schema cannot be used: {_message(exc)}"
+
+    def verdict(self, value: Any) -> Verdict:  # noqa: ANN401 - any JSON value
+        """Judge a value."""
+        if self._validator is None:
+            return Verdict(outcome="unchecked", reason=self._hindrance)
+        try:
+            size = measure(value, MAX_VALUES)
+            cost = self._weight.of(size)
+            if cost > MAX_EFFORT:
+                cost = effort(self.schema, value, MAX_EFFORT)
+            if self._validator.is_valid(value):
+                return _VALID
+        except Unbounded as exc:
+            return Verdict(outcome="unchecked", reason=str(exc))
+        except (ValueError, TypeError) as exc:
+            return Verdict(outcome="invalid", problems=(f"is not JSON: {_message(exc)}",))
+        if not self._explainable(value, size, cost):
+            return Verdict(outcome="invalid", problems=("something in it does not fit the schema",))
+        return Verdict(outcome="invalid", problems=tuple(_problems(self._validator, value)))
+
+    def _explainable(self, value: object, size: Size, cost: float) -> bool:
+        """Is there time to say what is wrong?"""
+        if size.values > MAX_EXPLAINED.values or size.characters > MAX_EXPLAINED.characters:
+            return False
+        try:
+            return cost <= MAX_EXPLAINED_EFFORT or bool(effort(self.schema, value, MAX_EXPLAINED_EFFORT))
+        except Unbounded:
+            return False
+
+
+def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    try:
+        return _validator(schema)
+    except ValueError:
+        return _validator(_without_odd_patterns(schema))
+
+
+def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    return jsonschema_rs.Draft202012Validator(
+        schema, pattern_options=_LINEAR, validate_formats=False, offline=True
+    )
+
+
+def _without_odd_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    """A copy without the patterns that the engine does not know. It takes all that the schema takes."""
+    copy = deepcopy(schema)
+    for inner in all_schemas(copy):
+        if not _INVERTING.isdisjoint(inner):
+            raise ValueError("it has patterns that cannot be checked here")
+        if "pattern" in inner and not _is_known(inner["pattern"]):
+            del inner["pattern"]
+    return copy
+
+
+@lru_cache(maxsize=1024)
+def is_pattern(text: str) -> bool:
+    """Is this a regular expression as JSON Schema means it?"""
+    return jsonschema_rs.is_valid({"format": "regex"}, text, validate_formats=True)
+
+
+@lru_cache(maxsize=1024)
+def _is_known(pattern: str) -> bool:
+    try:
+        _validator({"pattern": pattern})
+    except ValueError:
+        return False
+    return True
+
+
+def _problems(validator: jsonschema_rs.Validator, value: object) -> Iterator[str]:
+    for error in islice(validator.iter_errors(value), MAX_PROBLEMS):
+        closest = _closest(error)
+        place = _place(closest.instance_path)
+        yield f"{place}: {_message(closest)}" if place else _message(closest)
+
+
+def _closest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
+    """What is wrong in the alternative that was nearly met, rather than that none was."""
+    branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", [])
+    inner = [_closest(errors[0]) for errors in branches if errors]
+    deepest = max(inner, key=lambda one: len(one.instance_path), default=error)
+    return deepest if len(deepest.instance_path) > len(error.instance_path) else error
+
+
+def _place(path: Sequence[str | int]) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def _message(error: Exception) -> str:
+    text = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"

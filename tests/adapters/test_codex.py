@@ -1,0 +1,125 @@
+"""The configured servers as Codex takes them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.codex import to_codex_mcp_servers_config
+from fairlead.catalog.entries import Listing
+from fairlead.config.dialects.dialect import Exported
+from tests.catalog.support import tool
+from tests.conftest import Machine
+
+TOOLS = Listing(tools=tuple(tool({}, name=name) for name in ("read_file", "read_dir", "write_file")))
+
+
+def exported(machine: Machine, entry: dict[str, Any], **rest: Any) -> Exported:
+    machine.write_user(json.dumps({"servers": {"files": entry}}))
+    return to_codex_mcp_servers_config(machine.load(), **rest)
+
+
+def written(machine: Machine, entry: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    return exported(machine, {"command": "files", **entry}, **rest).document["mcp_servers"]["files"]
+
+
+def test_a_local_and_a_remote_server(machine: Machine) -> None:
+    machine.write_user(
+        json.dumps(
+            {
+                "servers": {
+                    "files": {
+                        "command": "npx",
+                        "args": ["files"],
+                        "env": {"TOKEN": "${TOKEN}", "MODE": "fast"},
+                        "allow_tools": ["read_file"],
+                        "request_timeout_ms": 60_000,
+                    },
+                    "web": {
+                        "url": "https://example.com/mcp",
+                        "headers": {"Authorization": "Bearer ${WEB_TOKEN}"},
+                        "trust": "trusted",
+                        "deny_tools": ["drop"],
+                        "enabled": False,
+                    },
+                }
+            }
+        )
+    )
+    document = to_codex_mcp_servers_config(machine.load()).document
+    assert document["mcp_servers"] == {
+        "files": {
+            "command": "npx",
+            "args": ["files"],
+            "env": {"MODE": "fast"},
+            "env_vars": ["TOKEN"],
+            "tool_timeout_sec": 60,
+            "enabled_tools": ["read_file"],
+        },
+        "web": {
+            "url": "https://example.com/mcp",
+            "bearer_token_env_var": "WEB_TOKEN",
+            "enabled": False,
+            "disabled_tools": ["drop"],
+        },
+    }
+
+
+def test_a_secret_in_plain_text_becomes_a_reference_or_stays_here(machine: Machine) -> None:
+    secret = "sk-abcdefghijklmnopqrstuvwx"
+    result = exported(machine, {"command": "files", "env": {"API_KEY": secret}})
+    assert secret not in json.dumps(result.document)
+    assert result.document["mcp_servers"]["files"]["env_vars"] == ["API_KEY"]
+    assert any(note.field == "env.API_KEY" for note in result.notes)
+    unsafe = exported(machine, {"command": "files", "args": ["--api-key", secret]})
+    assert unsafe.document["mcp_servers"] == {}
+    assert secret not in str(unsafe.notes)
+
+
+@pytest.mark.parametrize(
+    ("rules", "known", "said"),
+    [
+        ({}, False, {"enabled_tools": []}),
+        ({}, True, {"enabled_tools": []}),
+        ({"trust": "trusted"}, False, {}),
+        ({"trust": "trusted"}, True, {}),
+        ({"allow_tools": ["read_file", "gone"]}, True, {"enabled_tools": ["read_file", "gone"]}),
+        ({"allow_tools": ["read_*"]}, False, {"enabled_tools": []}),
+        ({"allow_tools": ["read_*"]}, True, {"enabled_tools": ["read_file", "read_dir"]}),
+        (
+            {"allow_tools": ["*"], "deny_tools": ["write_*"]},
+            True,
+            {"enabled_tools": ["read_file", "read_dir"]},
+        ),
+        ({"allow_tools": ["read_file"], "deny_tools": ["read_*"]}, False, {"enabled_tools": []}),
+        ({"trust": "trusted", "deny_tools": ["write_*"]}, True, {"disabled_tools": ["write_file"]}),
+        ({"trust": "trusted", "deny_tools": ["gone"]}, True, {"disabled_tools": ["gone"]}),
+    ],
+)
+def test_codex_may_call_no_more_than_we_may(
+    machine: Machine, rules: dict[str, Any], known: bool, said: dict[str, Any]
+) -> None:
+    table = written(machine, rules, listings={"files": TOOLS} if known else None)
+    assert {key: value for key, value in table.items() if key.endswith("_tools")} == said
+
+
+def test_a_server_whose_denials_cannot_be_said_is_left_out(machine: Machine) -> None:
+    result = exported(machine, {"command": "files", "trust": "trusted", "deny_tools": ["write_*"]})
+    assert result.document["mcp_servers"] == {}
+    assert any(note.field == "deny_tools" for note in result.notes)
+
+
+def test_a_server_of_a_project_goes_along_only_once_approved(machine: Machine) -> None:
+    machine.write_project(json.dumps({"servers": {"evil": {"command": "sh", "args": ["-c", "true"]}}}))
+    loaded = machine.load()
+    kept = to_codex_mcp_servers_config(loaded)
+    assert kept.document["mcp_servers"] == {}
+    assert "project file" in kept.notes[0].message
+    assert "evil" in to_codex_mcp_servers_config(loaded, approved={"evil"}).document["mcp_servers"]
+
+
+def test_a_bad_entry_is_left_out_alone(machine: Machine) -> None:
+    machine.write_user(json.dumps({"servers": {"bad": {"command": 5}, "good": {"command": "x"}}}))
+    result = to_codex_mcp_servers_config(machine.load())
+    assert list(result.document["mcp_servers"]) == ["good"]
+    assert any(note.server_id == "bad" for note in result.notes)

@@ -1,0 +1,286 @@
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.index import Index
+from fairlead.catalog.search import MOST_HITS, search
+from tests.catalog.tools import TOOLS, document
+
+INDEX = Index.build(TOOLS)
+
+
+def names(query: str | list[str], index: Index = INDEX, **rest: object) -> list[str]:
+    return [hit.key.tool for hit in search(index, query, **rest)]  # pyright: ignore[reportArgumentType]
+
+
+# ── by name ──
+
+
+@pytest.mark.requirement("NEED-11")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "find_symbol",
+        "find symbol",
+        "findSymbol",
+        "FIND-SYMBOL",
+        "serena.find_symbol",
+        "serena/find_symbol",
+        "mcp__serena__find_symbol",
+        "mcp_serena_find_symbol",
+        "select:find_symbol",
+        "Select: serena.find_symbol",
+        "use `find_symbol` to see where renaming symbols in referencing code goes wrong",
+    ],
+)
+def test_a_tool_called_by_its_name_comes_first(query: str) -> None:
+    assert names(query)[0] == "find_symbol"
+
+
+@pytest.mark.requirement("NEED-11")
+def test_every_tool_is_first_when_asked_for_by_name() -> None:
+    for tool in TOOLS:
+        assert names(tool.name)[0] == tool.name
+
+
+@pytest.mark.requirement("NEED-11")
+def test_a_name_comes_before_tools_that_are_all_about_its_words() -> None:
+    rival = document("rival", "symbol_finder", "Find symbol: find a symbol, find any symbol, symbol find.")
+    assert names("find_symbol", INDEX.replace("rival", [rival]))[0] == "find_symbol"
+
+
+@pytest.mark.requirement("NEED-11")
+def test_a_name_as_it_is_written_comes_before_one_that_is_written_otherwise() -> None:
+    index = Index.build(
+        [document("a", "get-alerts"), document("b", "get_alerts"), document("c", "getAlerts")]
+    )
+    for name in ("get-alerts", "get_alerts", "getAlerts"):
+        assert names(name, index)[0] == name
+
+
+@pytest.mark.requirement("NEED-11")
+def test_select_takes_short_names() -> None:
+    prefixed = document("desk", "desk_tickets_close", "Be done with it.")
+    index = INDEX.replace("desk", [prefixed])
+    assert names("select:close", index) == ["desk_tickets_close"]
+    assert names("select:tickets_close", index) == ["desk_tickets_close"]
+
+
+def test_select_gives_exactly_what_it_names_however_many() -> None:
+    asked = [tool.name for tool in TOOLS[:9]]
+    assert sorted(names(f"select:{','.join(asked)}")) == sorted(asked)
+
+
+def test_select_falls_back_to_words_where_there_is_no_such_name() -> None:
+    assert names("select:weather_forecast")[0] == "get_forecast"
+
+
+def test_a_server_named_with_the_tool_decides_among_namesakes() -> None:
+    index = Index.build(
+        [document("alpha", "search", "Search it."), document("beta", "search", "Ask around.")]
+    )
+    assert search(index, "beta.search")[0].key.server_id == "beta"
+    assert search(index, "alpha search")[0].key.server_id == "alpha"
+
+
+def test_one_word_is_a_topic_and_not_the_end_of_a_name() -> None:
+    index = Index.build(
+        [document("a", "no_weather", "Umbrellas."), document("b", "get", "Weather, weather.")]
+    )
+    assert all(hit.why.name is None for hit in search(index, "weather"))
+
+
+def test_a_name_that_thousands_share_is_still_found() -> None:
+    index = Index.build([document(f"s{number}", "search", f"Search {number}.") for number in range(1_500)])
+    assert len(search(index, "search", limit=20)) == 20
+
+
+# ── by words ──
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("What will the weather be like in Oslo?", "get_forecast"),
+        ("open a bug report in a repository", "create_issue"),
+        ("rename a function", "rename_symbol"),
+        ("show the channels", "listChannels"),
+        ("read files", "read_file"),
+        ("which ones are escalated", "get_queue"),
+        ("make a pull request", "create_pull_request"),
+        ("messages", "postMessage"),
+    ],
+)
+def test_a_tool_is_found_by_what_it_does(query: str, expected: str) -> None:
+    assert expected in names(query)[:3]
+
+
+def test_each_of_several_steps_finds_its_tool() -> None:
+    query = (
+        "Read the file notes.txt. Then post it to a channel. Finally get the forecast for the city of Oslo."
+    )
+    assert {"read_file", "postMessage", "get_forecast"} <= set(names(query))
+
+
+def test_several_queries_each_get_their_best() -> None:
+    assert set(names(["weather forecast", "rename symbol", "post message"])[:3]) == {
+        "get_forecast",
+        "rename_symbol",
+        "postMessage",
+    }
+
+
+def test_two_words_find_what_is_written_as_one() -> None:
+    index = Index.build(
+        [document("a", "list_webhooks"), document("b", "list_hooks"), document("c", "list_web")]
+    )
+    assert names("web hooks", index)[0] in {"list_webhooks", "list_hooks"}
+    assert "list_webhooks" in names("web hooks", index)
+
+
+def test_related_words_find_less_than_the_words_themselves() -> None:
+    index = Index.build(
+        [document("a", "erase_note"), document("b", "delete_note"), document("c", "add_note")]
+    )
+    assert names("delete the note", index)[:2] == ["delete_note", "erase_note"]
+
+
+def test_a_brand_is_found_however_it_is_written() -> None:
+    index = Index.build(
+        [document("a", "sync", "Sync with GitHub."), document("b", "sync2", "Sync with Jira.")]
+    )
+    for query in ("github", "GitHub", "Github"):
+        assert names(query, index) == ["sync"]
+
+
+def test_text_without_spaces_is_found() -> None:
+    index = Index.build(
+        [document("cn", "weather", "查询指定城市的天气预报"), document("cn", "train", "查询火车票余票")]
+    )
+    assert names("北京的天气", index) == ["weather"]
+    assert names("火车票", index)[0] == "train"
+
+
+def test_only_the_tools_of_one_server_where_that_is_asked_for() -> None:
+    assert set(names("list", server="fs")) <= {"read_file", "write_file", "list_directory"}
+    assert names("list", server="fs")[0] == "list_directory"
+    assert names("find_symbol", server="fs") == []
+    assert names("list", server="nowhere") == []
+
+
+def test_one_server_does_not_take_all_places_while_others_fit() -> None:
+    crowd = [
+        document("crowd", f"note_{word}", "Keep a note.") for word in ("one", "two", "three", "four", "five")
+    ]
+    other = document("other", "note_down", "Keep a note of something.")
+    assert "note_down" in names("keep a note", Index.build([*crowd, other]))
+    assert len(names("keep a note", Index.build(crowd))) == 5
+
+
+def test_the_same_tool_at_two_servers_is_one_hit_that_names_both() -> None:
+    index = Index.build([document(account, "send_mail", "Send a mail.") for account in ("home", "work")])
+    [hit] = search(index, "send a mail")
+    assert (hit.key, hit.twins) == (ToolKey("home", "send_mail"), (ToolKey("work", "send_mail"),))
+
+
+def test_tools_of_one_name_that_do_different_things_are_two() -> None:
+    index = Index.build(
+        [document("a", "search", "Search the web."), document("b", "search", "Find flights now.")]
+    )
+    assert {hit.key.server_id for hit in search(index, "search")} == {"a", "b"}
+
+
+def test_a_hit_says_why() -> None:
+    [first, *_] = search(INDEX, "weather forecast for a city")
+    assert {term for term, _ in first.why.terms} >= {"weather", "forecast", "citi"}
+    assert "forecast" in str(first.why)
+    assert str(search(INDEX, "get_alerts")[0].why).startswith("asked for as 'get_alerts'")
+
+
+# ── what somebody might do ──
+
+
+def test_repetition_gains_nothing() -> None:
+    once = document("honest", "paint", "Paint a wall in a colour.", colour={"type": "string"})
+    often = replace(
+        once,
+        key=ToolKey("loud", "paint"),
+        description=f"{once.description} " + "paint wall colour " * 200,
+    )
+    first, second = (Index.build([tool]) for tool in (once, often))
+    for query in ("paint a wall", "colour", "paint wall colour"):
+        [one], [other] = search(first, query), search(second, query)
+        assert dict(one.why.terms) == dict(other.why.terms)
+
+
+def test_saying_everything_does_not_win_over_saying_what_it_does() -> None:
+    greedy = document(
+        "greedy", "do_it_all", " ".join(f"{tool.name} {tool.description}" for tool in TOOLS) * 3
+    )
+    index = INDEX.replace("greedy", [greedy])
+    for query in ("weather forecast for a city", "rename a function", "list the issues of a repository"):
+        assert names(query, index)[0] != "do_it_all"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "   ",
+        "select:",
+        "select:,,",
+        "the of and",
+        "?!…",
+        "\x00\x1b[31m",
+        "\ud800",
+        "select:" + "a," * 999,
+    ],
+)
+def test_a_query_that_asks_for_nothing_finds_nothing(query: str) -> None:
+    assert search(INDEX, query) == ()
+
+
+def test_no_queries_find_nothing() -> None:
+    assert search(INDEX, []) == ()
+    assert search(Index(), "weather") == ()
+
+
+def test_a_query_without_end_is_read_as_far_as_it_makes_sense() -> None:
+    assert names("weather forecast " * 100_000)[0] == "get_forecast"
+    assert len(search(INDEX, ["file"] * 1_000)) <= 5
+
+
+@given(st.text(max_size=200), st.integers(-5, 1_000))
+def test_any_query_gets_an_answer_of_at_most_so_many(query: str, limit: int) -> None:
+    hits = search(INDEX, query, limit=limit)
+    assert len(hits) <= max(1, min(limit, MOST_HITS), query.count(",") + 1)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+@given(st.lists(st.sampled_from([word for tool in TOOLS for word in tool.description.split()]), max_size=12))
+def test_the_order_of_the_tools_does_not_matter(words: list[str]) -> None:
+    shuffled = random.Random(len(words)).sample(TOOLS, len(TOOLS))
+    query = " ".join(words)
+    assert search(INDEX, query) == search(Index.build(shuffled), query)
+
+
+def test_ties_are_broken_by_key() -> None:
+    tools = [document(f"s{number:03}", f"tool_{number:03}x", "Paint a wall.") for number in range(400)]
+    expected = [ToolKey(f"s{number:03}", f"tool_{number:03}x") for number in range(5)]
+    for order in (tools, tools[::-1]):
+        assert [hit.key for hit in search(Index.build(order), "paint a wall")] == expected
+
+
+def test_searching_loads_nothing_heavy() -> None:
+    heavy = {"numpy", "mcp", "pydantic", "anyio", "aiohttp", "tokenizers"}
+    code = f"import sys, fairlead.catalog.search; print(*{heavy!r} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == []

@@ -1,0 +1,117 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.catalog.stemming import stem
+from fairlead.catalog.thesaurus import FAMILIES, RELATED
+from fairlead.catalog.words import pieces, squash, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("listPullRequests", ["list", "pull", "request"]),
+        ("list_pull-requests", ["list", "pull", "request"]),
+        ("HTTPServer", ["http", "server", "httpserver"]),
+        ("the URLs of it", ["url"]),
+        ("GitHub", ["git", "hub", "github"]),
+        ("github", ["github"]),
+        ("ec2", ["ec", "2", "ec2"]),
+        ("café CAFE", ["cafe", "cafe"]),
+        ("ｆｕｌｌ　ｗｉｄｔｈ", ["full", "width"]),  # noqa: RUF001 - full-width on purpose
+        ("please help me", []),
+        ("", []),
+        ("⚙️ !?", []),
+    ],
+)
+def test_a_text_is_the_terms_it_can_be_found_by(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+def test_text_without_spaces_is_found_by_pairs_of_characters() -> None:
+    assert terms("北京天气") == ["北京", "京天", "天气"]
+    assert terms("図") == ["図"]
+    assert terms("用Python查询") == ["用", "python", "查询"]
+
+
+def test_forms_of_one_word_are_one_term() -> None:
+    for forms in (
+        "calculate calculates calculating calculated calculation calculator",
+        "analyze analysis analytics analyses",
+        "convert converting conversion",
+        "repo repos repository repositories",
+        "verify verifies verification",
+    ):
+        assert len(set(terms(forms))) == 1, forms
+
+
+def test_news_is_not_new() -> None:
+    assert terms("news") != terms("new")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("caresses", "caress"),
+        ("ties", "tie"),
+        ("cries", "cri"),
+        ("gas", "gas"),
+        ("gaps", "gap"),
+        ("agreed", "agre"),
+        ("hopping", "hop"),
+        ("hoping", "hope"),
+        ("adding", "add"),
+        ("sing", "sing"),
+        ("happy", "happi"),
+        ("say", "say"),
+        ("relational", "relat"),
+        ("quickly", "quick"),
+        ("geology", "geolog"),
+        ("hopefulness", "hope"),
+        ("formative", "format"),
+        ("adoption", "adopt"),
+        ("controlling", "control"),
+        ("generally", "general"),
+        ("youth", "youth"),
+        ("by", "by"),
+        ("héros", "héros"),
+    ],
+)
+def test_a_stem_follows_the_rules_of_snowballs_english_stemmer(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+@given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz", max_size=30))
+def test_every_word_has_a_stem_that_is_hardly_longer(word: str) -> None:
+    assert len(stem(word)) <= len(word) + 1
+    assert bool(stem(word)) == bool(word)
+
+
+@given(st.text(max_size=300))
+def test_every_text_has_terms_without_blanks_or_capitals(text: str) -> None:
+    for term in terms(text):
+        assert term
+        assert not re.search(r"\s", term)
+        assert term == term.casefold()
+
+
+def test_a_name_is_one_however_it_is_written() -> None:
+    names = ("find_symbol", "findSymbol", "Find-Symbol", "find symbol", "FIND.SYMBOL", "ｆｉｎｄ symbol")  # noqa: RUF001
+    assert {squash(name) for name in names} == {"findsymbol"}
+
+
+def test_a_name_falls_into_its_words() -> None:
+    assert pieces("mcp__fs__readFile2") == ["mcp", "fs", "read", "file", "2"]
+    assert pieces("список_файлов") == ["список", "файлов"]
+
+
+def test_one_endless_word_is_cut_up_rather_than_kept() -> None:
+    assert max(map(len, terms("x" * 100_000))) <= 64
+
+
+def test_the_words_of_the_thesaurus_are_plain_and_of_one_family() -> None:
+    words = {*FAMILIES, *FAMILIES.values(), *(word for group in RELATED for word in group)}
+    assert all(re.fullmatch("[a-z0-9]+", word) for word in words)
+    assert not FAMILIES.keys() & set(FAMILIES.values())
