@@ -440,7 +440,7 @@ async def test_a_question_stops_the_clock_of_the_call_that_asks_and_of_no_other_
 ) -> None:
     person = Patient()
     slow = AskingServer(tmp_path / "slow")
-    limits = {"request_timeout_ms": 400, "max_request_ms": 500}
+    limits = {"request_timeout_ms": 1000, "max_request_ms": 1200}
     async with hosting(
         machine, Callbacks(on_form=person), x=server.entry(**limits), y=slow.entry(**limits)
     ) as host:

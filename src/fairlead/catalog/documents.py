@@ -58,6 +58,9 @@ SERVER_DESCRIPTION = Field(weight=0.3, length_penalty=0.75, usual=20, most_chara
 Texts = tuple[tuple[Field, str], ...]
 
 _MOST_SCHEMAS = 500
+_MAPS = ("$defs", "definitions")
+_LISTS = ("anyOf", "oneOf", "allOf")
+_HOLDERS = frozenset({"properties", "items", *_MAPS, *_LISTS})
 
 
 def tool_texts(document: Document) -> Texts:
@@ -83,8 +86,10 @@ def weigh(texts: Texts) -> Weights:
     """The weight of every term in all of the texts together."""
     total: Weights = {}
     for part, text in texts:
-        for term, weight in part.weigh(text).items():
-            total[term] = total.get(term, 0.0) + weight
+        found = part.weigh(text)
+        for term in found.keys() & total.keys():
+            found[term] += total[term]
+        total.update(found)
     return total
 
 
@@ -97,7 +102,7 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     for inner in waiting:
         said = [inner.get("description"), *as_list(inner.get("enum"))]
         details += [text for text in said if isinstance(text, str)]
-        if len(waiting) < _MOST_SCHEMAS:
+        if not _HOLDERS.isdisjoint(inner) and len(waiting) < _MOST_SCHEMAS:
             waiting += _inner(inner, names)
     return names, details
 
@@ -107,8 +112,8 @@ def _inner(schema: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, An
     properties = as_object(schema.get("properties"))
     names += properties
     found = [*properties.values(), schema.get("items")]
-    for keyword in ("$defs", "definitions"):
+    for keyword in _MAPS:
         found += as_object(schema.get(keyword)).values()
-    for keyword in ("anyOf", "oneOf", "allOf"):
+    for keyword in _LISTS:
         found += as_list(schema.get(keyword))
     return filter(is_object, found)

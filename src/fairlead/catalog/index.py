@@ -18,7 +18,7 @@ from fairlead.catalog.words import pieces, squash, terms
 SATURATION = 1.6
 """BM25's k1: how slowly a term that is said with weight approaches the most it can count."""
 
-CHAMPIONS = 200
+CHAMPIONS = 120
 """How many tools a frequent term brings up by itself."""
 
 _NOTHING: Mapping[int, float] = {}
@@ -103,6 +103,11 @@ class Index:
                 self._rarities[term] = known
         return known
 
+    def score(self, term: str, slot: int) -> float:
+        """How much a term says about a tool, and about its server."""
+        about_server = self.server_postings.get(term, {}).get(self.tools[slot].key.server_id, 0.0)
+        return self.postings.get(term, _NOTHING).get(slot, 0.0) + about_server
+
     def name_mass(self, slot: int) -> float:
         """How much all terms of a tool's name tell tools apart."""
         mass = self._name_masses.get(slot)
@@ -135,10 +140,8 @@ def _saturated(weight: float) -> float:
     return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * _STEPS + 0.5)]
 
 
-def _added(weight: float, already: float | None) -> float:
+def _added(weight: float, already: float) -> float:
     """How much more a term counts in a tool than what its server says already makes it count."""
-    if not already:
-        return _saturated(weight)
     return _SCORES[int((_saturated(weight + already) - _saturated(already)) * _STEPS + 0.5)]
 
 
@@ -218,7 +221,8 @@ class _Draft:
         weights = weigh(texts)
         own = self._postings.own
         for term, weight in weights.items():
-            own(term)[slot] = _added(weight, server_weights.get(term))
+            said = server_weights.get(term)
+            own(term)[slot] = _added(weight, said) if said else _saturated(weight)
         for ending, whole in _endings(name):
             self._names.own(ending)[slot] = whole
         tool = IndexedTool(

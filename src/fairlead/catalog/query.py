@@ -56,10 +56,12 @@ def read_query(text: str) -> tuple[Query, ...]:
             Query(text=name, names=(name,), clauses=tuple(_clauses(name)), selecting=True)
             for name in [*filter(None, names)][:MOST_NAMES]
         )
-    written = [word.strip("`'\"()[]{}<>,.;:!?") for word in text.split()]
-    whole = [text] if len(text) <= NAME.most_characters else []
-    names = dict.fromkeys([*whole, *filter(_WRITTEN_AS_NAME.search, written)])
-    return (Query(text=text, names=tuple(names)[:MOST_NAMES], clauses=tuple(_clauses(text))),)
+    names = [text] if len(text) <= NAME.most_characters else []
+    if _WRITTEN_AS_NAME.search(text):
+        written = [word.strip("`'\"()[]{}<>,.;:!?") for word in text.split()]
+        names += filter(_WRITTEN_AS_NAME.search, written)
+    names = tuple(dict.fromkeys(names))[:MOST_NAMES]
+    return (Query(text=text, names=names, clauses=tuple(_clauses(text))),)
 
 
 def _clauses(text: str) -> Iterator[tuple[str, ...]]:

@@ -4,6 +4,7 @@ Two steps keep it quick among thousands of tools. The terms that count most brin
 alone are then scored, by all terms and exactly.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ MEANING_SHARE = 0.4
 SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
 """What is added to the score of a tool called by its name as it is written, by its name, by the end of it."""
 
-_CANDIDATES = 80
+_CANDIDATES = 48
 _FEWEST_CANDIDATES = 12
 """Of each clause, where there are many."""
 _LOOKS = 16
@@ -37,7 +38,7 @@ _NEAREST = 25
 _NEAR_ENOUGH = 0.25
 """Nineteen of twenty texts that have nothing to do with one another are further apart."""
 
-NOTHING: dict[int, float] = {}
+_NOTHING: Mapping[int, float] = {}
 K = TypeVar("K")
 Scores = dict[int, float]
 """By slot."""
@@ -176,39 +177,36 @@ def _candidates(
     """The tools most worth a closer look."""
     if within is not None:
         return _best(index, _summed(dict.fromkeys(within, 0.0), impacts, index.postings), count)
-    scores: Scores = {}
+    scores: defaultdict[int, float] = defaultdict(float)
     left = count * _LOOKS
     for term, impact in sorted(impacts.items(), key=lambda item: (-item[1], item[0])):
-        posting, champions = index.postings.get(term, NOTHING), index.champions(term)
-        if champions is not posting:
-            for slot in scores.keys() & posting.keys():
-                scores[slot] += impact * posting[slot]
-            if left > 0:
-                for slot, score in champions.items():
-                    if slot not in scores:
-                        scores[slot] = impact * score
-        elif left > 0:
-            for slot, score in posting.items():
-                scores[slot] = scores.get(slot, 0.0) + impact * score
-        else:
-            for slot in scores.keys() & posting.keys():
-                scores[slot] += impact * posting[slot]
+        posting = index.postings.get(term, _NOTHING)
+        champions = index.champions(term) if left > 0 else _NOTHING
         left -= len(champions)
+        if champions is posting:
+            for slot, score in posting.items():
+                scores[slot] += impact * score
+            continue
+        for slot in scores.keys() & posting.keys():
+            scores[slot] += impact * posting[slot]
+        for slot in champions.keys() - scores.keys():
+            scores[slot] = impact * champions[slot]
     for server_id, score in _best_servers(index, impacts):
         for slot in index.servers[server_id].slots:
-            scores[slot] = scores.get(slot, 0.0) + score
+            scores[slot] += score
     return _best(index, scores, count)
 
 
 def _best_servers(index: Index, impacts: Impacts) -> list[tuple[str, float]]:
-    scores: dict[str, float] = {}
+    scores: defaultdict[str, float] = defaultdict(float)
     frequent = max(len(index.servers) * _RARE_IN_SERVERS, _SERVERS)
     for term, impact in impacts.items():
         posting = index.server_postings.get(term)
         if posting and len(posting) <= frequent:
             for server_id, score in posting.items():
-                scores[server_id] = scores.get(server_id, 0.0) + impact * score
-    return nsmallest(_SERVERS, scores.items(), key=lambda item: (-item[1], item[0]))
+                scores[server_id] += impact * score
+    best = nlargest(_SERVERS, ((score, server_id) for server_id, score in scores.items()))
+    return [(server_id, score) for score, server_id in best]
 
 
 def _best(index: Index, scores: Scores, count: int) -> AbstractSet[int]:

@@ -124,13 +124,11 @@ def _are_twins(index: Index, one: _Place, other: _Place) -> bool:
 
 
 def _hit(index: Index, place: _Place, twins: list[ToolKey]) -> Hit:
-    ranking, slot = place.ranking, place.slot
-    counts: dict[str, float] = {}
-    for term, impact in ranking.impacts.items():
-        score = index.postings.get(term, {}).get(slot, 0.0)
-        score += index.server_postings.get(term, {}).get(place.key.server_id, 0.0)
-        if score:
-            counts[term] = impact * score
+    ranking, slot, server_id = place.ranking, place.slot, place.key.server_id
+    said = {*index.tools[slot].terms, *index.servers[server_id].reach}
+    counts = {
+        term: impact * index.score(term, slot) for term, impact in ranking.impacts.items() if term in said
+    }
     why = Why(
         name=ranking.names[slot][1] if slot in ranking.names else None,
         terms=tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))[:_MOST_REASONS],

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.keywords import resolve
+from fairlead.catalog.sanitise import clean
 from fairlead.config.shapes import as_list, as_object, is_object
 
 MOST_PARAMETERS = 20
@@ -122,8 +123,7 @@ def _value(value: object) -> str:
 
 def _clean(text: str) -> str:
     """A text without line breaks, and without what is invisible or steers a terminal."""
-    shown = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(shown.split())
+    return " ".join(clean(text).split())
 
 
 def _cut(text: str, most: int) -> str:

@@ -20,7 +20,8 @@ def estimate(text: str | bytes) -> int:
 @lru_cache(maxsize=1)
 def exact() -> Callable[[str], int] | None:
     """The real count, where `tiktoken` is installed and its vocabulary is at hand: nothing is fetched."""
-    if not os.environ.get("TIKTOKEN_CACHE_DIR"):
+    kept = os.environ.get("TIKTOKEN_CACHE_DIR")
+    if not kept or not os.path.isdir(kept) or not os.listdir(kept):
         return None
     try:
         tiktoken: Any = import_module("tiktoken")

@@ -5,15 +5,11 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import anyio
 
 from fairlead.cli.displays import showing
-from fairlead.cli.output import is_watched, warn
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
+from fairlead.cli.output import is_watched
 
 
 def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
@@ -45,12 +41,3 @@ async def spinning(words: str) -> AsyncGenerator[None]:
 
     with showing(Console(stderr=True).status(words)):
         yield
-
-
-async def connect_with_words(host: "Host", server_ids: list[str]) -> bool:
-    """Connect servers, say what went wrong with each, and tell whether all are there."""
-    async with spinning(f"connecting {', '.join(server_ids)} …"):
-        failures = await host.connect(*server_ids)
-    for failure in failures.values():
-        warn(str(failure), failure.hint)
-    return not failures

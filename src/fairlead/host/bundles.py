@@ -43,7 +43,13 @@ def select(config: LoadedConfig, name: str | None) -> Selection:
     """The selection of a bundle, or of everything. A bundle that a project's file wrote grants nothing."""
     if name is None:
         tools = config.config.tools
-        return Selection(mode=tools.mode, always_direct=tools.always_direct, token_budget=tools.token_budget)
+        return Selection(
+            mode=tools.mode,
+            always_direct=tools.always_direct,
+            token_budget=tools.token_budget,
+            resources=tools.resources,
+            prompts=tools.prompts,
+        )
     bundle = config.config.bundles.get(name)
     if bundle is None:
         hint = suggestion(name, config.config.bundles) or "`bundles` in fairlead.json names them"

@@ -33,12 +33,11 @@ class Catalogs:
         latest = self._latest.get(selection.name)
         if latest is not None and _same(latest[0], sources):
             return latest[1]
-        before = latest[1] if latest else None
-        known = (
-            {id(listing): before.offerings[member.server.server_id] for member, listing in latest[0]}
-            if (latest and before)
-            else {}
-        )
+        known: dict[int, Offering] = {}
+        before: Catalog | None = None
+        if latest is not None:
+            of, before = latest
+            known = {id(listing): before.offerings[member.server.server_id] for member, listing in of}
         offerings = [
             known.get(id(listing)) or offering_of(member.server, listing, selection)
             for member, listing in sources

@@ -12,11 +12,11 @@ from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit, search
-from fairlead.catalog.tokens import estimate
 from fairlead.config.validate import suggestion
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
+from fairlead.host.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.meta import MetaTools
 from fairlead.host.reading import ReadingTools
 
@@ -109,34 +109,23 @@ class Toolset:
     async def offered(self) -> tuple[tuple[str, ToolEntry], ...]:
         """What a model is given, by name: the tools themselves, or the meta-tools in their place."""
         catalog = (await self.ready()).catalog
-        direct = [tool for tool in catalog.tools if self._is_direct(tool, catalog)]
+        direct = self._direct(catalog)
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()
         return (*meta, *reading, *((tool.name, tool.entry) for tool in direct))
 
-    def _has_reading(self) -> bool:
-        listings = [
-            self._host.listing(status.server_id)
-            for status in self._host.status()
-            if self.selection.has(status.server_id)
-        ]
-        has_resources = any(listing and (listing.resources or listing.templates) for listing in listings)
-        has_prompts = any(listing and listing.prompts for listing in listings)
-        return (self.selection.resources and has_resources) or (self.selection.prompts and has_prompts)
-
     async def is_direct(self) -> bool:
         """Does a model get the tools themselves, all of them?"""
         catalog = (await self.ready()).catalog
-        return all(self._is_direct(tool, catalog) for tool in catalog.tools)
+        return len(self._direct(catalog)) == len(catalog)
 
-    def _is_direct(self, tool: CatalogTool, catalog: Catalog) -> bool:
-        mode = self.selection.modes.get(tool.key.server_id, self.selection.mode)
-        if mode == "auto":
-            mode = "direct" if self._cost(catalog) <= self.selection.token_budget else "meta"
-        return mode == "direct" or self.selection.keeps_direct(tool.key.tool)
+    def _direct(self, catalog: Catalog) -> Sequence[CatalogTool]:
+        cost = cost_of(catalog)
+        return [tool for tool in catalog.tools if is_direct(tool.key, self.selection, cost)]
 
-    def _cost(self, catalog: Catalog) -> int:
-        return sum(estimate(tool.entry.definition) for tool in catalog.tools)
+    def _has_reading(self) -> bool:
+        ids = [status.server_id for status in self._host.status() if self.selection.has(status.server_id)]
+        return has_reading(self.selection, filter(None, map(self._host.listing, ids)))
 
     async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
         """The tools as OpenAI's APIs take them."""

@@ -2,17 +2,32 @@
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import print_json, print_problems, print_table, problem_as_json, say
+from fairlead.cli.output import (
+    print_data,
+    print_json,
+    print_problems,
+    print_table,
+    printable,
+    problem_as_json,
+    say,
+)
 from fairlead.config.explain import FieldOrigin, Said, explain_server
+from fairlead.config.validate import suggestion
+from fairlead.errors import UnknownTool
+
+if TYPE_CHECKING:
+    from fairlead.cli.known import Absence, Known
+    from fairlead.host.explain import Because, ToolExplanation
 
 
 @click.group("explain")
 def command() -> None:
-    """Say where a value came from, and what it overrode."""
+    """Say where a value came from, and what it overrode; or why a tool is there, or not."""
 
 
 @command.command("server")
@@ -56,3 +71,92 @@ def _row(row: FieldOrigin) -> tuple[str, ...]:
 
 def _value(said: Said) -> str:
     return said.value if isinstance(said.value, str) else json.dumps(said.value, ensure_ascii=False)
+
+
+@command.command("tool")
+@click.argument("name")
+@click.option("--bundle", metavar="NAME", help="As this bundle has it.")
+@json_option
+@click.pass_context
+def tool_command(ctx: click.Context, name: str, bundle: str | None, *, as_json: bool) -> None:
+    """Say whether agents get a tool, how and under which name, and which rule in which file decides that.
+
+    NAME is what the server calls it, with or without the server before it, or what models call it. Nothing
+    is started for tools that are known.
+
+    \b
+    Examples:
+      fairlead explain tool create_issue
+      fairlead explain tool github/create_issue --bundle work
+      fairlead explain tool mcp_github_create_issue_1f0c2a9d
+    """
+    from fairlead.cli.known import known, with_unasked
+    from fairlead.host.explain import Explainer, names_of, tools_called
+
+    found = known(load(ctx), bundle)
+    names = names_of(found.loaded, found.listings)
+    keys = tools_called(name, names)
+    if not keys:
+        found = with_unasked(found, found.loaded.servers.values())
+        names = names_of(found.loaded, found.listings)
+        keys = tools_called(name, names)
+    if not keys:
+        raise _unknown(found, name, [key.tool for key in names.names])
+    explainer = Explainer(found.loaded, found.selection, found.catalog, names)
+    explained = [(explainer.explain(key), found.absence(key.server_id)) for key in keys]
+    if as_json:
+        print_json({"tools": [_tool_as_json(*each) for each in explained]})
+        return
+    for position, each in enumerate(explained):
+        if position:
+            print_data("")
+        _show_tool(*each)
+
+
+def _unknown(found: "Known", name: str, tools: list[str]) -> UnknownTool:
+    """Who nobody could ask may have it: what is missing must not look like what is not there."""
+    from fairlead.cli.known import warn_of_absent
+
+    absent = [server for name, server in found.loaded.servers.items() if name not in found.listings]
+    warn_of_absent(found, absent)
+    hint = suggestion(name, tools) or "run `fairlead tools` to see what there is"
+    return UnknownTool(f"no server that could be asked has a tool `{name}`", hint=hint)
+
+
+def _show_tool(tool: "ToolExplanation", absence: "Absence | None") -> None:
+    print_data(f"{printable(str(tool.key))}: {tool.state}")
+    rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
+    if tool.rule is not None and tool.rule != tool.because:
+        rows.append(("rule", _with_place(tool.rule)))
+    rows.append(("name", f"{tool.name} ({tool.naming})"))
+    if absence is not None:
+        rows.append(("server", f"{absence.reason}; {absence.hint}" if absence.hint else absence.reason))
+    for label, text in rows:
+        print_data(f"  {label:<9}{printable(text)}")
+
+
+_STATES = {
+    "direct": "get it as it is",
+    "deferred": "find it with mcp_search_tools and call it with mcp_call_tool",
+    "denied": "do not get it",
+    "rejected": "cannot get it",
+    "quarantined": "do not get it for now",
+    "unavailable": "do not get it",
+}
+
+
+def _with_place(because: "Because") -> str:
+    return f"{because.reason}  [{because.place or 'the default'}]"
+
+
+def _tool_as_json(tool: "ToolExplanation", absence: "Absence | None") -> dict[str, Any]:
+    return {
+        "server": tool.key.server_id,
+        "tool": tool.key.tool,
+        "name": tool.name,
+        "naming": tool.naming,
+        "state": tool.state,
+        "because": asdict(tool.because),
+        "rule": asdict(tool.rule) if tool.rule else None,
+        "unavailable": absence.reason if absence else None,
+    }

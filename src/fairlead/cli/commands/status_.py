@@ -32,6 +32,9 @@ def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
             if watch:
                 click.clear()
             print_table(COLUMNS, [_row(row) for row in rows])
+            for row in rows:
+                for note in row["notes"]:
+                    say(f"note: `{row['id']}`: {note}")
         else:
             say("no MCP servers configured")
         if not watch:
@@ -58,6 +61,7 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
         "stale": snapshot is not None and snapshot.is_stale(ttl_ms),
         "last_connected_at": snapshot.saved_at if snapshot else None,
         "last_error": error,
+        "notes": list(snapshot.listing.notes) if snapshot else [],
     }
 
 

@@ -1,0 +1,165 @@
+"""`fairlead lint`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from fairlead.adapters.openai import MAX_TOOLS
+from fairlead.adapters.providers import PROVIDERS
+from fairlead.catalog.catalog import Catalog, Offering
+from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.schema import Change
+from fairlead.cli.exits import Exit
+from fairlead.cli.known import Known, known, warn_of_absent, with_unasked
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import print_json, print_table, say
+from fairlead.config.load import LoadedServer
+
+USUAL = ("openai", "anthropic", "gemini")
+EVERY = "every provider"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What happens to one tool on its way to one provider: it is refused, or changed."""
+
+    key: ToolKey
+    provider: str
+    refused: str | None = None
+    change: Change | None = None
+    renamed: tuple[str, str] | None = None
+    """What a server calls an argument, and what the provider gets to see."""
+    notice: str | None = None
+    """What a person should know, though nothing is changed."""
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if self.refused is not None:
+            return "refused"
+        return "looks alike" if self.notice is not None else "rewritten"
+
+    @property
+    def how(self) -> str:
+        """In a few."""
+        if self.renamed is not None:
+            return f"the argument `{self.renamed[0]}` is called `{self.renamed[1]}`"
+        if self.change is not None:
+            return f"{self.change.where or 'the schema'} {self.change.what}"
+        return self.refused or self.notice or ""
+
+
+def _providers(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    unknown = [name for name in names if name not in PROVIDERS]
+    if unknown or not names:
+        raise click.BadParameter(f"{', '.join(unknown) or 'none'}; there are {', '.join(PROVIDERS)}")
+    return names
+
+
+@click.command("lint")
+@click.argument("server_id", metavar="[ID]", required=False)
+@click.option(
+    "--for",
+    "providers",
+    default=",".join(USUAL),
+    show_default=True,
+    metavar="PROVIDER,…",
+    callback=_providers,
+    help=f"Whose rules: {', '.join(PROVIDERS)}.",
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...], *, as_json: bool) -> int:
+    """List the tools that a model provider would refuse, or that are rewritten for it, and how.
+
+    Rewritten tools work: Fairlead sends each provider a definition that it takes. A refused one cannot be
+    had; it ends this command with status 1. All tools are looked at, whether agents may use them or not.
+
+    \b
+    Examples:
+      fairlead lint
+      fairlead lint github --for openai-strict
+      fairlead lint --for gemini --json
+    """
+    loaded = load(ctx)
+    found = known(loaded)
+    servers = [loaded.server(server_id)] if server_id else found.chosen
+    found = with_unasked(found, servers)
+    catalog = _everything(found, servers)
+    findings = [*_findings(catalog, providers)]
+    if as_json:
+        print_json({"tools": len(catalog), "findings": [_as_json(catalog, finding) for finding in findings]})
+    else:
+        _show(catalog, findings, providers)
+        warn_of_absent(found, servers)
+    if any(server.server_id not in found.listings for server in servers):
+        return Exit.NOT_READY
+    return Exit.FIXABLE if any(finding.refused is not None for finding in findings) else Exit.OK
+
+
+def _everything(found: Known, servers: list[LoadedServer]) -> Catalog:
+    """All tools of the servers, allowed or not."""
+    return Catalog(
+        (
+            Offering(server_id=server.server_id, tools=listing.tools, rejected=listing.rejected)
+            for server in servers
+            if (listing := found.listings.get(server.server_id)) is not None
+        ),
+        scheme=found.loaded.config.tools.names,
+    )
+
+
+def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[Finding]:
+    for key, hidden in sorted(catalog.hidden.items()):
+        yield Finding(key=key, provider=EVERY, refused=hidden.reason)
+    for tool in catalog.tools:
+        for provider in providers:
+            adapted = PROVIDERS[provider](tool.entry, tool.name)
+            if adapted.refused is not None:
+                yield Finding(key=tool.key, provider=provider, refused=adapted.refused)
+            for change in adapted.changes:
+                yield Finding(key=tool.key, provider=provider, change=change)
+            for shown, own in adapted.renamed.items():
+                yield Finding(key=tool.key, provider=provider, renamed=(own, shown))
+    for finding in catalog.names.findings:
+        yield Finding(key=finding.key, provider=EVERY, notice=finding.message)
+
+
+def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...]) -> None:
+    together: dict[tuple[ToolKey, str, str], list[str]] = {}
+    for finding in findings:
+        together.setdefault((finding.key, finding.verdict, finding.how), []).append(finding.provider)
+    rows = [
+        (key.server_id, key.tool, verdict, ", ".join(whose), how)
+        for (key, verdict, how), whose in together.items()
+    ]
+    if rows:
+        print_table(("server", "tool", "verdict", "for", "how"), rows)
+    refused = {key for key, verdict, _ in together if verdict == "refused"}
+    rewritten = {key for key, verdict, _ in together if verdict == "rewritten"}
+    every = len(catalog) + len(catalog.hidden)
+    say(
+        f"{every} tools: {len(refused)} refused, {len(rewritten)} rewritten,"
+        f" {every - len(refused | rewritten)} taken as they are"
+    )
+    if len(catalog) > MAX_TOOLS and any(provider.startswith("openai") for provider in providers):
+        say(
+            f"\nhint: OpenAI takes {MAX_TOOLS} tools in a request and these are {len(catalog)}:"
+            " choose a bundle, or leave `mode` on `auto`"
+        )
+
+
+def _as_json(catalog: Catalog, finding: Finding) -> dict[str, Any]:
+    tool = catalog.of(finding.key)
+    return {
+        "server": finding.key.server_id,
+        "tool": finding.key.tool,
+        "name": tool.name if tool else None,
+        "provider": None if finding.provider == EVERY else finding.provider,
+        "verdict": finding.verdict.replace(" ", "_"),
+        "where": finding.change.where if finding.change else None,
+        "how": finding.how,
+    }

@@ -1,0 +1,143 @@
+"""`fairlead search`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.search import Hit, search
+from fairlead.catalog.signatures import signature
+from fairlead.cli.evaluating import evaluate
+from fairlead.cli.exits import Exit
+from fairlead.cli.known import Known, bundle_option, known, warn_of_absent, with_unasked
+from fairlead.cli.offered import on_one_line
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import print_json, print_table, printable, say
+from fairlead.config.load import LoadedServer
+
+
+@click.command("search")
+@click.argument("words", nargs=-1)
+@click.option("--server", "server_id", metavar="ID", help="Only this server's tools.")
+@bundle_option
+@click.option(
+    "--limit", type=click.IntRange(1, 50), default=5, show_default=True, help="How many to show at most."
+)
+@click.option(
+    "--explain", is_flag=True, help="Say which of your words brought each tool, and how much each counts."
+)
+@click.option(
+    "--eval",
+    "questions",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Measure the search on questions of your own; with --explain, show those it fails.",
+)
+@json_option
+@click.pass_context
+def command(  # noqa: PLR0913 - click hands every option over by name
+    ctx: click.Context,
+    words: tuple[str, ...],
+    server_id: str | None,
+    bundle: str | None,
+    limit: int,
+    *,
+    explain: bool,
+    questions: Path | None,
+    as_json: bool,
+) -> int:
+    """Find tools by what they do, or by name, as an agent finds them.
+
+    Only tools that agents may use are found. Servers never asked are asked now; those that cannot be had
+    are named.
+
+    \b
+    Examples:
+      fairlead search create an issue
+      fairlead search "what time is it in Tokyo" --explain
+      fairlead search rename --server files --limit 10
+      fairlead search select:read_file,write_file
+      fairlead search --eval questions.jsonl --explain
+
+    A file for --eval has a question on each line. Its `gold` has a list for each tool that is needed, of
+    those that would do:
+
+    \b
+      {"id": "1", "query": "when is noon in Tokyo", "gold": [["time/convert_time"]]}
+    """
+    if bool(words) == (questions is not None):
+        raise click.UsageError("say what to search for, or name a file with `--eval`", ctx)
+    found = known(load(ctx), bundle)
+    servers = [found.server(server_id)] if server_id else found.chosen
+    found = with_unasked(found, servers)
+    complete = all(server.server_id in found.listings for server in servers)
+    if questions is not None:
+        evaluate(found, questions, server_id, explain=explain, as_json=as_json)
+        warn_of_absent(found, servers)
+        return Exit.OK if complete else Exit.NOT_READY
+    hits = search(found.catalog.index, " ".join(words), server=server_id, limit=limit)
+    if as_json:
+        print_json({"tools": [_as_json(found, hit) for hit in hits], "unavailable": _absent(found, servers)})
+    else:
+        _show(found, hits, explain=explain)
+        _say_what_is_hidden(found, " ".join(words))
+        warn_of_absent(found, servers)
+    return Exit.OK if complete else Exit.NOT_READY
+
+
+def _absent(found: Known, servers: list[LoadedServer]) -> dict[str, str]:
+    absences = {server.server_id: found.absence(server.server_id) for server in servers}
+    return {server_id: absence.reason for server_id, absence in absences.items() if absence is not None}
+
+
+def _show(found: Known, hits: tuple[Hit, ...], *, explain: bool) -> None:
+    if hits:
+        last = "why" if explain else "description"
+        print_table(("score", "server", "tool", last), [_row(found, hit, explain=explain) for hit in hits])
+        return
+    say("nothing fits" if len(found.catalog) else "there are no tools that agents may use")
+
+
+def _say_what_is_hidden(found: Known, wanted: str) -> None:
+    """Say that a tool is there, if not for agents, to whoever asks for it by its name."""
+    named = [key for key in found.catalog.hidden if wanted in (key.tool, str(key))]
+    for key in named:
+        say(f"\nhint: {printable(str(key))} is not for agents; `fairlead explain tool` says why")
+    if found.catalog.hidden and not len(found.catalog):
+        say("\nhint: `fairlead tools` shows what there is, and what agents may use")
+
+
+def _row(found: Known, hit: Hit, *, explain: bool) -> tuple[str, ...]:
+    entry = _tool(found, hit).entry
+    last = _why(hit) if explain else on_one_line(entry.description or entry.title)
+    return f"{hit.score:.2f}", hit.key.server_id, hit.key.tool, last
+
+
+def _why(hit: Hit) -> str:
+    twins = f"; the same as {', '.join(map(str, hit.twins))}" if hit.twins else ""
+    return f"{hit.why}{twins}"
+
+
+def _as_json(found: Known, hit: Hit) -> dict[str, Any]:
+    tool = _tool(found, hit)
+    return {
+        "server": hit.key.server_id,
+        "tool": hit.key.tool,
+        "name": tool.name,
+        "score": round(hit.score, 4),
+        "signature": signature(tool.entry),
+        "description": tool.entry.description,
+        "why": {
+            "name": hit.why.name,
+            "terms": {term: round(score, 4) for term, score in hit.why.terms},
+            "likeness": hit.why.likeness,
+        },
+        "twins": [{"server": twin.server_id, "tool": twin.tool} for twin in hit.twins],
+    }
+
+
+def _tool(found: Known, hit: Hit) -> CatalogTool:
+    tool = found.catalog.of(hit.key)
+    assert tool is not None  # the index is made from the catalog
+    return tool

@@ -1,0 +1,138 @@
+"""The catalog for the commands that look into it: what is known at once, servers never asked by asking."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import click
+
+from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.entries import Listing
+from fairlead.cli.output import warn
+from fairlead.cli.saved import Saved, read_saved
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.errors import FairleadError, UnknownServer
+from fairlead.host.bundles import Selection, select
+from fairlead.host.catalogs import catalog_of
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def bundle_option(function: FunctionT) -> FunctionT:
+    """Add `--bundle`: whose tools."""
+    return click.option("--bundle", metavar="NAME", help="Only what this bundle has, as it has it.")(function)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Absence:
+    """Why a server cannot be had, and what to do."""
+
+    reason: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A configuration, a choice of it, and what is known of its servers."""
+
+    loaded: LoadedConfig
+    selection: Selection
+    saved: Mapping[str, Saved]
+    failed: Mapping[str, Absence] = field(default_factory=dict[str, Absence])
+    """What went wrong just now."""
+
+    @property
+    def chosen(self) -> list[LoadedServer]:
+        """The servers of the choice that are switched on."""
+        return [
+            server
+            for server_id, server in self.loaded.servers.items()
+            if server.enabled and self.selection.has(server_id)
+        ]
+
+    def server(self, server_id: str) -> LoadedServer:
+        """The server of the choice with that id, switched on or not."""
+        server = self.loaded.server(server_id)
+        if not self.selection.has(server_id):
+            raise UnknownServer(f"the bundle `{self.selection.name}` has no server `{server_id}`")
+        return server
+
+    @cached_property
+    def listings(self) -> dict[str, Listing]:
+        """What servers are known to offer."""
+        return {name: saved.snapshot.listing for name, saved in self.saved.items() if saved.snapshot}
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The tools of the choice, as agents get them."""
+        return catalog_of(self.loaded, self.selection, self.listings)
+
+    def absence(self, server_id: str) -> Absence | None:
+        """Why a server cannot be had, as far as that is known without trying."""
+        server, saved = self.loaded.servers[server_id], self.saved[server_id]
+        if not server.enabled:
+            return Absence(
+                reason=f"server `{server_id}`: it is switched off", hint=f"run `fairlead enable {server_id}`"
+            )
+        for problem in server.problems:
+            if problem.severity == "error":
+                return Absence(reason=str(problem), hint=problem.hint)
+        if not saved.approved:
+            return Absence(
+                reason=f"server `{server_id}`: you have not approved this entry",
+                hint=f"run `fairlead approve {server_id}`",
+            )
+        if saved.trouble is not None:
+            return Absence(reason=saved.trouble.message, hint=saved.trouble.hint)
+        return self.failed.get(server_id)
+
+
+def known(loaded: LoadedConfig, bundle: str | None = None) -> Known:
+    """What earlier runs left behind. Contacts nobody."""
+    return Known(loaded=loaded, selection=select(loaded, bundle), saved=read_saved(loaded))
+
+
+def with_unasked(found: Known, servers: Iterable[LoadedServer], *, refresh: bool = False) -> Known:
+    """The same, after asking those of the servers that never were; with `refresh`, all of them.
+
+    Servers that need an approval are not asked.
+    """
+    ask = [
+        server.server_id
+        for server in servers
+        if server.usable
+        and found.saved[server.server_id].approved
+        and (refresh or server.server_id not in found.listings)
+    ]
+    if not ask:
+        return found
+    failures = _connect(found.loaded, ask)
+    return Known(
+        loaded=found.loaded,
+        selection=found.selection,
+        saved=read_saved(found.loaded),
+        failed={name: Absence(reason=str(error), hint=error.hint) for name, error in failures.items()},
+    )
+
+
+def warn_of_absent(found: Known, servers: Iterable[LoadedServer]) -> None:
+    """Name the servers that cannot be had, so that what is missing is not taken for what is not there."""
+    for server in servers:
+        if (absence := found.absence(server.server_id)) is not None:
+            warn(absence.reason, absence.hint)
+
+
+def _connect(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadError]:
+    from fairlead.cli.running import run_with_host, spinning
+    from fairlead.host.host import Host
+
+    failures: dict[str, FairleadError] = {}
+
+    async def main() -> int:
+        async with Host.open(loaded) as host, spinning(f"connecting {', '.join(server_ids)} …"):
+            failures.update(await host.connect(*server_ids))
+        return 0
+
+    run_with_host(main)
+    return failures
