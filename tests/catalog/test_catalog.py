@@ -80,6 +80,16 @@ def test_the_index_is_carried_over_and_only_what_changed_is_read_again() -> None
     assert [hit.key.tool for hit in search(after.index, "read file")] == ["read_file"]
 
 
+def test_meaning_finds_what_is_said_in_other_words_and_is_carried_over_too() -> None:
+    mail, files = offering("m", "send_email"), offering("f", "delete_file")
+    before = Catalog([mail, files])
+    assert before.find("transmit correspondence") == ()
+    assert [hit.key.tool for hit in before.find("erase document", by_meaning=True)][:1] == ["delete_file"]
+    after = Catalog([mail, offering("g", "draw_chart")], before=before)
+    assert [hit.key.tool for hit in after.find("plot graph", by_meaning=True)][:1] == ["draw_chart"]
+    assert "delete_file" not in [hit.key.tool for hit in after.find("erase document", by_meaning=True)]
+
+
 def test_a_schema_that_nobody_can_read_does_not_keep_its_tool_from_being_found() -> None:
     odd = ToolEntry(key=ToolKey("s", "odd_one"), definition=b'{"name": "odd_one", "inputSchema": [1]}')
     catalog = Catalog([Offering(server_id="s", tools=(odd,))])

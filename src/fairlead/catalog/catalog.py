@@ -1,9 +1,9 @@
 """All tools of all servers at one moment: named, screened, searchable. Immutable; a change makes another."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -12,6 +12,10 @@ from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
 from fairlead.catalog.index import Index
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.schema import MAX_HEIGHT, screen_definition
+from fairlead.catalog.search import Hit, search
+
+if TYPE_CHECKING:
+    from fairlead.catalog.dense import ToolVectors
 
 Absence = Literal["denied", "rejected", "quarantined"]
 
@@ -100,6 +104,19 @@ class Catalog:
         """The tool with that identity."""
         return self._by_key.get(key)
 
+    def find(
+        self,
+        queries: str | Sequence[str],
+        *,
+        server: str | None = None,
+        limit: int = 5,
+        by_meaning: bool = False,
+    ) -> tuple[Hit, ...]:
+        """The tools that fit best. `by_meaning` finds other words for it, too: an extra (`search`)."""
+        index = self.index
+        meaning = self.meaning if by_meaning else None
+        return search(index, queries, server=server, limit=limit, meaning=meaning)
+
     @cached_property
     def index(self) -> Index:
         """The search index: made when somebody first searches, from the one before where there is one."""
@@ -109,10 +126,21 @@ class Catalog:
         index = before.index
         for gone in before.offerings.keys() - self.offerings.keys():
             index = index.replace(gone, ())
-        for name, offering in self.offerings.items():
-            if before.offerings.get(name) != offering:
-                index = index.replace(name, self._documents(name))
+        changed = [name for name in self.offerings if before.offerings.get(name) != self.offerings[name]]
+        for name in changed:
+            index = index.replace(name, self._documents(name))
+        if "meaning" in before.__dict__:
+            documents = (document for name in changed for document in self._documents(name))
+            self.__dict__["meaning"] = before.meaning.renew(index, documents)
         return index
+
+    @cached_property
+    def meaning(self) -> "ToolVectors":
+        """The tools by their meaning, for a search that does not stick to words. Needs the extra `search`."""
+        from fairlead.catalog.dense import ToolVectors, shared_encoder  # an extra, and large
+
+        documents = (document for name in self.offerings for document in self._documents(name))
+        return ToolVectors.build(shared_encoder(), self.index, documents)
 
     def _documents(self, server_id: str) -> Iterator[Document]:
         offering = self.offerings[server_id]

@@ -6,6 +6,7 @@ the logging of the whole process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,12 @@ class Encoder:
                 row[:] = self._vectors[tokens].mean(axis=0)
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return np.divide(rows, lengths, out=rows, where=lengths > 0)
+
+
+@lru_cache(maxsize=1)
+def shared_encoder() -> Encoder:
+    """The encoder of this process, loaded once."""
+    return Encoder.load()
 
 
 class ToolVectors:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairlead.catalog.evaluation import GAIN_AT, RECALL_AT, Question, judge, measure, read_questions
-from fairlead.catalog.search import search
 from fairlead.cli.known import Known
 from fairlead.cli.offered import on_one_line
 from fairlead.cli.output import print_data, print_json, print_table, say, warn
@@ -19,7 +18,9 @@ def evaluate(found: Known, file: Path, server_id: str | None, *, explain: bool, 
         raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
 
     def find(text: str) -> list[str]:
-        return [str(hit.key) for hit in search(found.catalog.index, text, server=server_id, limit=GAIN_AT)]
+        by_meaning = found.selection.search == "meaning"
+        hits = found.catalog.find(text, server=server_id, limit=GAIN_AT, by_meaning=by_meaning)
+        return [str(hit.key) for hit in hits]
 
     quality = measure(questions, find)
     measured = {

@@ -289,6 +289,9 @@ class Tools(Handing):
     names: Literal["stable", "readable"] = Field(
         default="stable", description="`mcp_<server>_<tool>_<hash>`, or `server__tool` where that is free."
     )
+    search: Literal["words", "meaning"] = Field(
+        default="words", description="`meaning` finds what is said in other words; needs `fairlead[search]`."
+    )
 
 
 class Bundle(Handing):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
@@ -25,6 +26,7 @@ class Selection:
     token_budget: int = 0
     resources: bool = True
     prompts: bool = False
+    search: Literal["words", "meaning"] = "words"
 
     def has(self, server_id: str) -> bool:
         """Is this server part of it?"""
@@ -49,6 +51,7 @@ def select(config: LoadedConfig, name: str | None) -> Selection:
             token_budget=tools.token_budget,
             resources=tools.resources,
             prompts=tools.prompts,
+            search=tools.search,
         )
     bundle = config.config.bundles.get(name)
     if bundle is None:
@@ -70,4 +73,5 @@ def select(config: LoadedConfig, name: str | None) -> Selection:
         token_budget=bundle.token_budget,
         resources=bundle.resources,
         prompts=bundle.prompts,
+        search=config.config.tools.search,
     )

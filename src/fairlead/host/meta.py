@@ -141,10 +141,10 @@ class MetaTools(OwnTools):
     async def _search(self, context: ToolContext, asked: SearchInput) -> Reply[SearchOutput]:
         found = await self._toolset.search(asked.queries, server=asked.server, limit=asked.limit)
         catalog = self._toolset.catalog
-        entries = [tool.entry for hit in found.hits if (tool := catalog.of(hit.key)) is not None]
+        shown = [(hit, tool) for hit in found.hits if (tool := catalog.of(hit.key)) is not None]
         output = SearchOutput(
-            tools=[signature(entry) for entry in entries],
-            siblings=_siblings(catalog, [entry.key for entry in entries]),
+            tools=[_with_twins(signature(tool.entry), hit.twins) for hit, tool in shown],
+            siblings=_siblings(catalog, [tool.key for _, tool in shown]),
             unavailable=dict(found.unavailable),
         )
         return _reply(output, [*output.tools, *_more(output.siblings)], output.unavailable)
@@ -178,6 +178,11 @@ class MetaTools(OwnTools):
             "description": tool.entry.description or "",
             "inputSchema": screen_definition(tool.entry.definition).schema,
         }
+
+
+def _with_twins(line: str, twins: tuple[ToolKey, ...]) -> str:
+    """The line of a tool, with the other servers that have the same one: another account, say."""
+    return f"{line} (the same: {', '.join(map(_shown, twins))})" if twins else line
 
 
 def _shown(key: ToolKey) -> str:

@@ -11,7 +11,7 @@ from fairlead.adapters.adapted import AdaptedTool
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.search import Hit, search
+from fairlead.catalog.search import Hit
 from fairlead.config.validate import suggestion
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.host.bundles import Selection
@@ -101,7 +101,8 @@ class Toolset:
     ) -> Found:
         """The tools that fit a wish best, and the servers that could not be asked."""
         catalog = (await self.ready()).catalog
-        hits = search(catalog.index, queries, server=server, limit=limit)
+        by_meaning = self.selection.search == "meaning"
+        hits = catalog.find(queries, server=server, limit=limit, by_meaning=by_meaning)
         return Found(hits=hits, unavailable=self.unavailable)
 
     # What a model gets.

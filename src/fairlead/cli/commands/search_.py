@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.catalog.search import Hit, search
+from fairlead.catalog.search import Hit
 from fairlead.catalog.signatures import signature
 from fairlead.cli.evaluating import evaluate
 from fairlead.cli.exits import Exit
@@ -76,7 +76,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         evaluate(found, questions, server_id, explain=explain, as_json=as_json)
         warn_of_absent(found, servers)
         return Exit.OK if complete else Exit.NOT_READY
-    hits = search(found.catalog.index, " ".join(words), server=server_id, limit=limit)
+    by_meaning = found.selection.search == "meaning"
+    hits = found.catalog.find(" ".join(words), server=server_id, limit=limit, by_meaning=by_meaning)
     if as_json:
         print_json({"tools": [_as_json(found, hit) for hit in hits], "unavailable": _absent(found, servers)})
     else:
