@@ -17,6 +17,7 @@ from fairlead.connection.deadline import Deadline
 from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import open_session
 from fairlead.connection.lists import list_all
+from fairlead.connection.peer import NobodyThere
 from fairlead.connection.session import Session
 from fairlead.host.host import Host
 from fairlead.net.client import open_client
@@ -84,7 +85,12 @@ async def talking(url: str) -> AsyncGenerator[Session]:
         async with open_client() as client:
             transport = partial(HttpDispatcher, url, client)
             async with open_session(
-                [transport], probe=True, seconds=SECONDS, on_message=lambda _: None
+                [transport],
+                probe=True,
+                seconds=SECONDS,
+                peer=NobodyThere(),
+                log_level=None,
+                on_message=lambda _: None,
             ) as session:
                 yield session
 
@@ -110,7 +116,7 @@ async def test_tools_known_from_an_earlier_run_get_their_headers_at_the_first_tr
 ) -> None:
     server, url = deployer
     async with hosting(machine, url) as host:
-        await host.tools("deployer")
+        await host.tools_of("deployer")
     async with hosting(machine, url) as host:
         await host.call("deployer", "deploy", {"region": "eu-north"})
     assert server.regions == ["eu-north"]
@@ -121,7 +127,7 @@ async def test_a_new_connection_to_a_known_server_sends_headers_at_once(
 ) -> None:
     server, url = deployer
     async with hosting(machine, url) as host:
-        await host.tools("deployer")
+        await host.tools_of("deployer")
         await host.close("deployer")
         await host.call("deployer", "deploy", {"region": "eu-south"})
     assert server.regions == ["eu-south"]

@@ -39,6 +39,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
             aiohttp.ClientConnectorError(KEY, OSError(111, "Connection refused")),
             "no connection to mcp.test:443: Connection refused",
         ),
+        (aiohttp.ClientOSError(f"Can not write request body for {URL}"), "the connection broke"),
         (aiohttp.ServerDisconnectedError(), "the server closed the connection"),
         (aiohttp.ClientPayloadError("400, message: x"), "the answer broke off, or cannot be decompressed"),
         (aiohttp.ConnectionTimeoutError(f"Connection timeout to host {URL}"), "no connection in time"),
@@ -47,7 +48,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
             "the connection broke: Connection reset by peer",
         ),
         (aiohttp.InvalidURL(URL), "the URL cannot be used"),
-        (aiohttp.ClientConnectionResetError(), "ClientConnectionResetError"),
+        (aiohttp.ClientConnectionResetError(), "the connection broke"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -7,10 +7,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import mcp_types as types
 
+from fairlead.errors import CallFailed
 from fairlead.events import Event
 from fairlead.host.host import Host
-from fairlead.host.operator import UNATTENDED, FormAnswer, FormQuestion, Operator
+from fairlead.host.operator import (
+    UNATTENDED,
+    Callbacks,
+    FormAnswer,
+    FormQuestion,
+    Operator,
+    SampleRequest,
+    UrlAnswer,
+    UrlQuestion,
+)
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import SECONDS
@@ -74,6 +85,52 @@ async def hosting(
 async def ask(host: Host, server_id: str = "x", /, **questions: dict[str, Any]) -> dict[str, Any]:
     """Have a server ask, and return what it was answered."""
     return json.loads((await host.call(server_id, "ask", {"questions": questions})).text)
+
+
+ADA = FormAnswer(action="accept", content={"name": "Ada"})
+
+
+class Everybody:
+    """A person, a browser and a model who agree to everything, and remember it."""
+
+    def __init__(self, answer: FormAnswer = ADA, words: str = "Hi") -> None:
+        self.answer = answer
+        self.words = words
+        self.forms: list[FormQuestion] = []
+        self.urls: list[UrlQuestion] = []
+        self.samples: list[SampleRequest] = []
+        self.opened: list[str] = []
+        self.url_answer: UrlAnswer = "accept"
+
+    def operator(self) -> Callbacks:
+        return Callbacks(
+            on_form=self.fill_in, on_url=self.agree, on_sample=self.sample, on_open_url=self.open
+        )
+
+    async def fill_in(self, question: FormQuestion) -> FormAnswer:
+        self.forms.append(question)
+        return self.answer
+
+    async def agree(self, question: UrlQuestion) -> UrlAnswer:
+        self.urls.append(question)
+        return self.url_answer
+
+    async def open(self, url: str) -> bool:
+        self.opened.append(url)
+        return True
+
+    async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
+        self.samples.append(request)
+        content = types.TextContent(text=self.words)
+        return types.CreateMessageResult(role="assistant", content=content, model="test")
+
+
+async def answer_of(host: Host, question: dict[str, Any]) -> dict[str, Any]:
+    """What the server got for a question: an answer, or in either era the reason why there is none."""
+    try:
+        return (await ask(host, q=question))["q"]
+    except CallFailed as exc:
+        return {"message": str(exc)}
 
 
 class Patient:

@@ -37,6 +37,16 @@ async def test_prompts_of_all_servers_are_listed_together(machine: Machine, tmp_
     )
 
 
+async def test_a_null_says_nothing_and_costs_no_prompt(machine: Machine, tmp_path: Path) -> None:
+    arguments = [{"name": "who", "description": None, "required": None}]
+    prompts = [{"name": "bare", "title": None, "arguments": None}, {"name": "greet", "arguments": arguments}]
+    server = AskingServer(tmp_path / "record", prompts=prompts)
+    async with hosting(machine, x=server.entry()) as host:
+        bare, greet = (await host.prompts.list("x")).items
+    assert bare.arguments == ()
+    assert greet.arguments == (PromptArgument(name="who"),)
+
+
 async def test_a_prompt_is_filled_in(machine: Machine, server: AskingServer) -> None:
     async with hosting(machine, x=server.entry()) as host:
         result = await host.prompts.get("x", "greet", {"who": "Ada"})

@@ -159,7 +159,7 @@ async def test_a_burst_of_changed_lists_is_listed_again_a_few_times_and_nothing_
                 return {json.loads(resource)["name"] for resource in listing.resources} if listing else set()
 
             await until(lambda: known() >= set(files), 20)
-            assert {entry.key.tool for entry in await host.tools("everything")} == EVERYTHING_TOOLS
+            assert {entry.key.tool for entry in await host.tools_of("everything")} == EVERYTHING_TOOLS
 
     assert len(wiretap.said("notifications/resources/list_changed")) >= len(files)
     assert wiretap.said("notifications/tools/list_changed")

@@ -49,7 +49,7 @@ async def test_a_server_at_a_url_is_listed_called_watched_and_cancelled(
         async with remote.running(), open_host(machine, {"remote": entry(remote)}) as host:
             assert await host.connect("remote") == {}
             assert host.status()[0].version == HANDSHAKE
-            assert {entry.key.tool for entry in await host.tools("remote")} == EVERYTHING_TOOLS
+            assert {entry.key.tool for entry in await host.tools_of("remote")} == EVERYTHING_TOOLS
 
             await host.call(
                 "remote",

@@ -32,7 +32,7 @@ async def test_a_server_comes_back_whether_killed_or_closed_and_goes_with_the_ho
             assert not marked(mark)
             assert await host.connect(server.server_id) == {}
             assert host.status()[0].version == server.version
-            assert {entry.key.tool for entry in await host.tools(server.server_id)} == server.tools
+            assert {entry.key.tool for entry in await host.tools_of(server.server_id)} == server.tools
             await server.check_answer(host)
 
             os.kill(leader(marked(mark)), signal.SIGKILL)

@@ -1,9 +1,11 @@
 """What servers offer besides tools: resources, templates, prompts. One that is bad hides no other."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+
+from fairlead.config.shapes import is_list, is_object
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -55,9 +57,16 @@ OfferT = TypeVar("OfferT", bound=Offer)
 
 def read_offers(server_id: str, kind: type[OfferT], definitions: Iterable[bytes]) -> Iterator[OfferT]:
     """Read what a server listed. What cannot be read is left out."""
-    decoder = msgspec.json.Decoder(kind)
     for definition in definitions:
         try:
-            yield msgspec.structs.replace(decoder.decode(definition), server_id=server_id)
+            read = msgspec.convert(_without_nulls(msgspec.json.decode(definition)), kind)
         except (ValueError, RecursionError):
             continue
+        yield msgspec.structs.replace(read, server_id=server_id)
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Say nothing where a server says null, as many do of what they have nothing to say about."""
+    if is_object(value):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if is_list(value) else value

@@ -106,6 +106,8 @@ def connection_trouble(exc: Exception) -> str:
             return "no connection in time"
         case OSError(errno=int(number)):
             return f"the connection broke: {os.strerror(number)}"
+        case OSError():
+            return "the connection broke"  # what aiohttp says of it names the URL
         case _:
             return str(exc) or type(exc).__name__
 

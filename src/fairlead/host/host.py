@@ -45,6 +45,7 @@ from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.own_tools import RESERVED
 from fairlead.host.prompts import Prompts
 from fairlead.host.resources import Resources
+from fairlead.host.skills import Skills
 from fairlead.host.snapshots import News, Snapshot, load_snapshots, save_news
 from fairlead.host.tasks import Tasks
 from fairlead.host.toolset import Toolset
@@ -267,6 +268,10 @@ class Host:
         connection = member.live()
         await self._require_consent(member)
         return connection
+
+    def skills(self, server_id: str) -> Skills:
+        """What a server can teach a model, where it has such skills."""
+        return Skills(self, server_id)
 
     async def describe(self, server_id: str) -> ServerInfo:
         """Who a server says it is. It is connected if it is not."""

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import click
 
+from fairlead.catalog.results import ToolResult
+from fairlead.cli.displays import showing
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import (
@@ -21,7 +23,6 @@ from fairlead.cli.output import (
 )
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownTool
-from fairlead.host.results import ToolResult
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -57,6 +58,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead call files write_file --input - --yes < arguments.json
     """
     from fairlead.cli.running import run_with_host, spinning
+    from fairlead.cli.terminal import operator_here
     from fairlead.host.host import Host
 
     loaded = load(ctx)
@@ -64,12 +66,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     given = _document(document)
 
     async def main() -> int:
-        async with Host.open(loaded) as host:
+        async with Host.open(loaded, operator=operator_here()) as host:
             async with spinning(f"starting {server_id} …"):
-                known = await host.tools(server_id)
+                known = await host.tools_of(server_id)
                 if all(entry.key.tool != tool for entry in known):
                     await host.connect(server_id)  # the list may be an old one
-                    known = await host.tools(server_id)
+                    known = await host.tools_of(server_id)
             schema = next(
                 (entry.read().get("inputSchema") for entry in known if entry.key.tool == tool), None
             )
@@ -134,7 +136,8 @@ async def _progress_bar() -> AsyncGenerator[Progress | None]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
+    bar = Bar(console=Console(stderr=True), transient=True)
+    with showing(bar):
         task = bar.add_task("calling …", total=None)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:

@@ -19,6 +19,7 @@ from fairlead.errors import FairleadError
 def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) -> int:
     """Connect to a server, negotiate, list what it offers, and say how each step went."""
     from fairlead.cli.running import run_with_host, spinning
+    from fairlead.cli.terminal import operator_here
     from fairlead.host.host import Host
 
     loaded = load(ctx, scope)
@@ -35,7 +36,7 @@ def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) ->
     async def main() -> int:
         nonlocal failure
         step, started = "open", time.perf_counter()
-        async with Host.open(loaded) as host:
+        async with Host.open(loaded, operator=operator_here()) as host:
             done(step, started, f"{server.transport}: {server.target}")
             try:
                 step, started = "connect", time.perf_counter()

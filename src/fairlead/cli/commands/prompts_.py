@@ -1,0 +1,67 @@
+"""`fairlead prompts`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlead.catalog.entries import Listing
+from fairlead.catalog.offers import Prompt, read_offers
+from fairlead.cli.offered import offered, on_one_line
+from fairlead.cli.options import json_option
+from fairlead.cli.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from fairlead.host.contents import Gathered
+    from fairlead.host.host import Host
+
+
+@click.command("prompts")
+@click.argument("server_id", metavar="[ID]", required=False)
+@click.option("--refresh", is_flag=True, help="Ask the servers again.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json: bool) -> int:
+    """Show the prompts of one server, or of all. Known at once; servers never asked are asked now.
+
+    \b
+    Examples:
+      fairlead prompts
+      fairlead prompts everything --json
+    """
+    found, status = offered(ctx, server_id, _known, _ask, refresh=refresh)
+    if as_json:
+        print_json({"prompts": [_as_json(prompt) for prompt in found]})
+    elif found:
+        print_table(("server", "prompt", "arguments", "description"), [_row(prompt) for prompt in found])
+        say("\nhint: `fairlead prompt ID NAME ARGUMENT=VALUE` shows one; arguments in [] can be left out")
+    else:
+        say("no prompts known")
+    return status
+
+
+def _known(server_id: str, listing: Listing) -> Iterator[Prompt]:
+    return read_offers(server_id, Prompt, listing.prompts)
+
+
+async def _ask(host: "Host", server_id: str | None) -> "Gathered[Prompt]":
+    return await host.prompts.list(server_id)
+
+
+def _row(prompt: Prompt) -> tuple[str, ...]:
+    names = (argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments)
+    words = on_one_line(prompt.description or prompt.title)
+    return prompt.server_id, prompt.name, " ".join(names) or "-", words
+
+
+def _as_json(prompt: Prompt) -> dict[str, Any]:
+    return {
+        "server": prompt.server_id,
+        "name": prompt.name,
+        "title": prompt.title,
+        "description": prompt.description,
+        "arguments": [
+            {"name": argument.name, "description": argument.description, "required": argument.required}
+            for argument in prompt.arguments
+        ],
+    }

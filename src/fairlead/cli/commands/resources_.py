@@ -1,0 +1,83 @@
+"""`fairlead resources`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlead.catalog.entries import Listing
+from fairlead.catalog.offers import Resource, ResourceTemplate, read_offers
+from fairlead.cli.offered import offered, on_one_line
+from fairlead.cli.options import json_option
+from fairlead.cli.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from fairlead.host.contents import Gathered
+    from fairlead.host.host import Host
+
+Readable = Resource | ResourceTemplate
+
+
+@click.command("resources")
+@click.argument("server_id", metavar="[ID]", required=False)
+@click.option("--refresh", is_flag=True, help="Ask the servers again.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json: bool) -> int:
+    """Show what one server has to read, or all. Known at once; servers never asked are asked now.
+
+    \b
+    Examples:
+      fairlead resources
+      fairlead resources files --json
+    """
+    found, status = offered(ctx, server_id, _known, _ask, refresh=refresh)
+    if as_json:
+        print_json(
+            {
+                "resources": [_as_json(item) for item in found if isinstance(item, Resource)],
+                "templates": [_as_json(item) for item in found if isinstance(item, ResourceTemplate)],
+            }
+        )
+    elif found:
+        print_table(("server", "uri", "type", "description"), [_row(item) for item in found])
+        if any(isinstance(item, ResourceTemplate) for item in found):
+            say("\nhint: fill in a `{…}` with `fairlead read ID 'URI' --arg NAME=VALUE`")
+    else:
+        say("no resources known")
+    return status
+
+
+def _known(server_id: str, listing: Listing) -> Iterator[Readable]:
+    yield from read_offers(server_id, Resource, listing.resources)
+    yield from read_offers(server_id, ResourceTemplate, listing.templates)
+
+
+async def _ask(host: "Host", server_id: str | None) -> "Gathered[Readable]":
+    from fairlead.host.contents import Gathered
+
+    resources = await host.resources.list(server_id)
+    templates = await host.resources.templates(server_id)
+    items = (*resources.items, *templates.items)
+    return Gathered(items=items, failures=resources.failures | templates.failures)
+
+
+def _uri(item: Readable) -> str:
+    return item.uri if isinstance(item, Resource) else item.uri_template
+
+
+def _row(item: Readable) -> tuple[str, ...]:
+    return item.server_id, _uri(item), item.mime_type or "-", on_one_line(item.description or item.label)
+
+
+def _as_json(item: Readable) -> dict[str, Any]:
+    shared = {
+        "server": item.server_id,
+        "name": item.name,
+        "title": item.title,
+        "description": item.description,
+        "mimeType": item.mime_type,
+    }
+    if isinstance(item, Resource):
+        return {"uri": item.uri, **shared, "size": item.size}
+    return {"uriTemplate": item.uri_template, **shared}
