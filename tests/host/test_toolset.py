@@ -244,3 +244,28 @@ async def test_a_server_cannot_pass_its_tool_off_as_a_built_in_one(
         assert len(names) == len(await host.tools.list())
         assert (await host.tools.call("repo__repo_readFile", {"path": "README.md"})).text == "real"
         assert "mcp_call_tool" not in names
+
+
+async def test_frameworks_get_tools_that_call_through_the_host(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        langchain = {tool.name: tool for tool in await host.tools.for_langchain()}
+        pydantic = {tool.name: tool for tool in await host.tools.for_pydantic_ai()}
+        echo = (await host.tools.list())[0].name
+        assert langchain.keys() == pydantic.keys()
+        message = await langchain[echo].ainvoke({"text": "hi"})
+        assert json.loads(message[0]["text"]) == {"text": "hi"}
+
+
+async def test_every_provider_gets_every_tool(machine: Machine, server: ScriptedServer) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        for tools in (
+            await host.tools.for_openai(api="chat", strict=True),
+            await host.tools.for_anthropic(),
+            await host.tools.for_gemini(),
+        ):
+            assert len(tools.definitions) == 3
+            assert tools.refused == {}
+            unknown = await tools.call("nobody", {})
+            assert unknown.is_error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from fairlead.adapters import anthropic, gemini, openai
-from fairlead.adapters.adapted import AdaptedTool
+from fairlead.adapters.adapted import AdaptedTool, Caller
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
@@ -21,6 +21,9 @@ from fairlead.host.meta import MetaTools
 from fairlead.host.reading import ReadingTools
 
 if TYPE_CHECKING:
+    from pydantic_ai import Tool as PydanticTool
+
+    from fairlead.adapters.langchain import FairleadTool
     from fairlead.host.host import Host
 
 PATIENCE_SECONDS = 15.0
@@ -144,6 +147,26 @@ class Toolset:
     async def for_gemini(self) -> "ProviderTools":
         """The tools as Gemini's API takes them."""
         return ProviderTools(self, [gemini.to_gemini(entry, name) for name, entry in await self.offered()])
+
+    async def for_langchain(self) -> "Sequence[FairleadTool]":
+        """The tools as LangChain and LangGraph take them. Needs the extra `langchain`."""
+        from fairlead.adapters.langchain import to_langchain
+
+        made = [to_langchain(entry, name, self._caller(name)) for name, entry in await self.offered()]
+        return [tool for tool in made if tool is not None]
+
+    async def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
+        """The tools as Pydantic AI takes them. Needs the extra `pydantic-ai`."""
+        from fairlead.adapters.pydantic_ai import to_pydantic_ai
+
+        made = [to_pydantic_ai(entry, name, self._caller(name)) for name, entry in await self.offered()]
+        return [tool for tool in made if tool is not None]
+
+    def _caller(self, name: str) -> Caller:
+        async def call(_key: ToolKey, arguments: dict[str, Any]) -> ToolResult:
+            return await self.answer(name, arguments)
+
+        return call
 
     # What a model does.
 
