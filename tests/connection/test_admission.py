@@ -1,6 +1,5 @@
 """How many servers start at once."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -106,29 +105,6 @@ async def test_starts_are_let_in_in_the_order_they_came() -> None:
             for number in range(10):
                 tasks.start_soon(start, number)
     assert entered == [*range(10)]
-
-
-async def test_a_start_that_is_cancelled_just_as_it_is_let_in_leaves_its_place_to_the_next() -> None:
-    admission = Admission(1, lambda: 9)
-    waiting: list[asyncio.Task[None]] = []
-    entered: list[int] = []
-
-    async def start(number: int) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        waiting.append(task)
-        async with admission.start():
-            entered.append(number)
-
-    with anyio.fail_after(SECONDS):
-        async with AsyncExitStack() as first, anyio.create_task_group() as tasks:
-            await first.enter_async_context(admission.start())
-            for number in range(2):
-                tasks.start_soon(start, number)
-            await anyio.wait_all_tasks_blocked()
-            await first.aclose()  # the next one is let in now, and runs only after this task
-            waiting[0].cancel()
-    assert entered == [1]
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ first is ready at once and the last no later. Servers that mostly wait can all b
 others on this machine burn is no reason to wait: it would not be over sooner for that.
 """
 
-import asyncio
 import os
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+
+import anyio
 
 _POLL_SECONDS = 0.01
 _LONGEST_POLL_SECONDS = 0.2
@@ -59,7 +59,7 @@ def _read(path: str) -> bytes:
 
 
 class Admission:
-    """Lets starts in, in the order they come: a few always, more as the processors allow."""
+    """Lets starts in, a few always, more as the processors allow."""
 
     def __init__(
         self, processors: int = _PROCESSORS, busy: Callable[[], int | None] = busy_processors
@@ -67,74 +67,40 @@ class Admission:
         self._processors = processors
         self._busy = busy
         self._starting = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._first_since = 0.0
-        self._pause = _POLL_SECONDS
-        self._next_look: asyncio.TimerHandle | None = None
+        self._room = 0
+        self._turn = anyio.Lock()
+        self._freed = anyio.Event()
 
     @asynccontextmanager
     async def start(self) -> AsyncGenerator[None]:
         """Hold a place from the launch of a server until it is ready, or failed."""
-        if self._waiting or self._starting >= self._processors:
-            await self._wait()
-        else:
+        async with self._turn:  # one at a time looks, so that each look sees the launch before it
+            await self._find_room()
             self._starting += 1
         try:
             yield
         finally:
-            self._leave()
+            self._starting -= 1
+            self._freed.set()
 
-    async def _wait(self) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        if len(self._waiting) == 1:
-            self._watch_anew()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._leave()  # it was let in a moment before
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            raise
+    async def _find_room(self) -> None:
+        if self._starting < self._processors:
+            self._room = 0
+            return
+        pause = _POLL_SECONDS
+        with anyio.move_on_after(_LONGEST_WAIT_SECONDS):
+            while self._starting >= self._processors and not self._room:
+                # Those that were let in last need a moment to show whether they burn. While they do, looking
+                # often would only burn more.
+                self._freed = anyio.Event()
+                with anyio.move_on_after(pause):
+                    await self._freed.wait()
+                    continue
+                self._room = self._look()
+                pause = min(pause * 2, _LONGEST_POLL_SECONDS)
+        self._room = max(0, self._room - 1)
 
-    def _leave(self) -> None:
-        self._starting -= 1
-        self._let_in(self._processors - self._starting)
-
-    def _let_in(self, count: int) -> None:
-        while count > 0 and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._starting += 1
-                count -= 1
-        self._watch_anew()
-
-    def _watch_anew(self) -> None:
-        """Look soon whether there is room for the first in line."""
-        self._first_since = asyncio.get_running_loop().time()
-        self._look_in(_POLL_SECONDS)
-
-    def _look_in(self, seconds: float) -> None:
-        if self._next_look is not None:
-            self._next_look.cancel()
-            self._next_look = None
-        if self._waiting:
-            self._pause = seconds
-            self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        waited = asyncio.get_running_loop().time() - self._first_since
-        room = self._room() or (1 if waited >= _LONGEST_WAIT_SECONDS else 0)
-        if room:
-            self._let_in(room)
-        else:
-            # Those that were let in last show by now whether they burn. While they do, looking often would
-            # only burn more.
-            self._look_in(min(self._pause * 2, _LONGEST_POLL_SECONDS))
-
-    def _room(self) -> int:
+    def _look(self) -> int:
         """How many more may start: as many again while all sleep, so that few looks let in many."""
         busy = self._busy()
         if busy is None:
