@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.results import ToolResult
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.paths import state_folder, store_file
-from fairlead.config.validate import suggestion
-from fairlead.connection.admission import Admission
 from fairlead.connection.connection import Connection
 from fairlead.connection.guardian import Guardian
 from fairlead.connection.transports import Surroundings
@@ -31,7 +28,6 @@ from fairlead.errors import (
     FairleadError,
     ListFailed,
     StoreError,
-    UnknownServer,
     UnknownTool,
 )
 from fairlead.events import Event
@@ -41,12 +37,12 @@ from fairlead.host.calls import Call, OnProgress, check_policy, fitted, rejectio
 from fairlead.host.catalogs import Catalogs
 from fairlead.host.custom import Custom, CustomCapabilities
 from fairlead.host.member import Member, Person, ServerStatus
+from fairlead.host.members import Members
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.own_tools import RESERVED
 from fairlead.host.prompts import Prompts
 from fairlead.host.resources import Resources
 from fairlead.host.skills import Skills
-from fairlead.host.snapshots import News, Snapshot, load_snapshots, save_news
 from fairlead.host.tasks import Tasks
 from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
@@ -60,9 +56,6 @@ if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
 
 logger = logging.getLogger(__name__)
-
-SAVE_SECONDS = 0.1
-"""How long news of servers wait to be saved: what comes of many servers in that time is one write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,12 +81,10 @@ class Host:
         self._config = config
         self._catalogs = Catalogs(config.config.tools.names, RESERVED)
         self._tasks = tasks
-        self._around = around
-        self._person = person
+        self._programs = around.programs
         self.store = store
-        self._admission = Admission()
         self._bus = EventBus()
-        self._members: dict[str, Member] = {}
+        self._members = Members(tasks, around, store, person, self._bus)
         self.docs_allow: tuple[str, ...] = ()
         """The sites that the built-in documentation reader may read."""
         self.resources = Resources(self)
@@ -101,8 +92,6 @@ class Host:
         self.tasks = Tasks(self)
         self.custom = Custom(self)
         self._calls = 0
-        self._unsaved: set[Member] = set()
-        self._saving = anyio.Lock()
         self._closed = False
 
     @classmethod
@@ -161,7 +150,7 @@ class Host:
 
     def status(self) -> list[ServerStatus]:
         """Where every server stands. Contacts nobody."""
-        return [member.status() for member in self._members.values()]
+        return [member.status() for member in self._members]
 
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
@@ -180,7 +169,8 @@ class Host:
 
     async def connect_all(self) -> dict[str, FairleadError]:
         """Connect every server that is switched on."""
-        return await self.connect(*(name for name, member in self._members.items() if member.server.enabled))
+        enabled = (member.server for member in self._members if member.server.enabled)
+        return await self.connect(*(server.server_id for server in enabled))
 
     async def require(self, server_ids: Iterable[str], *, seconds: float = 60.0) -> None:
         """Make sure that servers are ready, or raise what is wrong with the first that is not."""
@@ -203,11 +193,7 @@ class Host:
     async def aclose(self) -> None:
         """End every connection, in bounded time, and start none any more."""
         self._closed = True
-        async with anyio.create_task_group() as closing:
-            for member in self._members.values():
-                if member.connection is not None:
-                    closing.start_soon(member.connection.aclose)
-        await self._save_now()
+        await self._members.close()
         self._bus.close()
 
     async def reload(self, config: LoadedConfig) -> None:
@@ -215,10 +201,8 @@ class Host:
         self.docs_allow = config.config.docs.allow
         self._config = config
         self._catalogs = Catalogs(config.config.tools.names, RESERVED)
-        wanted = config.servers | {name: program_server(name, Path()) for name in self._around.programs}
-        for server_id in [*self._members]:
-            if server_id not in wanted:
-                self._retire(self._members.pop(server_id))
+        wanted = config.servers | {name: program_server(name, Path()) for name in self._programs}
+        self._members.keep_only(wanted)
         await self._take(wanted.values())
 
     async def add(self, server: LoadedServer) -> None:
@@ -227,7 +211,7 @@ class Host:
 
     def remove(self, server_id: str) -> None:
         """Take a server out. Its calls under way finish first."""
-        self._retire(self._members.pop(self._member(server_id).server.server_id))
+        self._members.drop(self._member(server_id).server.server_id)
 
     # Tools.
 
@@ -246,7 +230,7 @@ class Host:
 
     def catalog(self, selection: Selection) -> Catalog:
         """The tools that are known now, as a selection has them. Contacts nobody."""
-        return self._catalogs.current(selection, self._members.values())
+        return self._catalogs.current(selection, self._members)
 
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
         """A server's tools: at once where they are known, else it is connected and asked."""
@@ -337,49 +321,22 @@ class Host:
     async def _begin(self, loaded: LoadedConfig) -> None:
         await self.reload(loaded)
         required = [
-            name
-            for name, member in self._members.items()
+            member.server.server_id
+            for member in self._members
             if member.server.enabled and member.server.entry.get("required") is True
         ]
         if required:
             await self.require(required)
 
     async def _take(self, servers: Iterable[LoadedServer]) -> None:
-        changed = [server for server in servers if not self._has(server)]
-        kept = [server for server in changed if server.transport != "in_process"]
-        snapshots = await load_snapshots(self.store, kept) if self.store else {}
-        for server in changed:
-            self._put(server, snapshots.get(server.server_id))
-
-    def _has(self, server: LoadedServer) -> bool:
-        member = self._members.get(server.server_id)
-        return member is not None and _same(member.server, server)
-
-    def _put(self, server: LoadedServer, snapshot: Snapshot | None) -> None:
-        old = self._members.get(server.server_id)
-        if old is not None:
-            self._retire(old)
-        member = self._members[server.server_id] = Member(
-            server,
-            self._around,
-            snapshot,
-            tasks=self._tasks,
-            admission=self._admission,
-            person=self._person,
-            emit=self._bus.emit,
-            save=self._save,
-        )
-        if member.connection is not None and not member.config.lazy:
-            self._tasks.start_soon(self.connect, server.server_id)
+        for member in await self._members.take(servers):
+            if member.connection is not None and not member.config.lazy:
+                self._tasks.start_soon(self.connect, member.server.server_id)
 
     def _member(self, server_id: str) -> Member:
         if self._closed:
             raise ConnectFailed(server_id, "the host is closed")
-        member = self._members.get(server_id)
-        if member is None:
-            hint = suggestion(server_id, self._members) or "run `fairlead list` to see the configured servers"
-            raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
-        return member
+        return self._members[server_id]
 
     async def _listing(self, member: Member, *, fresh: bool = False) -> Listing:
         """What a server offers: what is known, or with `fresh` what it says in this run."""
@@ -435,37 +392,6 @@ class Host:
         if reason is not None:
             message = f"`{member.server.server_id}` defines `{tool}` in a way that cannot be used: {reason}"
             raise UnknownTool(message)
-
-    def _retire(self, member: Member) -> None:
-        if member.connection is not None:
-            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
-
-    def _save(self, member: Member) -> None:
-        if member.server.transport == "in_process":
-            return  # it is part of the program, and the next one may have another under that name
-        if not self._unsaved:
-            self._tasks.start_soon(self._save_soon)
-        self._unsaved.add(member)
-
-    async def _save_soon(self) -> None:
-        await anyio.sleep(SAVE_SECONDS)
-        await self._save_now()
-
-    async def _save_now(self) -> None:
-        async with self._saving:  # so that closing waits for a save under way
-            members, self._unsaved = self._unsaved, set()
-            if self.store is not None:
-                await save_news(self.store, map(_take_news, members))
-
-
-def _take_news(member: Member) -> News:
-    snapshot, member.unsaved = member.unsaved, None
-    trouble, member.unsaved_trouble = member.unsaved_trouble, None
-    return News(server=member.server, snapshot=snapshot, trouble=trouble)
-
-
-def _same(old: LoadedServer, new: LoadedServer) -> bool:
-    return (old.entry, old.config, old.source, old.usable) == (new.entry, new.config, new.source, new.usable)
 
 
 async def _open_store(stack: AsyncExitStack, path: Path) -> Store | None:

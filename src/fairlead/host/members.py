@@ -1,0 +1,121 @@
+"""The servers of a host: taken in, put in each other's place, let go, and what is new of them kept."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+
+from fairlead.config.load import LoadedServer
+from fairlead.config.validate import suggestion
+from fairlead.connection.admission import Admission
+from fairlead.connection.transports import Surroundings
+from fairlead.errors import UnknownServer
+from fairlead.host.bus import EventBus
+from fairlead.host.member import Member, Person
+from fairlead.host.snapshots import News, Snapshot, load_snapshots, save_news
+from fairlead.store.store import Store
+
+SAVE_SECONDS = 0.1
+"""How long news of servers wait to be saved: what comes of many servers in that time is one write."""
+
+
+class Members:
+    """The servers of one host, by id."""
+
+    def __init__(
+        self, tasks: TaskGroup, around: Surroundings, store: Store | None, person: Person, bus: EventBus
+    ) -> None:
+        self._tasks = tasks
+        self._around = around
+        self._store = store
+        self._person = person
+        self._bus = bus
+        self._admission = Admission()
+        self._by_id: dict[str, Member] = {}
+        self._unsaved: set[Member] = set()
+        self._saving = anyio.Lock()
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._by_id.values())
+
+    def __getitem__(self, server_id: str) -> Member:
+        member = self._by_id.get(server_id)
+        if member is None:
+            hint = suggestion(server_id, self._by_id) or "run `fairlead list` to see the configured servers"
+            raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
+        return member
+
+    async def take(self, servers: Iterable[LoadedServer]) -> list[Member]:
+        """Take servers in; one that is there already, and the same, stays as it is. Returns the new ones."""
+        changed = [server for server in servers if not self._has(server)]
+        known = [server for server in changed if server.transport != "in_process"]
+        snapshots = await load_snapshots(self._store, known) if self._store else {}
+        return [self._put(server, snapshots.get(server.server_id)) for server in changed]
+
+    def drop(self, server_id: str) -> None:
+        """Let a server go. Its calls under way finish first."""
+        self._retire(self._by_id.pop(server_id))
+
+    def keep_only(self, server_ids: Iterable[str]) -> None:
+        """Let go of all others."""
+        for server_id in self._by_id.keys() - set(server_ids):
+            self.drop(server_id)
+
+    async def close(self) -> None:
+        """End every connection, in bounded time, and keep what is new."""
+        async with anyio.create_task_group() as closing:
+            for member in self:
+                if member.connection is not None:
+                    closing.start_soon(member.connection.aclose)
+        await self._save_now()
+
+    def _has(self, server: LoadedServer) -> bool:
+        member = self._by_id.get(server.server_id)
+        return member is not None and _same(member.server, server)
+
+    def _put(self, server: LoadedServer, snapshot: Snapshot | None) -> Member:
+        if server.server_id in self._by_id:
+            self._retire(self._by_id[server.server_id])
+        member = self._by_id[server.server_id] = Member(
+            server,
+            self._around,
+            snapshot,
+            tasks=self._tasks,
+            admission=self._admission,
+            person=self._person,
+            emit=self._bus.emit,
+            save=self._save,
+        )
+        return member
+
+    def _retire(self, member: Member) -> None:
+        if member.connection is not None:
+            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
+
+    def _save(self, member: Member) -> None:
+        if member.server.transport == "in_process":
+            return  # it is part of the program, and the next one may have another under that name
+        if not self._unsaved:
+            self._tasks.start_soon(self._save_soon)
+        self._unsaved.add(member)
+
+    async def _save_soon(self) -> None:
+        await anyio.sleep(SAVE_SECONDS)
+        await self._save_now()
+
+    async def _save_now(self) -> None:
+        async with self._saving:  # so that closing waits for a save under way
+            members, self._unsaved = self._unsaved, set()
+            if self._store is not None:
+                await save_news(self._store, map(_take_news, members))
+
+
+def _take_news(member: Member) -> News:
+    snapshot, member.unsaved = member.unsaved, None
+    trouble, member.unsaved_trouble = member.unsaved_trouble, None
+    return News(server=member.server, snapshot=snapshot, trouble=trouble)
+
+
+def _same(old: LoadedServer, new: LoadedServer) -> bool:
+    return (old.entry, old.config, old.source, old.usable) == (new.entry, new.config, new.source, new.usable)
