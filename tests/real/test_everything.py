@@ -8,7 +8,7 @@ import signal
 import anyio
 import pytest
 
-from fairlead.errors import CallTimedOut, ConnectionLost
+from fairlead.errors import ArgumentsInvalid, CallTimedOut, ConnectionLost
 from tests.conftest import Machine
 from tests.real.processes import leader, marked, until
 from tests.real.servers import (
@@ -172,14 +172,14 @@ async def test_what_a_server_says_is_handed_on_whole(machine: Machine) -> None:
             assert await host.connect("everything") == {}
             weather = await host.call("everything", "get-structured-content", {"location": "New York"})
             image = await host.call("everything", "get-tiny-image")
-            wrong = await host.call("everything", "get-sum", {"a": "seventeen"})
+            with pytest.raises(ArgumentsInvalid):
+                await host.call("everything", "get-sum", {"a": "seventeen"})
             unknown = await host.call("everything", "no-such-tool")
             listing = host.listing("everything")
 
     assert weather.structured is not None
     assert weather.structured.keys() == {"temperature", "conditions", "humidity"}
     assert [block["type"] for block in image.content] == ["text", "image", "text"]
-    assert wrong.is_error
     assert unknown.is_error
     assert listing is not None
     assert listing.resources
