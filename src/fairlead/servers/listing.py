@@ -23,8 +23,8 @@ _NAMES_LOOKED_AT = 200_000
 _NAMES_AT_A_TIME = 1000
 
 
-# No model, since there can be thousands of these, and models take several times as long to make.
-@dataclass(frozen=True, slots=True)
+# No model, and not frozen: there can be thousands of these, and either takes several times as long to make.
+@dataclass(slots=True)
 class Entry:
     """One entry of a folder."""
 
