@@ -24,10 +24,10 @@ MEANING_SHARE = 0.4
 SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
 """What is added to the score of a tool called by its name as it is written, by its name, by the end of it."""
 
-_CANDIDATES = 48
-_FEWEST_CANDIDATES = 12
+_CANDIDATES = 32
+_FEWEST_CANDIDATES = 10
 """Of each clause, where there are many."""
-_LOOKS = 16
+_LOOKS = 8
 """How many postings are looked at for each candidate there may be."""
 _MOST_NAMESAKES = 200
 _MOST_NAME_WORDS = 12
