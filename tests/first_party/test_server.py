@@ -233,6 +233,8 @@ def test_a_token_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
     assert own_token(path) == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+    path.write_text("\n")
+    assert len(own_token(path)) > 30  # nothing at all opens no door
 
 
 async def test_over_stdio_it_is_a_command_like_any_other(tmp_path: Path) -> None:

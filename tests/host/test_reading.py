@@ -84,3 +84,35 @@ async def test_a_server_that_declares_more_than_it_has_is_noted(machine: Machine
                 "it declares prompts, and does not list them",
             )
             assert host.status()[0].state == "ready"
+
+
+async def test_a_bundle_keeps_a_model_from_what_other_servers_have_to_read(
+    machine: Machine, server: AskingServer, tmp_path: Path
+) -> None:
+    other = AskingServer(tmp_path / "other", texts={"test://a": "not for everybody"})
+    document: dict[str, Any] = {
+        "servers": {"x": server.entry(), "other": other.entry()},
+        "bundles": {"some": {"servers": {"x": {}}, "prompts": True}},
+    }
+    with anyio.fail_after(SECONDS):
+        async with Host.open(overrides=document, env=machine.env, cwd=machine.project) as host:
+            some = host.toolset("some")
+            listed = await some.call("mcp_resources_list", {})
+            read = await some.call("mcp_resource_read", {"server": "other", "uri": "test://a"})
+            named = await some.call("mcp_prompts_list", {"server": "other"})
+            prompt = await some.call("mcp_prompt_get", {"server": "other", "name": "greet"})
+
+    assert listed.structured is not None
+    assert {item["server"] for item in listed.structured["items"]} == {"x"}
+    for refused in (read, named, prompt):
+        assert refused.is_error
+        assert refused.text == "there is no server `other` here"
+    assert other.starts == 0
+
+
+async def test_what_is_switched_off_cannot_be_called_either(machine: Machine, server: AskingServer) -> None:
+    with anyio.fail_after(SECONDS):
+        async with opened(machine, server, tools={"resources": False}) as host:
+            result = await host.tools.answer("mcp_resource_read", {"server": "x", "uri": "test://a"})
+    assert result.is_error
+    assert "no tool is called" in result.text

@@ -269,3 +269,30 @@ async def test_every_provider_gets_every_tool(machine: Machine, server: Scripted
             assert tools.refused == {}
             unknown = await tools.call("nobody", {})
             assert unknown.is_error
+
+
+@pytest.mark.requirement("NEED-9")
+async def test_a_tool_that_is_known_waits_for_no_server_but_its_own(
+    machine: Machine, server: ScriptedServer, tmp_path: Path
+) -> None:
+    silent = ScriptedServer(tmp_path / "silent", silent_after=0)
+    servers = {"x": server.entry(), "silent": silent.entry(startup_timeout_ms=600_000)}
+    async with hosting(machine, servers=servers) as host:
+        await host.require(["x"])
+        result = await host.tools.call("x.echo", {"text": "hi"})
+    assert json.loads(result.text) == {"text": "hi"}
+    assert silent.starts == 0
+
+
+async def test_a_server_that_failed_is_tried_again_and_waited_for_by_nobody(
+    machine: Machine, server: ScriptedServer, tmp_path: Path
+) -> None:
+    flaky = ScriptedServer(tmp_path / "flaky", broken_starts=1, tools=[tool("late")])
+    async with hosting(machine, servers={"x": server.entry(), "flaky": flaky.entry()}) as host:
+        assert "flaky" in (await host.tools.search("echo")).unavailable
+        async with host.events() as events:
+            assert len(await host.tools.list()) == 3
+            async for event in events:
+                if type(event).__name__ == "ToolsChanged":
+                    break
+        assert "late" in [entry.key.tool for entry in await host.tools.list()]

@@ -109,16 +109,19 @@ class Connection(Supervised):
                 await on_progress(changes, None, now.message or now.status)
 
         try:
-            with anyio.fail_after(seconds):
+            with anyio.move_on_after(seconds):
                 return await self._deliver(wait, safe_to_repeat=True)
-        except TimeoutError:
-            await abandon_task(await self.ready(), task.id)
-            message = f"its task was not done after {seconds:g} s"
-            raise CallTimedOut(self.server_id, message, delivery="unknown") from None
         except anyio.get_cancelled_exc_class():
-            if self._link is not None:
-                await abandon_task(self._link.session, task.id)
+            await self._abandon(task)
             raise
+        await self._abandon(task)
+        message = f"its task was not done after {seconds:g} s"
+        raise CallTimedOut(self.server_id, message, delivery="unknown")
+
+    async def _abandon(self, task: Task) -> None:
+        """Tell the server that nobody waits for a task any more, if it is there to be told."""
+        if self._link is not None:
+            await abandon_task(self._link.session, task.id)
 
     async def request(
         self,

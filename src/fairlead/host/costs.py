@@ -54,7 +54,7 @@ class Costs:
 async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str, Listing]) -> Costs:
     """Count a catalog: exactly where the tokenizer is at hand, else by its size."""
     chosen = [listing for server_id, listing in listings.items() if selection.has(server_id)]
-    reading = ReadingTools(cast("Host", None), prompts=selection.prompts)  # defined, and never called
+    reading = ReadingTools(cast("Host", None), selection)  # defined, and never called
     meta = MetaTools(cast("Toolset", _Shelf(catalog)))
     together = cost_of(catalog)
     some = catalog.tools[:: len(catalog) // SEARCHES + 1]

@@ -167,6 +167,13 @@ class Host:
                 tasks.start_soon(one, server_id)
         return failures
 
+    def retry(self, *server_ids: str) -> None:
+        """Try servers that failed again, beside; one that failed often and lately is left alone."""
+        for server_id in server_ids:
+            connection = self._member(server_id).connection
+            if connection is not None and not connection.backoff.is_open:
+                self._tasks.start_soon(self.connect, server_id)
+
     async def connect_all(self) -> dict[str, FairleadError]:
         """Connect every server that is switched on."""
         enabled = (member.server for member in self._members if member.server.enabled)

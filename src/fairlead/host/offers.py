@@ -1,5 +1,6 @@
 """Resources, templates and prompts of one server or of all, from what is known or by asking."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -21,7 +22,17 @@ _LISTS: dict[type[Offer], str] = {
 }
 
 
-async def gather(host: "Host", kind: type[OfferT], server_id: str | None) -> Gathered[OfferT]:
+def _every(server_id: str) -> bool:
+    return True
+
+
+async def gather(
+    host: "Host",
+    kind: type[OfferT],
+    server_id: str | None,
+    *,
+    among: Callable[[str], bool] = _every,
+) -> Gathered[OfferT]:
     """What one server offers, or all. One server that cannot say costs only its own."""
     if server_id is not None:
         return Gathered(items=await _of_one(host, kind, server_id), failures={})
@@ -34,7 +45,7 @@ async def gather(host: "Host", kind: type[OfferT], server_id: str | None) -> Gat
         except FairleadError as exc:
             failures[name] = exc
 
-    names = [status.server_id for status in host.status() if status.enabled]
+    names = [status.server_id for status in host.status() if status.enabled and among(status.server_id)]
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(ask, name)

@@ -9,7 +9,9 @@ from pydantic import Field, ValidationError
 
 from fairlead.catalog.offers import Prompt, Resource, ResourceTemplate
 from fairlead.errors import FairleadError, ToolFailed
+from fairlead.host.bundles import Selection
 from fairlead.host.contents import Gathered
+from fairlead.host.offers import OfferT, gather
 from fairlead.host.own_tools import OwnTools
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
@@ -67,9 +69,18 @@ class Messages(ToolModel):
 class ReadingTools(OwnTools):
     """What a model can do with resources, and with prompts if it may."""
 
-    def __init__(self, host: "Host", *, prompts: bool) -> None:
+    def __init__(self, host: "Host", selection: Selection) -> None:
         self._host = host
-        tools: dict[str, AnyTool] = {
+        self._selection = selection
+        tools: dict[str, AnyTool] = {}
+        if selection.resources:
+            tools |= self._for_resources()
+        if selection.prompts:
+            tools |= self._for_prompts()
+        super().__init__(tools)
+
+    def _for_resources(self) -> dict[str, AnyTool]:
+        return {
             "mcp.resourcesList": ToolDefinition(
                 name="mcp_resources_list",
                 description="List what servers have to read.",
@@ -92,40 +103,52 @@ class ReadingTools(OwnTools):
                 handler=self._read,
             ),
         }
-        if prompts:
-            tools |= {
-                "mcp.promptsList": ToolDefinition(
-                    name="mcp_prompts_list",
-                    description="List the prompts that servers have ready.",
-                    input=WhichServer,
-                    output=Offers,
-                    handler=self._prompts,
-                ),
-                "mcp.promptGet": ToolDefinition(
-                    name="mcp_prompt_get",
-                    description="Get a prompt, filled in.",
-                    input=PromptInput,
-                    output=Messages,
-                    handler=self._prompt,
-                ),
-            }
-        super().__init__(tools)
+
+    def _for_prompts(self) -> dict[str, AnyTool]:
+        return {
+            "mcp.promptsList": ToolDefinition(
+                name="mcp_prompts_list",
+                description="List the prompts that servers have ready.",
+                input=WhichServer,
+                output=Offers,
+                handler=self._prompts,
+            ),
+            "mcp.promptGet": ToolDefinition(
+                name="mcp_prompt_get",
+                description="Get a prompt, filled in.",
+                input=PromptInput,
+                output=Messages,
+                handler=self._prompt,
+            ),
+        }
 
     async def _resources(self, context: ToolContext, asked: WhichServer) -> Offers:
-        return _offers(await _told(self._host.resources.list(asked.server)))
+        return _offers(await _told(self._gathered(Resource, asked.server)))
 
     async def _templates(self, context: ToolContext, asked: WhichServer) -> Offers:
-        return _offers(await _told(self._host.resources.templates(asked.server)))
+        return _offers(await _told(self._gathered(ResourceTemplate, asked.server)))
 
     async def _prompts(self, context: ToolContext, asked: WhichServer) -> Offers:
-        return _offers(await _told(self._host.prompts.list(asked.server)))
+        return _offers(await _told(self._gathered(Prompt, asked.server)))
+
+    async def _gathered(self, kind: type[OfferT], server: str | None) -> Gathered[OfferT]:
+        """What the servers of the selection offer: others are neither asked nor started."""
+        if server is not None:
+            self._require_chosen(server)
+        return await gather(self._host, kind, server, among=self._selection.has)
+
+    def _require_chosen(self, server: str) -> None:
+        if not self._selection.has(server):
+            raise ToolFailed(f"there is no server `{server}` here")
 
     async def _read(self, context: ToolContext, asked: ReadInput) -> Reply[Read]:
+        self._require_chosen(asked.server)
         found = await _told(self._host.resources.read(asked.server, asked.uri))
         output = Read(contents=found.parts)
         return Reply(output=output, content=tuple(_block(part) for part in found.parts))
 
     async def _prompt(self, context: ToolContext, asked: PromptInput) -> Messages:
+        self._require_chosen(asked.server)
         result = await _told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
         return Messages(messages=result.messages)
 

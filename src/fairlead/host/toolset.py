@@ -12,7 +12,6 @@ from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit
-from fairlead.config.validate import suggestion
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
@@ -48,7 +47,7 @@ class Toolset:
         self._host = host
         self.selection = selection
         self._meta = MetaTools(self)
-        self._reading = ReadingTools(host, prompts=selection.prompts)
+        self._reading = ReadingTools(host, selection)
 
     # What there is.
 
@@ -69,15 +68,20 @@ class Toolset:
         }
 
     async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> "Toolset":
-        """Wait until every server has said what it offers, but no longer than so many seconds."""
+        """Wait until every server has said what it offers, but no longer than so many seconds.
+
+        One that failed before is tried again beside, and waited for by nobody.
+        """
         unknown = [
-            status.server_id
+            status
             for status in self._host.status()
             if self.selection.has(status.server_id) and status.enabled and status.tools is None
         ]
-        if unknown:
+        self._host.retry(*(status.server_id for status in unknown if status.state == "error"))
+        untried = [status.server_id for status in unknown if status.last_error is None]
+        if untried:
             with anyio.move_on_after(seconds):
-                await self._host.connect(*unknown)
+                await self._host.connect(*untried)
         return self
 
     async def list(self) -> tuple[CatalogTool, ...]:
@@ -85,17 +89,16 @@ class Toolset:
         return (await self.ready()).catalog.tools
 
     async def get(self, name: str) -> CatalogTool:
-        """The tool of that name."""
-        return self.find((await self.ready()).catalog, name)
+        """The tool of that name. A tool that is known waits for no server but its own."""
+        known = _called(self.catalog, name)
+        return known or self.find((await self.ready()).catalog, name)
 
     def find(self, catalog: Catalog, name: str) -> CatalogTool:
         """The tool a model means by a name: its public name, or `server.tool` as search shows it."""
-        tool = catalog.get(name)
+        tool = _called(catalog, name)
         if tool is None:
-            server_id, _, rest = name.partition(".")
-            tool = catalog.of(ToolKey(server_id, rest))
-        if tool is None:
-            hint = suggestion(name, [tool.name for tool in catalog.tools])
+            near = [hit.key for hit in catalog.find(name, limit=1)]
+            hint = f"did you mean `{near[0].server_id}.{near[0].tool}`?" if near else None
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
 
@@ -198,6 +201,14 @@ class Toolset:
             return await self.call(name, arguments)
         except FairleadError as exc:
             return ToolResult.failed(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
+
+
+def _called(catalog: Catalog, name: str) -> CatalogTool | None:
+    tool = catalog.get(name)
+    if tool is None:
+        server_id, _, rest = name.partition(".")  # ids of servers have no dots
+        tool = catalog.of(ToolKey(server_id, rest))
+    return tool
 
 
 class ProviderTools:

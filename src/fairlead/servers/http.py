@@ -33,8 +33,8 @@ class Endpoint:
 
 def own_token(path: Path) -> str:
     """The token kept in this file; made up and kept there, readable by its owner alone, the first time."""
-    if path.exists():
-        return read_text(path).strip()
+    if path.exists() and (kept := read_text(path).strip()):
+        return kept
     token = secrets.token_urlsafe(32)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, token + "\n", mode=0o600)
