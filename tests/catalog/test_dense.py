@@ -29,6 +29,22 @@ def test_a_text_without_tokens_is_near_nothing() -> None:
     assert not encoder().encode([""]).any()
 
 
+def test_a_text_is_its_words_however_they_are_spaced() -> None:
+    plain, spaced = encoder().encode(
+        ["Read the contents of a file.", "  Read the\n\n\tcontents of a  file. "]
+    )
+    assert (plain == spaced).all()
+
+
+def test_no_more_are_near_than_were_asked_for() -> None:
+    compared = vectors(Index.build(TOOLS)).compare("read a file")
+    every = compared.nearest(len(TOOLS), -1.0)
+    assert sorted(every) == [*range(len(TOOLS))]
+    nearest = compared.nearest(3, -1.0)
+    assert sorted(compared.of(nearest)) == sorted(compared.of(every))[-3:]
+    assert compared.nearest(3, 1.1) == []
+
+
 def test_a_tool_is_found_without_a_word_in_common() -> None:
     tools = [
         document("desk", "book_physician", "Arrange to see a physician."),

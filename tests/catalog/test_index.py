@@ -69,6 +69,27 @@ def test_only_changed_tools_are_read_again() -> None:
     assert kept == {tool.key for tool in TOOLS} - {first.key}
 
 
+def test_a_changed_tool_stays_where_it_is_and_shares_what_did_not_change() -> None:
+    index = Index.build(TOOLS)
+    first, *others = of("github")
+    changed = index.replace("github", [replace(first, description=f"{first.description} Anew."), *others])
+    [before], [after] = (
+        [slot for slot, tool in enumerate(each.tools) if tool.key == first.key] for each in (index, changed)
+    )
+    assert after == before
+    assert search(changed, "anew")[0].key == first.key
+    assert changed.postings["weather"] is index.postings["weather"]
+    assert all(changed.names[ending] is slots for ending, slots in index.names.items())
+
+
+def test_a_tool_may_change_its_name() -> None:
+    first, *others = of("weather")
+    changed = Index.build(TOOLS).replace("weather", [replace(first, name="tide_table"), *others])
+    assert search(changed, "select:tide_table")[0].key == first.key
+    assert all(hit.why.name is None for hit in search(changed, f"select:{first.name}"))
+    assert len(changed) == len(TOOLS)
+
+
 def test_what_a_server_says_of_itself_holds_for_all_its_tools() -> None:
     index = Index.build(TOOLS)
     assert {hit.key.server_id for hit in search(index, "earth")} == {"weather"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.index import Index
+from fairlead.catalog.query import read_query
 from fairlead.catalog.search import MOST_HITS, search
 from tests.catalog.tools import TOOLS, document
 
@@ -126,6 +127,16 @@ def test_each_of_several_steps_finds_its_tool() -> None:
         "Read the file notes.txt. Then post it to a channel. Finally get the forecast for the city of Oslo."
     )
     assert {"read_file", "postMessage", "get_forecast"} <= set(names(query))
+
+
+def test_what_is_too_short_for_a_step_goes_with_its_neighbour() -> None:
+    [query] = read_query(
+        "Ask Dr. Smith about the weather forecast. Then list the open issues of a repository."
+    )
+    assert len(query.clauses) == 2
+    [first, second] = query.clauses
+    assert {"smith", "weather"} <= {*first}
+    assert {"list", "issu"} <= {*second}
 
 
 def test_several_queries_each_get_their_best() -> None:

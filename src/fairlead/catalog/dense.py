@@ -7,6 +7,7 @@ the logging of the whole process.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from heapq import nlargest
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 DIMENSIONS = 128
 """Of 256. The first of them are trained to do alone; the rest add nothing to be measured here."""
 
+_COARSE = 64
+"""How many of them tell which tools may be near. Reading the rest for these alone is half the work."""
+_COARSE_LOOKS = 6
+"""How many tools are looked at closely for each that is wanted."""
+
 _MOST_CHARACTERS = 400
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -45,6 +51,8 @@ class Encoder:
     def __init__(self, vectors: "Vectors", tokenizer: Tokenizer) -> None:
         self._vectors = vectors
         self._tokenizer = tokenizer
+        # A token never goes beyond a word, and words repeat: by far most texts need no tokenizer.
+        self._tokens = lru_cache(maxsize=32_768)(self._tokens_of)
 
     @classmethod
     def load(cls) -> "Encoder":
@@ -59,12 +67,15 @@ class Encoder:
         """One row for each text."""
         rows = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
-            # One by one: encoding a batch starts threads, which do not go with starting processes.
-            tokens = self._tokenizer.encode(text, add_special_tokens=False).ids
+            tokens = [token for word in text.split() for token in self._tokens(word)]
             if tokens:
-                row[:] = self._vectors[tokens].mean(axis=0)
+                row[:] = self._vectors[tokens].sum(axis=0)
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return np.divide(rows, lengths, out=rows, where=lengths > 0)
+
+    def _tokens_of(self, word: str) -> tuple[int, ...]:
+        # One by one: encoding a batch starts threads, which do not go with starting processes.
+        return tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
 
 
 @lru_cache(maxsize=1)
@@ -79,7 +90,8 @@ class ToolVectors:
     def __init__(self, encoder: Encoder, index: Index, rows: "Vectors") -> None:
         self._encoder = encoder
         self._index = index
-        self._rows = rows
+        self._coarse = np.ascontiguousarray(rows[:, :_COARSE])
+        self._rest = np.ascontiguousarray(rows[:, _COARSE:])
 
     @classmethod
     def build(cls, encoder: Encoder, index: Index, documents: Iterable[Document]) -> "ToolVectors":
@@ -89,9 +101,10 @@ class ToolVectors:
     def renew(self, index: Index, documents: Iterable[Document]) -> "ToolVectors":
         """The vectors for an index that came from this one's, with the documents that are new in it."""
         texts: Mapping[ToolKey, str] = {document.key: _text(document) for document in documents}
-        rows = np.zeros((len(index.tools), self._rows.shape[1]), dtype=np.float32)
-        kept = min(len(rows), len(self._rows))
-        rows[:kept] = self._rows[:kept]
+        known = np.hstack((self._coarse, self._rest))
+        rows = np.zeros((len(index.tools), known.shape[1]), dtype=np.float32)
+        kept = min(len(rows), len(known))
+        rows[:kept] = known[:kept]
         before = (*self._index.tools, *[None] * len(index.tools))
         changed = [slot for slot, tool in enumerate(index.tools) if tool is not before[slot]]
         rows[changed] = self._encoder.encode([texts.get(index.tools[slot].key, "") for slot in changed])
@@ -100,24 +113,29 @@ class ToolVectors:
     def compare(self, text: str) -> "Comparison":
         """Compare all tools with a text."""
         [row] = self._encoder.encode([text])
-        # Row by row, not as one product: that one is done by threads, which wait for a busy machine.
-        return Comparison(np.vecdot(self._rows, row))
+        return Comparison(self._coarse, self._rest, row)
 
 
 class Comparison:
     """How near each tool is to one text."""
 
-    def __init__(self, cosines: "Vectors") -> None:
-        self._cosines = cosines
+    def __init__(self, coarse: "Vectors", rest: "Vectors", row: "Vectors") -> None:
+        # Row by row, not as one product: that one is done by threads, which wait for a busy machine.
+        self._coarse = np.vecdot(coarse, row[:_COARSE])
+        self._rest = rest
+        self._row = row[_COARSE:]
 
     def nearest(self, count: int, at_least: float) -> list[int]:
         """The slots of the nearest tools that are near enough."""
-        best = np.argpartition(self._cosines, -min(count, len(self._cosines)))[-count:]
-        return best[self._cosines[best] >= at_least].tolist()
+        looks = min(count * _COARSE_LOOKS, len(self._coarse))
+        looked_at = np.argpartition(self._coarse, -looks)[-looks:].tolist()
+        near = zip(self.of(looked_at), looked_at, strict=True)
+        return [slot for cosine, slot in nlargest(count, near) if cosine >= at_least]
 
     def of(self, slots: Sequence[int]) -> list[float]:
         """How near each of these is: from 0 to 1."""
-        return np.clip(self._cosines[list(slots)], 0.0, 1.0).tolist() if slots else []
+        chosen = np.asarray(slots, dtype=np.intp)
+        return np.clip(self._coarse[chosen] + np.vecdot(self._rest[chosen], self._row), 0.0, 1.0).tolist()
 
 
 def _package_folder() -> Path:

@@ -152,18 +152,24 @@ class _Shelves(Generic[K, V]):
         self.content: dict[str, Mapping[K, V]] = dict(original)
         self._mine: dict[str, dict[K, V]] = {}
 
+    def put(self, name: str, key: K, value: V) -> None:
+        """Put something on a shelf; if it stands there as it is, nothing changes."""
+        shelf = self._mine.get(name)
+        if shelf is None:
+            if self.content.get(name, {}).get(key) == value:
+                return
+            shelf = self._own(name)
+        shelf[key] = value
+
     def drop(self, name: str, key: K) -> None:
         """Take something off a shelf, and the shelf away once it is empty."""
-        shelf = self.own(name)
+        shelf = self._mine.get(name) or self._own(name)
         del shelf[key]
         if not shelf:
             del self.content[name], self._mine[name]
 
-    def own(self, name: str) -> dict[K, V]:
-        """The shelf of that name, to be changed."""
-        shelf = self._mine.get(name)
-        if shelf is None:
-            shelf = self._mine[name] = self.content[name] = dict(self.content.get(name, {}))
+    def _own(self, name: str) -> dict[K, V]:
+        shelf = self._mine[name] = self.content[name] = dict(self.content.get(name, {}))
         return shelf
 
 
@@ -183,25 +189,24 @@ class _Draft:
         """Make these the tools of a server. False, and nothing done, where they are already."""
         about_server = server_texts(group[0]) if group else ()
         wanted = {document.key: (document.name, tool_texts(document)) for document in reversed(group)}
-        old = self._servers.get(server_id, _NO_SERVER)
-        kept = {
-            key: slot
-            for slot in old.slots
-            if (key := self._tools[slot].key) in wanted
-            and hash((wanted[key], about_server)) == self._tools[slot].digest
-        }
-        if len(kept) == len(wanted) == len(old.slots):
+        digests = {key: hash((said, about_server)) for key, said in wanted.items()}
+        server = self._servers.get(server_id, _NO_SERVER)
+        slots = {self._tools[slot].key: slot for slot in server.slots}
+        if digests == {key: self._tools[slot].digest for key, slot in slots.items()}:
             return False
-        self._forget(server_id, old, except_for=frozenset(kept.values()))
+        self._forget(server_id, server)
+        for key in slots.keys() - wanted.keys():
+            self._take_out(slots.pop(key))
         if wanted:
             weights = weigh(about_server)
-            added = [
-                self._add(key, name, texts, weights, digest=hash(((name, texts), about_server)))
-                for key, (name, texts) in wanted.items()
-                if key not in kept
-            ]
+            for key, (name, texts) in wanted.items():
+                slot = slots.get(key)
+                if slot is None:
+                    slot = slots[key] = self._free_slot()
+                if self._tools[slot].digest != digests[key]:
+                    self._put(slot, key, name, texts, weights, digest=digests[key])
             called = frozenset({squash(server_id), squash(group[0].server)} - {""})
-            self._remember(server_id, (*kept.values(), *added), called, weights)
+            self._remember(server_id, tuple(slots.values()), called, weights)
         return True
 
     def finish(self) -> Index:
@@ -216,16 +221,27 @@ class _Draft:
             free=tuple(self._free),
         )
 
-    def _add(self, key: ToolKey, name: str, texts: Texts, server_weights: Weights, *, digest: int) -> int:
-        slot = self._free.pop() if self._free else len(self._tools)
+    def _free_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._tools.append(_NO_TOOL)
+        return len(self._tools) - 1
+
+    def _put(
+        self, slot: int, key: ToolKey, name: str, texts: Texts, server_weights: Weights, *, digest: int
+    ) -> None:
+        before = self._tools[slot]
         weights = weigh(texts)
-        own = self._postings.own
+        for term in before.terms:
+            if term not in weights:
+                self._postings.drop(term, slot)
+        put = self._postings.put
         for term, weight in weights.items():
             said = server_weights.get(term)
-            own(term)[slot] = _added(weight, said) if said else _saturated(weight)
-        for ending, whole in _endings(name):
-            self._names.own(ending)[slot] = whole
-        tool = IndexedTool(
+            put(term, slot, _added(weight, said) if said else _saturated(weight))
+        if before.name != name:
+            self._rename(slot, before.name, name)
+        self._tools[slot] = IndexedTool(
             key=key,
             name=name,
             squashed=squash(name),
@@ -233,8 +249,19 @@ class _Draft:
             terms=tuple(weights),
             digest=digest,
         )
-        self._tools[slot : slot + 1] = [tool]
-        return slot
+
+    def _take_out(self, slot: int) -> None:
+        for term in self._tools[slot].terms:
+            self._postings.drop(term, slot)
+        self._rename(slot, self._tools[slot].name, "")
+        self._tools[slot] = _NO_TOOL
+        self._free.append(slot)
+
+    def _rename(self, slot: int, before: str, after: str) -> None:
+        for ending, _ in _endings(before):
+            self._names.drop(ending, slot)
+        for ending, whole in _endings(after):
+            self._names.put(ending, slot, whole)
 
     def _remember(
         self, server_id: str, slots: tuple[int, ...], called: frozenset[str], weights: Weights
@@ -242,32 +269,23 @@ class _Draft:
         reach: dict[str, int] = {}
         those = frozenset(slots)
         for term, weight in weights.items():
-            self._server_postings.own(term)[server_id] = _saturated(weight)
+            self._server_postings.put(term, server_id, _saturated(weight))
             saying = self._postings.content.get(term, _NOTHING).keys()
             reach[term] = len(those) - len(those & saying)
             if reach[term]:
                 self._reach[term] = self._reach.get(term, 0) + reach[term]
         self._servers[server_id] = IndexedServer(slots=slots, called=called, reach=reach)
 
-    def _forget(self, server_id: str, server: IndexedServer, *, except_for: frozenset[int]) -> None:
+    def _forget(self, server_id: str, server: IndexedServer) -> None:
         self._servers.pop(server_id, None)
         for term, count in server.reach.items():
             self._server_postings.drop(term, server_id)
             if count:
                 self._reach[term] -= count
-        for slot in server.slots:
-            if slot in except_for:
-                continue
-            tool = self._tools[slot]
-            for term in tool.terms:
-                self._postings.drop(term, slot)
-            for ending, _ in _endings(tool.name):
-                self._names.drop(ending, slot)
-            self._tools[slot] = _NO_TOOL
-            self._free.append(slot)
 
 
-_NO_TOOL = IndexedTool(key=ToolKey("", ""), name="", squashed="", name_terms=(), terms=(), digest=0)
+# No hash is -1.
+_NO_TOOL = IndexedTool(key=ToolKey("", ""), name="", squashed="", name_terms=(), terms=(), digest=-1)
 _NO_SERVER = IndexedServer(slots=(), called=frozenset(), reach={})
 
 

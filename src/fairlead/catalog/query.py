@@ -20,6 +20,8 @@ MOST_NAMES = 16
 RELATED_WEIGHT = 0.3
 """What all words related to one that was asked for count together, in its stead."""
 
+_SHORTEST_CLAUSE = 3
+"""Terms. What is shorter goes with its neighbour: it is rather the end of "Dr." than of a step."""
 _LONG_CLAUSE = 16
 """Who says so much says it in more than one way, and needs no related words."""
 
@@ -58,19 +60,24 @@ def read_query(text: str) -> tuple[Query, ...]:
         )
     names = [text] if len(text) <= NAME.most_characters else []
     if _WRITTEN_AS_NAME.search(text):
-        written = [word.strip("`'\"()[]{}<>,.;:!?") for word in text.split()]
+        written = [word.strip("`'\"()[]{}<>,.;:!?") for word in filter(_WRITTEN_AS_NAME.search, text.split())]
         names += filter(_WRITTEN_AS_NAME.search, written)
     names = tuple(dict.fromkeys(names))[:MOST_NAMES]
     return (Query(text=text, names=names, clauses=tuple(_clauses(text))),)
 
 
 def _clauses(text: str) -> Iterator[tuple[str, ...]]:
+    clause: list[str] = []
     left = MOST_TERMS
-    for clause in _CLAUSE_END.split(text, maxsplit=MOST_CLAUSES - 1):
-        found = terms(clause)[:left]
+    for part in _CLAUSE_END.split(text, maxsplit=MOST_CLAUSES - 1):
+        found = terms(part)[:left]
         left -= len(found)
-        if found:
-            yield tuple(found)
+        if len(clause) >= _SHORTEST_CLAUSE <= len(found):
+            yield tuple(clause)
+            clause = []
+        clause += found
+    if clause:
+        yield tuple(clause)
 
 
 def weigh_terms(index: Index, clause: tuple[str, ...]) -> Impacts:

@@ -1,7 +1,7 @@
 """How well each tool fits one query: by its very name, by what the words say about it, by what it means.
 
-Two steps keep it quick among thousands of tools. The terms that count most bring up some candidates; these
-alone are then scored, by all terms and exactly.
+Two steps keep it quick among thousands of tools. The terms that count most bring up some to look at; these
+alone are then summed up, by all terms and exactly, and the best of them scored.
 """
 
 from collections import defaultdict
@@ -34,11 +34,10 @@ _MOST_NAME_WORDS = 12
 _SERVERS = 5
 _RARE_IN_SERVERS = 0.03
 """A term said about a larger share of all servers does not tell which of them is meant."""
-_NEAREST = 25
+_NEAREST = 16
 _NEAR_ENOUGH = 0.25
 """Nineteen of twenty texts that have nothing to do with one another are further apart."""
 
-_NOTHING: Mapping[int, float] = {}
 K = TypeVar("K")
 Scores = dict[int, float]
 """By slot."""
@@ -83,7 +82,8 @@ def rank(index: Index, query: Query, *, server: str | None = None, meaning: Mean
     clauses = [weigh_terms(index, clause) for clause in query.clauses]
     count = max(_CANDIDATES // max(len(clauses), 1), _FEWEST_CANDIDATES)
     groups = [
-        names.keys() if only_named else _candidates(index, impacts, count, within) for impacts in clauses
+        _summed(names, impacts, index.postings) if only_named else _candidates(index, impacts, count, within)
+        for impacts in clauses
     ]
     slots = frozenset(names).union(*groups)
     likeness: Scores = {}
@@ -91,7 +91,7 @@ def rank(index: Index, query: Query, *, server: str | None = None, meaning: Mean
         likeness = _likeness(meaning.compare(query.text), slots, within)
         slots = likeness.keys()
     impacts = _together(clauses)
-    scores = _normalised(_sums(index, impacts, slots))
+    scores = _normalised(_scored(index, impacts, _summed(slots, impacts, index.postings)))
     if likeness:
         scores = _mixed(scores, _normalised(likeness), MEANING_SHARE)
     if len(clauses) > 1:
@@ -171,30 +171,32 @@ def _is_called(index: Index, slot: int, server: str) -> bool:
 # ── by words ──
 
 
-def _candidates(
-    index: Index, impacts: Impacts, count: int, within: frozenset[int] | None
-) -> AbstractSet[int]:
-    """The tools most worth a closer look."""
+def _candidates(index: Index, impacts: Impacts, count: int, within: frozenset[int] | None) -> Scores:
+    """The tools most worth a closer look, and what is said about them counts."""
     if within is not None:
-        return _best(index, _summed(dict.fromkeys(within, 0.0), impacts, index.postings), count)
-    scores: defaultdict[int, float] = defaultdict(float)
-    left = count * _LOOKS
-    for term, impact in sorted(impacts.items(), key=lambda item: (-item[1], item[0])):
-        posting = index.postings.get(term, _NOTHING)
-        champions = index.champions(term) if left > 0 else _NOTHING
-        left -= len(champions)
-        if champions is posting:
-            for slot, score in posting.items():
-                scores[slot] += impact * score
-            continue
-        for slot in scores.keys() & posting.keys():
-            scores[slot] += impact * posting[slot]
-        for slot in champions.keys() - scores.keys():
-            scores[slot] = impact * champions[slot]
-    for server_id, score in _best_servers(index, impacts):
+        sums = _summed(within, impacts, index.postings)
+        return {slot: sums[slot] for slot in _best(index, sums, count)}
+    leading = _leading(index, impacts, count * _LOOKS)
+    servers = _best_servers(index, leading)
+    looked_at = {slot for server_id, _ in servers for slot in index.servers[server_id].slots}
+    looked_at.update(*map(index.champions, leading))
+    sums = _summed(looked_at, impacts, index.postings)
+    scores = dict(sums)
+    for server_id, score in servers:
         for slot in index.servers[server_id].slots:
             scores[slot] += score
-    return _best(index, scores, count)
+    return {slot: sums[slot] for slot in _best(index, scores, count)}
+
+
+def _leading(index: Index, impacts: Impacts, looks: int) -> Impacts:
+    """The terms that count most, as many as bring up so many tools."""
+    leading: Impacts = {}
+    for term in sorted(impacts, key=lambda term: (-impacts[term], term)):
+        if looks <= 0:
+            break
+        leading[term] = impacts[term]
+        looks -= len(index.champions(term))
+    return leading
 
 
 def _best_servers(index: Index, impacts: Impacts) -> list[tuple[str, float]]:
@@ -205,14 +207,13 @@ def _best_servers(index: Index, impacts: Impacts) -> list[tuple[str, float]]:
         if posting and len(posting) <= frequent:
             for server_id, score in posting.items():
                 scores[server_id] += impact * score
-    best = nlargest(_SERVERS, ((score, server_id) for server_id, score in scores.items()))
-    return [(server_id, score) for score, server_id in best]
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:_SERVERS]
 
 
-def _best(index: Index, scores: Scores, count: int) -> AbstractSet[int]:
+def _best(index: Index, scores: Scores, count: int) -> Collection[int]:
     if len(scores) <= count:
-        return scores.keys()
-    least = nlargest(count, scores.values())[-1]
+        return scores
+    least = sorted(scores.values(), reverse=True)[count - 1]
     best = {slot for slot, score in scores.items() if score >= least}
     if len(best) > count:
         tied = (slot for slot in best if scores[slot] == least)
@@ -220,11 +221,11 @@ def _best(index: Index, scores: Scores, count: int) -> AbstractSet[int]:
     return best
 
 
-def _best_clauses(index: Index, clauses: Iterable[tuple[Impacts, AbstractSet[int]]]) -> Scores:
+def _best_clauses(index: Index, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
     """How well tools fit the clause they fit best, of those they are candidates of."""
     best: Scores = {}
-    for impacts, group in clauses:
-        for slot, score in _normalised(_sums(index, impacts, group)).items():
+    for impacts, sums in clauses:
+        for slot, score in _normalised(_scored(index, impacts, sums)).items():
             best[slot] = max(score, best.get(slot, 0.0))
     return best
 
@@ -250,26 +251,25 @@ def _normalised(scores: Scores) -> Scores:
     return {slot: score / most for slot, score in scores.items() if score > 0}
 
 
-def _sums(index: Index, impacts: Impacts, slots: Iterable[int]) -> Scores:
+def _scored(index: Index, impacts: Impacts, sums: Scores) -> Scores:
     """BM25F, with a bonus for what the name says, and one for a server that has a tool that fits well."""
-    sums = _summed(dict.fromkeys(slots, 0.0), impacts, index.postings)
     server_of = {slot: index.tools[slot].key.server_id for slot in sums}
-    servers = _summed(dict.fromkeys(server_of.values(), 0.0), impacts, index.server_postings)
+    servers = _summed(server_of.values(), impacts, index.server_postings)
     best = dict.fromkeys(servers, 0.0)
     asked = sum(impacts.values())
+    scores: Scores = {}
     for slot, server_id in server_of.items():
         score = sums[slot] + servers[server_id]
-        if score:
-            # How much of the name was asked for, times how much of what was asked for is in the name.
-            if in_name := _asked_for(index.tools[slot].name_terms, impacts):
-                score *= 1 + NAME_BONUS * in_name / index.name_mass(slot) * in_name / asked
-            sums[slot] = score
-            if score > best[server_id]:
-                best[server_id] = score
+        # How much of the name was asked for, times how much of what was asked for is in the name.
+        if in_name := _asked_for(index.tools[slot].name_terms, impacts):
+            score *= 1 + NAME_BONUS * in_name / index.name_mass(slot) * in_name / asked
+        scores[slot] = score
+        if score > best[server_id]:
+            best[server_id] = score
     most = max(best.values(), default=0.0) or 1.0
     for slot, server_id in server_of.items():
-        sums[slot] *= 1 + SERVER_BONUS * best[server_id] / most
-    return sums
+        scores[slot] *= 1 + SERVER_BONUS * best[server_id] / most
+    return scores
 
 
 def _asked_for(name_terms: tuple[str, ...], impacts: Impacts) -> float:
@@ -280,9 +280,9 @@ def _asked_for(name_terms: tuple[str, ...], impacts: Impacts) -> float:
     return total
 
 
-def _summed(
-    sums: dict[K, float], impacts: Impacts, postings: Mapping[str, Mapping[K, float]]
-) -> dict[K, float]:
+def _summed(keys: Iterable[K], impacts: Impacts, postings: Mapping[str, Mapping[K, float]]) -> dict[K, float]:
+    """What the terms count together for each of these, by what is said of it alone."""
+    sums = dict.fromkeys(keys, 0.0)
     for term, impact in impacts.items():
         posting = postings.get(term)
         if posting:

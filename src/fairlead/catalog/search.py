@@ -124,11 +124,9 @@ def _are_twins(index: Index, one: _Place, other: _Place) -> bool:
 
 
 def _hit(index: Index, place: _Place, twins: list[ToolKey]) -> Hit:
-    ranking, slot, server_id = place.ranking, place.slot, place.key.server_id
-    said = {*index.tools[slot].terms, *index.servers[server_id].reach}
-    counts = {
-        term: impact * index.score(term, slot) for term, impact in ranking.impacts.items() if term in said
-    }
+    ranking, slot, asked = place.ranking, place.slot, place.ranking.impacts.keys()
+    said = asked & index.tools[slot].terms | asked & index.servers[place.key.server_id].reach.keys()
+    counts = {term: ranking.impacts[term] * index.score(term, slot) for term in said}
     why = Why(
         name=ranking.names[slot][1] if slot in ranking.names else None,
         terms=tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))[:_MOST_REASONS],
