@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from fairlead.errors import SecretUnavailable
@@ -37,6 +38,19 @@ def put(service: str, user: str, password: str) -> bool:
         return _within_reason(keep)
     except SecretUnavailable:
         return False
+
+
+def delete(service: str, user: str) -> None:
+    """Remove a password, if there is one."""
+
+    def remove() -> None:
+        import keyring
+        from keyring.errors import PasswordDeleteError
+
+        with suppress(PasswordDeleteError):  # what backends say of one that is not there
+            keyring.delete_password(service, user)
+
+    _within_reason(remove)
 
 
 def _within_reason(ask: Callable[[], ValueT]) -> ValueT:

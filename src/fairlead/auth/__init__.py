@@ -1,0 +1,1 @@
+"""Logging in: one broker for every server, process and account."""

@@ -1,0 +1,378 @@
+"""Tokens for whoever asks: renewed before they run out, and once, by the first task or process to need it.
+
+Nobody holds a lock while a request runs: a caller takes a token and goes. A renewal belongs to the broker and
+not to the caller who happened to need it, so that a caller who leaves loses no token that was rotated.
+"""
+
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import quote_plus
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec.structs import replace
+
+from fairlead.auth.tokens import Login, LoginKey, Token
+from fairlead.auth.vault import Vault
+from fairlead.config.masking import SECRETS
+from fairlead.errors import (
+    AuthRequired,
+    ConfigError,
+    FairleadError,
+    IssuerUnavailable,
+    LockBusy,
+    LockLost,
+    LoginFailed,
+    ServerError,
+    StoreError,
+    TokenRefused,
+)
+from fairlead.store.store import Store
+
+Renew: TypeAlias = Callable[[Login], Awaitable[Token]]
+"""Asks the issuer for a new token. Raises `TokenRefused` where it will not give one (also where there is
+nothing to ask with), `IssuerUnavailable` where it is worth trying again."""
+
+Clock: TypeAlias = Callable[[], float]
+
+LOOK_SECONDS: Final = 1.0
+"""How long a login is believed before the vault is asked whether another process changed it."""
+EARLY_SECONDS: Final = 60.0
+EARLY_SHARE: Final = 0.1
+"""A token is renewed a minute, or a tenth of its life, before it runs out, whichever is less."""
+RENEWAL_SECONDS: Final = 30.0
+"""What one renewal may take, and so how long closing may have to wait."""
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+
+_Server: TypeAlias = tuple[str, str, str]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Held:
+    """A login in memory, and when the vault was last asked for it."""
+
+    login: Login
+    looked: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trouble:
+    """Why a login could not be renewed, and until when nobody tries again."""
+
+    failure: Exception
+    until: float
+    failures: int = 1
+    is_final: bool = False
+    """The issuer said no. The token is good until it runs out, or a server refuses it."""
+
+
+class _Renewal:
+    """One renewal under way, for all who wait for it."""
+
+    def __init__(self, stale: Login, *, is_refused: bool, is_early: bool) -> None:
+        self.stale = stale
+        self.is_refused = is_refused
+        self.is_early = is_early
+        """Nobody waited when it began, and the token it begins with may well come out of it again."""
+        self.done = anyio.Event()
+        self.login: Login | None = None
+        """What came of it; None, without a failure, where the login is over."""
+        self.failure: Exception | None = IssuerUnavailable(stale.resource, "this program is about to end")
+
+
+class Broker:
+    """Keeps the logins of all principals usable. `tasks` runs its renewals, and waits for them at the end."""
+
+    lease_seconds: float = 15.0
+    """How long other processes wait for one that died while it renewed a login."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        store: Store | None,
+        renew: Renew,
+        tasks: TaskGroup,
+        *,
+        clock: Clock = time.time,
+    ) -> None:
+        self._vault = vault
+        self._store = store
+        self._renew = renew
+        self._tasks = tasks
+        self._clock = clock
+        self._held: dict[LoginKey, _Held] = {}
+        self._keys: dict[_Server, LoginKey] = {}
+        self._absences: dict[_Server, float] = {}
+        self._renewals: dict[LoginKey, _Renewal] = {}
+        self._troubles: dict[LoginKey, _Trouble] = {}
+
+    async def current(self, principal: str, account: str, resource: str) -> Login | None:
+        """The login for a server, as it is: it may have to be made `fresh`. None where there is none."""
+        server = (principal, account, resource)
+        key = self._keys.get(server)
+        login = await self._known(key) if key is not None else None
+        if login is not None and not login.is_over:
+            return login
+        if self._is_recent(self._absences.get(server)):
+            return None
+        login = await self.previous(principal, account, resource)
+        if login is not None and not login.is_over:
+            return login
+        self._absences[server] = self._clock()
+        return None
+
+    async def previous(self, principal: str, account: str, resource: str) -> Login | None:
+        """The login for a server even where it is over: what the next one can build on."""
+        login = await self._vault.find(principal, account, resource)
+        if login is not None:
+            self._hold(login)
+        return login
+
+    async def fresh(self, key: LoginKey, *, server_id: str, refused: str | None = None) -> Login:
+        """A login whose token can be used now; not `refused`, an access token that the server did not accept.
+
+        Raises `AuthRequired` where a person has to log in, `IssuerUnavailable` where renewing has to wait.
+        """
+        login = await self._known(key)
+        if login is None or login.is_over:
+            raise _login_needed(server_id)
+        is_refused = refused is not None and login.token.access_token == refused
+        if not is_refused and not self._is_due(login.token):
+            return login
+        is_usable = not is_refused and not self._has_expired(login.token)
+        trouble = self._troubles.get(key)
+        if trouble is not None and self._clock() < trouble.until:
+            if is_usable:
+                return login
+            if not trouble.is_final:
+                raise _told(server_id, trouble.failure)
+        renewal = self._renewals.get(key)
+        if renewal is None:
+            renewal = self._start(_Renewal(login, is_refused=is_refused, is_early=is_usable))
+        if is_usable:
+            return login  # good for a little longer, and the next caller has a new one
+        if renewal.is_early:
+            await renewal.done.wait()
+            return await self.fresh(key, server_id=server_id, refused=refused)
+        return await self._outcome(renewal, server_id)
+
+    async def adopt(self, login: Login) -> None:
+        """Keep a new login, in place of whatever login to the same server there was."""
+        login = replace(login, token=self._stamped(login.token))
+        async with self._locked(login.key, is_needed=False):
+            with anyio.CancelScope(shield=True):
+                await self._keep(login)
+                await self._supersede(login)
+
+    async def forget(self, key: LoginKey) -> None:
+        """Log out, in all processes. Raises `ConfigError` where the login cannot be removed."""
+        async with self._locked(key, is_needed=False):
+            self._drop(key)
+            await self._vault.delete(key)
+
+    async def logins(self, principal: str) -> list[Login]:
+        """All logins of a principal, also those that are over."""
+        return await self._vault.logins(principal)
+
+    async def _known(self, key: LoginKey) -> Login | None:
+        """The login under a key. From memory, unless it is time to see what other processes did."""
+        held = self._held.get(key)
+        if held is not None:
+            if self._is_recent(held.looked):
+                return held.login
+            # One looks, and the others need not wait for it.
+            held = self._held[key] = _Held(login=held.login, looked=self._clock())
+        login = await self._vault.get(key)
+        newer = self._held.get(key)
+        if newer is not held:
+            return newer.login if newer is not None else None  # it changed while we looked
+        if login is None:
+            self._drop(key)
+        else:
+            self._hold(login)
+        return login
+
+    def _is_recent(self, looked: float | None) -> bool:
+        return looked is not None and 0 <= self._clock() - looked < LOOK_SECONDS
+
+    def _hold(self, login: Login) -> None:
+        held = self._held.get(login.key)
+        if held is not None and held.login.token != login.token:
+            self._troubles.pop(login.key, None)
+        self._held[login.key] = _Held(login=login, looked=self._clock())
+        SECRETS.learn(*login.secrets)
+        self._keys[_server(login.key)] = login.key
+        self._absences.pop(_server(login.key), None)
+
+    def _drop(self, key: LoginKey) -> None:
+        self._held.pop(key, None)
+        self._troubles.pop(key, None)
+        if self._keys.get(_server(key)) == key:
+            del self._keys[_server(key)]
+
+    async def _keep(self, login: Login) -> None:
+        await self._vault.put(login)
+        self._hold(login)
+
+    async def _supersede(self, login: Login) -> None:
+        try:
+            for other in await self._vault.logins(login.principal):
+                if _server(other.key) == _server(login.key) and other.issuer != login.issuer:
+                    self._drop(other.key)
+                    await self._vault.delete(other.key)
+        except ConfigError:  # a disk or a keyring that cannot be used, of which the user knows
+            logger.warning("an old login may have stayed", extra={"resource": login.resource}, exc_info=True)
+
+    def _start(self, renewal: _Renewal) -> _Renewal:
+        self._renewals[renewal.stale.key] = renewal
+        self._tasks.start_soon(self._run, renewal, name="renew a login")
+        return renewal
+
+    async def _run(self, renewal: _Renewal) -> None:
+        key = renewal.stale.key
+        try:
+            async with self._locked(key):
+                # Not to be cancelled: the issuer may have rotated the token already.
+                with anyio.CancelScope(shield=True):
+                    renewal.login = await self._renewed(renewal.stale, is_refused=renewal.is_refused)
+                    renewal.failure = None
+        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait, and would end the task group
+            renewal.failure = exc
+            self._pause(key, exc)
+            logger.warning("a login was not renewed", extra={"issuer": key.issuer, "reason": _reason(exc)})
+        finally:
+            del self._renewals[key]
+            renewal.done.set()
+
+    async def _renewed(self, stale: Login, *, is_refused: bool) -> Login | None:
+        """Renew a login, unless somebody else did. None where it is over."""
+        kept = await self._vault.get(stale.key)
+        if kept is None or kept.is_over:
+            self._drop(stale.key)
+            return None
+        is_old = kept.token.access_token == stale.token.access_token
+        if not (is_old and is_refused) and not self._is_due(kept.token):
+            self._hold(kept)
+            return kept
+        try:
+            with anyio.fail_after(RENEWAL_SECONDS):
+                token = await self._renew(kept)
+        except TokenRefused as exc:
+            return await self._refused(kept, exc, is_usable=not (is_old and is_refused))
+        except TimeoutError as exc:
+            raise IssuerUnavailable(stale.resource, "the issuer did not answer in time") from exc
+        login = replace(kept, token=self._stamped(_continued(kept.token, token)))
+        await self._keep(login)
+        return login
+
+    async def _refused(self, login: Login, refusal: TokenRefused, *, is_usable: bool) -> Login | None:
+        if is_usable and not self._has_expired(login.token):
+            # It cannot be renewed, but it has not run out: no reason to stop working before it does.
+            until = (login.token.expires_at or 0) / 1000
+            self._troubles[login.key] = _Trouble(failure=refusal, until=until, is_final=True)
+            return login
+        logger.info("a login is over", extra={"issuer": login.issuer, "resource": login.resource})
+        await self._keep(replace(login, token=Token(access_token="", scope=login.token.scope)))
+        return None
+
+    async def _outcome(self, renewal: _Renewal, server_id: str) -> Login:
+        await renewal.done.wait()
+        if renewal.login is not None:
+            return renewal.login
+        if renewal.failure is None:
+            raise _login_needed(server_id)
+        raise _told(server_id, renewal.failure) from renewal.failure
+
+    @asynccontextmanager
+    async def _locked(self, key: LoginKey, *, is_needed: bool = True) -> AsyncGenerator[None]:
+        """Keep all other processes from changing a login, as far as the store can.
+
+        What a person did has to happen, so that it does not need the lock in the end. A renewal does.
+        """
+        if self._store is None:
+            yield
+            return
+        # Whoever issued it: a login of one issuer can take the place of another's.
+        lock = self._store.lock(
+            "login/" + "/".join(map(quote_plus, _server(key))),
+            lease_seconds=self.lease_seconds,
+            wait_seconds=self.lease_seconds + RENEWAL_SECONDS,
+        )
+        is_held = False
+        try:
+            async with lock:
+                is_held = True
+                yield
+        except LockLost:
+            logger.warning("slept while changing a login", extra={"resource": key.resource})
+        except StoreError as exc:
+            if is_held or (is_needed and isinstance(exc, LockBusy)):
+                raise
+            # A full disk is no reason to stop working; two processes at once are unlikely.
+            logger.warning("changing a login without a lock", exc_info=True)
+            yield
+
+    def _pause(self, key: LoginKey, failure: Exception) -> None:
+        before = self._troubles.get(key)
+        failures = before.failures + 1 if before else 1
+        seconds = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        until = self._clock() + seconds * random.uniform(0.5, 1)  # noqa: S311 - not all at the same moment
+        self._troubles[key] = _Trouble(failure=failure, until=until, failures=failures)
+
+    def _stamped(self, token: Token) -> Token:
+        return token if token.issued_at is not None else replace(token, issued_at=int(self._clock() * 1000))
+
+    def _is_due(self, token: Token) -> bool:
+        if token.expires_at is None:
+            return False
+        early = EARLY_SECONDS
+        if token.issued_at is not None:
+            early = min(early, EARLY_SHARE * (token.expires_at - token.issued_at) / 1000)
+        return self._clock() >= token.expires_at / 1000 - early
+
+    def _has_expired(self, token: Token) -> bool:
+        return token.expires_at is not None and self._clock() >= token.expires_at / 1000
+
+
+def _continued(old: Token, new: Token) -> Token:
+    """A new token, with what the issuer did not repeat because it has not changed."""
+    return replace(
+        new,
+        refresh_token=old.refresh_token if new.refresh_token is None else new.refresh_token,
+        scope=old.scope if new.scope is None else new.scope,
+    )
+
+
+def _server(key: LoginKey) -> _Server:
+    return key.principal, key.account, key.resource
+
+
+def _login_needed(server_id: str) -> AuthRequired:
+    return AuthRequired(server_id, "it needs a login", hint=f"run `fairlead login {server_id}`")
+
+
+def _told(server_id: str, failure: Exception) -> Exception:
+    """A failure in terms of the server that a caller wants: several may share one login."""
+    message = f"its login cannot be renewed: {_reason(failure)}"
+    match failure:
+        case IssuerUnavailable() | LockBusy():
+            return IssuerUnavailable(server_id, message, hint="try again later")
+        case LoginFailed():
+            return LoginFailed(server_id, message, hint=failure.hint)
+        case _:
+            return failure
+
+
+def _reason(failure: Exception) -> str:
+    """What happened, without the name of the server that it happened to first."""
+    if isinstance(failure, ServerError):
+        return str(failure).removeprefix(f"server `{failure.server_id}`: ")
+    return str(failure) if isinstance(failure, FairleadError) else type(failure).__name__

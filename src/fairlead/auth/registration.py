@@ -1,0 +1,160 @@
+"""Who we are to an issuer: the client the user configured, one described at a URL, or one we register."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from fairlead.auth.client_auth import KNOWN, configured_auth, preferred
+from fairlead.auth.guard import named, read_url, shown
+from fairlead.auth.metadata import NO_LOGIN_HINT, Issuer
+from fairlead.auth.target import Target
+from fairlead.auth.tokens import Client, ClientAuth, Login
+from fairlead.auth.web import Answer, Errand
+from fairlead.errors import IssuerUnavailable, LoginFailed
+
+_PUBLIC_FIRST: tuple[ClientAuth, ...] = ("none", "client_secret_basic", "client_secret_post")
+_SECRET_FIRST: tuple[ClientAuth, ...] = ("client_secret_basic", "client_secret_post", "none")
+
+
+class RegistrationDocument(msgspec.Struct, frozen=True):
+    """What a registration endpoint says (RFC 7591), as far as it matters here."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    client_secret_expires_at: int | float | None = None
+    token_endpoint_auth_method: str | None = None
+    error: str | None = None
+    error_description: Any = None
+
+
+async def client_for(
+    errand: Errand,
+    target: Target,
+    issuer: Issuer,
+    redirect_uri: str,
+    *,
+    scope: str | None,
+    previous: Login | None,
+) -> Client:
+    """Return the client to log in as; registers one where there is none yet and the issuer lets us."""
+    client = known_client(target, issuer, previous)
+    if client is not None:
+        return client
+    if previous is not None and _still_fits(previous, issuer, redirect_uri):
+        return previous.client
+    if issuer.registration_endpoint is None:
+        raise _no_client(target, issuer, redirect_uri, "does not let clients register themselves")
+    return await _register(errand, target, issuer, redirect_uri, scope)
+
+
+def known_client(target: Target, issuer: Issuer, previous: Login | None) -> Client | None:
+    """Return the client that needs no registration, if there is one."""
+    oauth = target.oauth
+    if oauth.client_id is not None:
+        _check_same_issuer(target, oauth.client_id, issuer, previous)
+        auth = configured_auth(target, issuer)
+        return Client(client_id=oauth.client_id, auth=auth, origin="configured")
+    if oauth.client_metadata_url is None or not issuer.takes_metadata_urls:
+        return None
+    url = read_url(oauth.client_metadata_url)
+    if url is None or url.scheme != "https" or url.path == "/":
+        raise LoginFailed(target.server_id, "`oauth.client_metadata_url` must be an https URL with a path")
+    auth = "private_key_jwt" if oauth.private_key is not None else "none"
+    return Client(client_id=oauth.client_metadata_url, auth=auth, origin="metadata_url")
+
+
+def _check_same_issuer(target: Target, client_id: str, issuer: Issuer, previous: Login | None) -> None:
+    """Refuse to show one issuer the client that the user has with another."""
+    if previous is None or previous.issuer == issuer.name:
+        return
+    if previous.client.origin == "configured" and previous.client.client_id == client_id:
+        raise LoginFailed(
+            target.server_id,
+            f"its authorization server is now {shown(issuer.name)}, and the configured client is known to "
+            f"{shown(previous.issuer)}",
+            hint=f"if that is right, run `fairlead logout {target.server_id}` and set `oauth.client_id` anew",
+        )
+
+
+def _still_fits(previous: Login, issuer: Issuer, redirect_uri: str) -> bool:
+    client = previous.client
+    return (
+        client.origin == "registered"
+        and previous.issuer == issuer.name
+        and client.redirect_uri == redirect_uri
+        and (client.secret_expires_at is None or client.secret_expires_at > time.time() * 1000)
+    )
+
+
+async def _register(
+    errand: Errand, target: Target, issuer: Issuer, redirect_uri: str, scope: str | None
+) -> Client:
+    assert issuer.registration_endpoint is not None
+    choices = _SECRET_FIRST if issuer.auth_methods is None else _PUBLIC_FIRST
+    wanted = preferred(target, issuer, choices)
+    request = {
+        "client_name": "Fairlead",
+        "application_type": "native",
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": wanted,
+        **({"scope": scope} if scope else {}),
+    }
+    answer = await errand.post(issuer.registration_endpoint, json=request)
+    document = _registered(target, issuer, redirect_uri, answer)
+    expires = document.client_secret_expires_at or 0
+    return Client(
+        client_id=document.client_id or "",
+        client_secret=document.client_secret or None,
+        auth=_agreed(target, document, wanted),
+        origin="registered",
+        secret_expires_at=int(expires * 1000) if document.client_secret and expires > 0 else None,
+        redirect_uri=redirect_uri,
+    )
+
+
+def _registered(target: Target, issuer: Issuer, redirect_uri: str, answer: Answer) -> RegistrationDocument:
+    document = answer.read(RegistrationDocument)
+    if answer.status in (200, 201) and document is not None and document.client_id:
+        return document
+    if answer.status >= 500 or answer.status == 429:
+        raise IssuerUnavailable(target.server_id, f"{named(answer.url)} answers with status {answer.status}")
+    if not issuer.is_described:
+        raise LoginFailed(
+            target.server_id,
+            f"no way to log in can be found ({named(answer.url)} answers with status {answer.status})",
+            hint=NO_LOGIN_HINT,
+        )
+    reason = f"did not register this client (status {answer.status}"
+    if document is not None and document.error:
+        reason += f", `{shown(document.error, 60)}`"
+        if isinstance(document.error_description, str) and document.error_description:
+            reason += f": {shown(document.error_description)}"
+    raise _no_client(target, issuer, redirect_uri, f"{reason})")
+
+
+def _agreed(target: Target, document: RegistrationDocument, wanted: ClientAuth) -> ClientAuth:
+    """Return how the client authenticates: as the answer says, else as having a secret or none suggests."""
+    said = document.token_endpoint_auth_method
+    if said is None:
+        if not document.client_secret:
+            return "none"
+        return wanted if wanted != "none" else "client_secret_basic"
+    for method in KNOWN:
+        if method == said:
+            # Some say `client_secret_…` to whoever asks, and then give no secret to authenticate with.
+            is_secret = method in ("client_secret_basic", "client_secret_post")
+            return "none" if is_secret and not document.client_secret else method
+    raise LoginFailed(target.server_id, f"clients are to authenticate by {shown(said, 60)}, unknown here")
+
+
+def _no_client(target: Target, issuer: Issuer, redirect_uri: str, reason: str) -> LoginFailed:
+    return LoginFailed(
+        target.server_id,
+        f"{shown(issuer.name)} {reason}",
+        hint=f"create an OAuth client in its provider's developer settings, with the redirect URI "
+        f"{redirect_uri}, then set `oauth.client_id` or run "
+        f"`fairlead login {target.server_id} --client-id ID`",
+    )

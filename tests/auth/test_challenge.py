@@ -1,0 +1,89 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.auth.challenge import Challenge, login_challenge, parse_challenges
+
+
+def only(value: str) -> Challenge:
+    (challenge,) = parse_challenges([value])
+    return challenge
+
+
+def test_all_that_matters_is_read_from_a_challenge() -> None:
+    challenge = only(
+        'Bearer realm="tools", error="insufficient_scope", scope="files:read  files:write", '
+        'resource_metadata="https://mcp.test/.well-known/oauth-protected-resource", '
+        'error_description="more, please"'
+    )
+    assert challenge.scheme == "bearer"
+    assert challenge.realm == "tools"
+    assert challenge.scope == "files:read files:write"
+    assert challenge.resource_metadata == "https://mcp.test/.well-known/oauth-protected-resource"
+    assert challenge.error == "insufficient_scope"
+    assert challenge.error_description == "more, please"
+    assert challenge.wants_more_scope
+
+
+def test_a_bare_scheme_is_a_challenge_that_says_nothing() -> None:
+    challenge = only("Bearer")
+    assert challenge == Challenge(scheme="bearer")
+    assert challenge.scope is challenge.resource_metadata is challenge.error is challenge.realm is None
+    assert challenge.error_description is None
+    assert not challenge.wants_more_scope
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        'Bearer scope="a b", resource_metadata="https://x.test/m"',
+        'bearer resource_metadata="https://x.test/m",scope="a b"',
+        'BEARER  Scope = "a b" ,  RESOURCE_METADATA= "https://x.test/m"',
+        'Bearer scope="a b" resource_metadata=https://x.test/m',
+        'Bearer scope="a\\ b", resource_metadata="https:\\//x.test/m"',
+        'Bearer scope="a b", scope="evil", resource_metadata="https://x.test/m"',
+    ],
+)
+def test_spelling_does_not_matter(value: str) -> None:
+    challenge = only(value)
+    assert (challenge.scope, challenge.resource_metadata) == ("a b", "https://x.test/m")
+
+
+def test_several_challenges_in_one_header_or_many_are_told_apart() -> None:
+    values = ['Basic realm="b, Bearer", Bearer scope="a", Negotiate YWJj==', 'DPoP algs="ES256"']
+    assert [challenge.scheme for challenge in parse_challenges(values)] == [
+        "basic",
+        "bearer",
+        "negotiate",
+        "dpop",
+    ]
+    assert parse_challenges(values)[0].realm == "b, Bearer"
+
+
+def test_the_login_challenge_is_the_one_with_something_to_go_by() -> None:
+    chosen = login_challenge(['Basic realm="x", Bearer', 'DPoP resource_metadata="https://x.test/m"'])
+    assert chosen is not None
+    assert chosen.scheme == "dpop"
+    assert login_challenge(['Basic realm="x"']) is None
+    assert login_challenge([]) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["", ",,,", '="', 'Bearer scope="never closed', "Bearer =x", "\x00\x1b[31m", 'a="b', '"', "é=ü"]
+)
+def test_what_makes_no_sense_is_passed_over(value: str) -> None:
+    for challenge in parse_challenges([value]):
+        assert challenge.scope is None
+
+
+@given(st.text(max_size=200))
+def test_no_header_is_too_odd_to_be_read(value: str) -> None:
+    parse_challenges([value])
+
+
+def test_a_huge_header_takes_no_time() -> None:
+    started = time.monotonic()
+    parse_challenges(['Bearer a="' + '\\"a="' * 1_000_000, "Bearer " + 'x="' * 1_000_000])
+    assert time.monotonic() - started < 5
