@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.config.load import LoadedServer
-from fairlead.config.merge import FieldPath, Setting
+from fairlead.config.merge import FieldPath, Origin, Setting
 from fairlead.config.models import SERVER_MODELS
 from fairlead.config.redact import redact_entry
 from fairlead.config.shapes import is_object, value_at
@@ -49,7 +49,8 @@ def explain_server(server: LoadedServer) -> list[FieldOrigin]:
                 overrode=(*live[1:], *lost),
             )
         )
-    return [*rows, *_built_in_defaults(server, {path[0] for path in seen})]
+    rows += _built_in_defaults(server, {path[0] for path in seen})
+    return [*(_capped(server, row) for row in rows), *_imposed(server)]
 
 
 def _paths_that_were_set(server: LoadedServer) -> Iterator[FieldPath]:
@@ -77,3 +78,26 @@ def _built_in_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[
             value = server.transport if name == "transport" else field.get_default(call_default_factory=True)
             default = Said(value=value, layer="default", place=None)
             yield FieldOrigin(field=name, in_effect=default, overrode=())
+
+
+def _capped(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
+    """A field as the administrator lets it be."""
+    said, origin = row.in_effect, server.ruling.distrust
+    if origin is None or row.field != "trust" or said is None or said.value != "trusted":
+        return row
+    capped = Said(value="untrusted", layer=origin.layer.name, place=str(origin))
+    return replace(row, in_effect=capped, overrode=(said, *row.overrode))
+
+
+def _imposed(server: LoadedServer) -> Iterator[FieldOrigin]:
+    """What the administrator adds about calls."""
+    said: list[tuple[str, Any, Origin]] = []
+    if server.ruling.approval is not None:
+        said.append(("policy.approval", *server.ruling.approval))
+    said += [
+        ("policy.rules", rule.model_dump(exclude_defaults=True), origin)
+        for rule, origin in server.ruling.rules
+    ]
+    for field, value, origin in said:
+        in_effect = Said(value=value, layer=origin.layer.name, place=str(origin))
+        yield FieldOrigin(field=field, in_effect=in_effect, overrode=())

@@ -1,22 +1,36 @@
 """Load a configuration: every layer, merged and checked, with the origin of every value."""
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
+from fairlead.config.admin import UNRULED, Administration, Ruling
 from fairlead.config.consent import ConsentKey, consent_key
 from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
-from fairlead.config.models import Config, Server, transport_of
+from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets import missing_variables, resolve_all, strings
-from fairlead.config.shapes import as_list, as_object
+from fairlead.config.shapes import as_list, as_object, is_list
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
+from fairlead.config.targets import Target, target_of
 from fairlead.config.validate import ISOLATED, Fault, check, suggestion
 from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
 
 Scope = Literal["effective", "project", "user"]
+
+IDENTITY = ("command", "args", "cwd", "url", "headers_helper")
+"""The fields that say what a server is, besides where its `env` has programs looked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LoadedRule:
+    """A rule about calls, and who wrote it."""
+
+    rule: PolicyRule
+    origin: Origin | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -27,6 +41,22 @@ class LoadedServer:
     definition: Definition
     config: Server | None
     problems: tuple[Problem, ...]
+    rules: tuple[LoadedRule, ...] = ()
+    """The rules of `policy` that speak of this server."""
+    approval: ApprovalMode | None = None
+    """What `policy` says of servers that do not say themselves."""
+    ruling: Ruling = UNRULED
+    """What the administrator of the machine says about it."""
+
+    @property
+    def admin_rules(self) -> tuple[LoadedRule, ...]:
+        """The administrator's rules about its tools. They ask or deny."""
+        return tuple(LoadedRule(rule=rule, origin=origin) for rule, origin in self.ruling.rules)
+
+    @property
+    def admin_approval(self) -> ApprovalMode | None:
+        """The least that the administrator wants asked before a call."""
+        return self.ruling.approval[0] if self.ruling.approval else None
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -83,20 +113,40 @@ class LoadedServer:
         """Its configuration with every reference replaced by the secret it stands for. Never print it."""
         if self.config is None:
             raise ConfigInvalid(*self.problems)
-        if not self.has_references:
-            return self.config
-        fields: dict[str, Any] = {}
-        for name, value in self.entry.items():
-            base = self.definition.origin((name,)).layer.base
-            try:
-                fields[name] = resolve_all(value, env=env, base=base, path=name)
-            except SecretUnavailable as exc:
-                raise SecretUnavailable(f"server `{self.server_id}`: {exc}", hint=exc.hint) from exc
-        checked = check({"servers": {self.server_id: self.config.model_dump(exclude_unset=True) | fields}})
+        resolved = self._resolved(self.config, env) if self.has_references else self.config
+        # Once more: files and variables may say something else by now, and so may the administrator.
+        ruling = _ruling(Administration(env), self, resolved, env)
+        if ruling.refusals:
+            raise ConfigInvalid(*ruling.refusals)
+        return _narrowed(resolved, ruling)
+
+    def _resolved(self, config: Server, env: Mapping[str, str]) -> Server:
+        fields = {name: self._resolve_field(name, value, env) for name, value in self.entry.items()}
+        checked = check({"servers": {self.server_id: config.model_dump(exclude_unset=True) | fields}})
         if checked.faults:
             located = (_located(fault, self.definition.origin(fault.path[2:])) for fault in checked.faults)
             raise ConfigInvalid(*located)
         return checked.config.servers[self.server_id]
+
+    def _resolve_field(self, name: str, value: object, env: Mapping[str, str]) -> Any:  # noqa: ANN401 - any field
+        base = self.definition.origin((name,)).layer.base
+        try:
+            return resolve_all(value, env=env, base=base, path=name)
+        except SecretUnavailable as exc:
+            raise SecretUnavailable(f"server `{self.server_id}`: {exc}", hint=exc.hint) from exc
+
+    def identified(self, config: Server, env: Mapping[str, str]) -> Server:
+        """Its configuration with the references resolved that say what it is, and no others."""
+        fields = {
+            name: self._resolve_field(name, getattr(config, name), env)
+            for name in IDENTITY
+            if self.entry.get(name) is not None
+        }
+        variables: dict[str, str] = getattr(config, "env", {})
+        if "PATH" in variables:
+            fields["env"] = variables | self._resolve_field("env", {"PATH": variables["PATH"]}, env)
+        as_tuples = {name: tuple(value) if is_list(value) else value for name, value in fields.items()}
+        return config.model_copy(update=as_tuples)
 
     def root_folders(self) -> tuple[Path, ...]:
         """The folders its `roots` name, from where the entry was written."""
@@ -120,6 +170,8 @@ class LoadedConfig:
     servers: dict[str, LoadedServer]
     problems: tuple[Problem, ...]
     merged: Merged
+    rules: tuple[LoadedRule, ...] = ()
+    """The rules of `policy`."""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -138,14 +190,21 @@ class LoadedConfig:
         return self.servers[server_id]
 
 
-def program_server(server_id: str, folder: Path) -> LoadedServer:
+def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = ()) -> LoadedServer:
     """A server that the program itself brings and runs in its own process: its word, so it is trusted."""
-    entry = {"transport": "in_process", "trust": "trusted", "approval": "auto"}
+    entry = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
     layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
     part = Part(layer=layer, prefix=("servers", server_id), entry=entry)
     definition = Definition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
-    config = Server(trust="trusted", approval="auto")
-    return LoadedServer(server_id=server_id, definition=definition, config=config, problems=())
+    config = Server(trust="trusted", approval="allow")
+    server = LoadedServer(
+        server_id=server_id,
+        definition=definition,
+        config=config,
+        problems=(),
+        rules=_rules_about(server_id, rules),
+    )
+    return _ruled(server, Administration(os.environ), os.environ)
 
 
 def load_config(
@@ -183,19 +242,69 @@ def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
     for problem in faults:
         if problem.path[0] == "servers":
             by_server.setdefault(str(problem.path[1]), []).append(problem)
-    servers = {
-        server_id: LoadedServer(
+    rules = tuple(
+        LoadedRule(rule=rule, origin=origin)
+        for rule, origin in zip(checked.config.policy.rules, merged.rule_origins(), strict=True)
+    )
+    described = (
+        LoadedServer(
             server_id=server_id,
             definition=definition,
             config=checked.config.servers.get(server_id),
             problems=(*by_server.get(server_id, ()), *_secret_problems(definition, env)),
+            rules=_rules_about(server_id, rules),
+            approval=checked.config.policy.approval,
         )
         for server_id, definition in merged.definitions.items()
-    }
+    )
+    administration = Administration(env)
+    servers = {server.server_id: _ruled(server, administration, env) for server in described}
     elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
-    own = [problem for server in servers.values() for problem in server.problems]
+    # What is wrong with the administrator's policy is wrong with every server, and said once.
+    own = dict.fromkeys(problem for server in servers.values() for problem in server.problems)
     return LoadedConfig(
-        config=checked.config, servers=servers, problems=(*merged.problems, *elsewhere, *own), merged=merged
+        config=checked.config,
+        servers=servers,
+        problems=(*merged.problems, *elsewhere, *own),
+        merged=merged,
+        rules=rules,
+    )
+
+
+def _ruled(server: LoadedServer, administration: Administration, env: Mapping[str, str]) -> LoadedServer:
+    """The same server, with what the administrator says about it."""
+    if not administration.exists:
+        return server
+    config = server.config
+    try:
+        identified = server.identified(config, env) if config and administration.goes_by_target else config
+        ruling = _ruling(administration, server, identified, env)
+    except SecretUnavailable as exc:
+        ruling = administration.unjudged(server.server_id, str(exc))
+    return replace(
+        server,
+        config=_narrowed(config, ruling) if config else None,
+        problems=(*server.problems, *ruling.refusals),
+        ruling=ruling,
+    )
+
+
+def _ruling(
+    administration: Administration, server: LoadedServer, config: Server | None, env: Mapping[str, str]
+) -> Ruling:
+    target: Target | None = None  # what is part of the program, or of no use anyway, is not told apart
+    if administration.exists and config is not None and server.transport != "in_process":
+        target = target_of(config, cwd=server.working_folder(config), env=env)
+    return administration.judge(server.server_id, target)
+
+
+def _narrowed(config: Server, ruling: Ruling) -> Server:
+    return config.model_copy(update={"trust": "untrusted"}) if ruling.distrust else config
+
+
+def _rules_about(server_id: str, rules: Iterable[LoadedRule]) -> tuple[LoadedRule, ...]:
+    return tuple(
+        loaded for loaded in rules if loaded.rule.server is None or fnmatchcase(server_id, loaded.rule.server)
     )
 
 

@@ -16,7 +16,7 @@ from fairlead.errors import Problem
 
 FieldPath = tuple[str | int, ...]
 
-USERS_KEYS = frozenset({"defaults", "docs", "gateway", "store", "tools"})
+USERS_KEYS = frozenset({"artifacts", "audit", "defaults", "docs", "gateway", "store", "tools"})
 """What only the user's own voice may set: not a file that came with a clone."""
 STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
 
@@ -130,6 +130,14 @@ class Merged:
                 if setting := part.setting(path[:length]):
                     return setting.origin
         return None
+
+    def rule_origins(self) -> list[Origin]:
+        """Who wrote each of the rules of `policy`, which add up over the layers."""
+        return [
+            Origin(layer=layer, path=("policy", "rules", index))
+            for layer in self.layers
+            for index, _ in enumerate(as_list(as_object(layer.data.get("policy")).get("rules")))
+        ]
 
 
 def merge(layers: list[Layer]) -> Merged:

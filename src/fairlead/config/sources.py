@@ -16,7 +16,8 @@ from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
 if TYPE_CHECKING:
     from fairlead.config.dialects.dialect import Dialect, Imported
 
-LayerName = Literal["builtin", "user", "project", "file", "env", "override"]
+LayerName = Literal["builtin", "user", "project", "file", "env", "override", "admin"]
+"""`admin` is none of the layers of a configuration: it is where the administrator's policy says things."""
 
 PROJECT_FILES = (FILE_NAME, f".fairlead/{FILE_NAME}")
 FOREIGN_PROJECT_FILES = {"codex-toolloop.mcp.json": "toolloop", ".codex-toolloop/mcp.json": "toolloop"}

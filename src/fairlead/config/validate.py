@@ -11,6 +11,8 @@ from fairlead.config.models import (
     BAD_ID,
     SERVER_ID,
     SERVER_MODELS,
+    Artifacts,
+    Audit,
     Bundle,
     BundleServer,
     Config,
@@ -39,6 +41,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "tools": Tools,
     "gateway": Gateway,
     "store": Store,
+    "audit": Audit,
+    "artifacts": Artifacts,
 }
 
 FOREIGN_KEYS = {
@@ -113,6 +117,25 @@ def check(data: object) -> Checked:
     for fault in faults:
         pieces.leave_out(fault.path)
     return Checked(config=Config.model_construct(**pieces.sound), faults=faults)
+
+
+def model_faults(model: type[BaseModel], document: object) -> tuple[Fault, ...]:
+    """Everything that is wrong with a document of another kind than a configuration."""
+    if not is_object(document):
+        return (Fault(path=(), message="must be an object: `{ … }`"),)
+    try:
+        model.model_validate(document)
+    except ValidationError as exc:
+        faults: list[Fault] = []
+        for error in exc.errors(include_url=False, include_context=True):
+            path = _document_path(error["loc"], document)
+            if error["type"] == "extra_forbidden":
+                hint = suggestion(str(path[-1]), _fields_at(model, path[:-1]))
+                faults.append(Fault(path=path, message="unknown key", hint=hint))
+            else:
+                faults.append(_plainly(error, path, document))
+        return tuple(faults)
+    return ()
 
 
 class _Pieces:
@@ -200,6 +223,12 @@ def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -
     if path[-1:] in (("approval",), ("oauth",)):
         objects = is_object(value_at(document, path))  # then the branch for objects says what is wrong
         return None if objects else Fault(path=path, message=UNIONS[str(path[-1])])
+    return _plainly(error, path, document)
+
+
+def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> Fault:
+    """What pydantic says of a value, in plain words."""
+    kind = error["type"]
     if kind == "literal_error":
         expected = str(error.get("ctx", {}).get("expected", "")).replace("'", "`")
         given = value_at(document, path)
@@ -292,13 +321,21 @@ def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
 
 def _nested_model(model: type[BaseModel], field: str) -> type[BaseModel] | None:
     """The model inside a field's annotation, looking through unions such as `False | OAuth | None`."""
-    if field not in model.model_fields:
-        return None
-    annotation: Any = model.model_fields[field].annotation
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    return _model_in(model.model_fields[field].annotation) if field in model.model_fields else None
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - whatever an annotation can be
+    inner: tuple[Any, ...] = getattr(annotation, "__args__", ())
+    if not inner:
+        return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return next((model for model in map(_model_in, inner) if model is not None), None)
+
+
+def _fields_at(model: type[BaseModel] | None, path: Path) -> list[str]:
+    """The keys that a model knows at a place. Lists are of one kind, so an index changes nothing."""
+    for step in path:
+        model = _nested_model(model, step) if model and isinstance(step, str) else model
+    return list(model.model_fields) if model else []
 
 
 def _reference_faults(document: dict[str, Any]) -> Iterator[Fault]:

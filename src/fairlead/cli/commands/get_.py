@@ -21,7 +21,16 @@ def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) ->
     entry = redact_entry(server.entry)
     if as_json:
         problems = [problem_as_json(problem) for problem in server.problems]
-        print_json({"id": server_id, "source": server.source, "entry": entry, "problems": problems})
+        refused = bool(server.ruling.refusals)
+        print_json(
+            {
+                "id": server_id,
+                "source": server.source,
+                "refused": refused,
+                "entry": entry,
+                "problems": problems,
+            }
+        )
     else:
         print_data(f"{server_id}  ({server.source}: {server.definition.origin(())})")
         for name, value in {"transport": server.transport, **entry}.items():

@@ -59,7 +59,7 @@ def _row(server: LoadedServer) -> tuple[str, ...]:
         server.server_id,
         server.transport or "?",
         server.source,
-        "yes" if server.enabled else "no",
+        _enabled(server),
         server.config.trust if server.config else "-",
         server.target,
         f"{many} (below)" if many else "-",
@@ -68,7 +68,13 @@ def _row(server: LoadedServer) -> tuple[str, ...]:
 
 def _built_in_row(server: LoadedServer) -> tuple[str, ...]:
     description = server.config.description if server.config else None
-    return server.server_id, "yes" if server.enabled else "no", description or "-"
+    return server.server_id, _enabled(server), description or "-"
+
+
+def _enabled(server: LoadedServer) -> str:
+    if server.ruling.refusals:
+        return "refused"
+    return "yes" if server.enabled else "no"
 
 
 def _as_json(server: LoadedServer) -> dict[str, Any]:
@@ -78,6 +84,7 @@ def _as_json(server: LoadedServer) -> dict[str, Any]:
         "source": server.source,
         "file": str(server.definition.origin(())),
         "enabled": server.enabled,
+        "refused": bool(server.ruling.refusals),
         "usable": server.usable,
         "trust": server.config.trust if server.config else None,
         "target": server.target,

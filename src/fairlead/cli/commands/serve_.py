@@ -10,10 +10,12 @@ import click
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, say, shown_path, warn
+from fairlead.config.admin import Administration
 from fairlead.config.builtins import workspace
 from fairlead.config.paths import state_folder
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, ToolFailed
+from fairlead.config.targets import Target
+from fairlead.errors import ConfigError, ConfigInvalid, ToolFailed
 
 NAMES = ("repo", "docs")
 
@@ -70,7 +72,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     from fairlead.servers.builtin import Reach, built_in_server
     from fairlead.servers.http import own_token, serving_http
 
-    chosen = tuple(name for name in NAMES if name in names) or NAMES
+    chosen = permitted(names)
     state = state_folder(os.environ)
     here = workspace(place_of(os.environ, Path.cwd()))
     reach = Reach(
@@ -99,6 +101,18 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         return run_with_host(over_stdio if stdio else over_http)
     except ToolFailed as exc:
         raise ConfigError(str(exc), hint=exc.hint or "say what to read with `--root FOLDER`") from exc
+
+
+def permitted(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What shall be served: what was named, or whatever the administrator's policy lets be served."""
+    administration = Administration(os.environ)
+    rulings = {name: administration.judge(name, Target(builtin=name)) for name in NAMES}
+    permitted = tuple(name for name in NAMES if not rulings[name].refusals)
+    wanted = tuple(name for name in NAMES if name in names) or permitted or NAMES
+    refusals = [problem for name in wanted for problem in rulings[name].refusals]
+    if refusals:
+        raise ConfigInvalid(*dict.fromkeys(refusals))
+    return wanted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
