@@ -17,15 +17,6 @@ async def failure_of(machine: Machine, entry: dict[str, Any]) -> ConnectFailed:
     return failure
 
 
-async def test_a_server_that_wants_a_sandbox_is_not_started_without_one(machine: Machine) -> None:
-    marker = machine.home / "started"
-    failure = await failure_of(
-        machine, {"command": "touch", "args": [str(marker)], "sandbox": {"kind": "bwrap"}}
-    )
-    assert "sandbox" in str(failure)
-    assert not marker.exists()
-
-
 async def test_a_builtin_server_does_not_read_a_whole_home(machine: Machine) -> None:
     failure = await failure_of(machine, {"builtin": "repo", "roots": [str(machine.home)]})
     assert "home" in str(failure)

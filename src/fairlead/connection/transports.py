@@ -10,9 +10,12 @@ import aiohttp
 from anyio import to_thread
 
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import BuiltinServer, RemoteServer, Server, StdioServer
+from fairlead.config.masking import SECRETS
+from fairlead.config.models import BuiltinServer, RemoteServer, Sandbox, Server, StdioServer
+from fairlead.config.paths import home_folder
+from fairlead.config.redact import secret_values
 from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.endpoint import HeaderSource, fixed_headers
+from fairlead.connection.endpoint import HeaderSource
 from fairlead.connection.environment import child_environment
 from fairlead.connection.guardian import Guardian
 from fairlead.connection.headers import HeadersHelper
@@ -20,6 +23,7 @@ from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import Transport
 from fairlead.connection.memory import MemoryDispatcher
 from fairlead.connection.process import Command
+from fairlead.connection.sandbox import Wanted, sandboxed
 from fairlead.connection.sse import SseDispatcher
 from fairlead.connection.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ToolFailed
@@ -41,6 +45,8 @@ class Surroundings:
     """The sites whose documentation may be read, as the configuration says now."""
     programs: Mapping[str, "McpServer"]
     """The servers that the program itself brought."""
+    headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
+    """What lets requests in where an entry does not say."""
 
 
 def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]:
@@ -63,20 +69,36 @@ def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]
 async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
     resolved = await _resolved(server, around)
     assert isinstance(resolved, StdioServer)
-    if resolved.sandbox is not None:
-        message = "its entry wants a sandbox, which this version cannot give"
-        raise ConnectFailed(server.server_id, message, hint="it is not started without one")
     command = Command(
         argv=(resolved.command, *resolved.args),
         env=resolved.env,
         parent=around.env,
         cwd=server.working_folder(resolved),
     )
+    if resolved.sandbox is not None:
+        wanted = _wanted(server, resolved.sandbox, around)
+        command = await to_thread.run_sync(sandboxed, server.server_id, command, wanted)
     log = around.logs / f"{server.server_id}.log" if around.logs else None
     async with StdioDispatcher(
         command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
     ) as dispatcher:
         yield dispatcher
+
+
+def _wanted(server: LoadedServer, sandbox: Sandbox, around: Surroundings) -> Wanted:
+    """What an entry asks of its sandbox; its paths start from where they were written."""
+    home = home_folder(around.env)
+
+    def paths(field: str, named: Sequence[str]) -> tuple[Path, ...]:
+        base = server.definition.origin(("sandbox", field)).layer.base
+        return tuple(base / (home / name[2:] if name[:2] == "~/" else Path(name)) for name in named)
+
+    return Wanted(
+        home=home,
+        read=paths("read", sandbox.read),
+        write=paths("write", sandbox.write),
+        network=sandbox.network,
+    )
 
 
 @asynccontextmanager
@@ -88,7 +110,7 @@ async def _remote(
     async with dispatcher(
         resolved.url,
         around.http(),
-        headers=_header_source(resolved, around),
+        headers=_header_source(server, resolved, around),
         max_message_bytes=resolved.max_message_bytes,
     ) as opened:
         yield opened
@@ -120,12 +142,15 @@ def _built_in(server: LoadedServer, resolved: Server, around: Surroundings) -> G
 async def _resolved(server: LoadedServer, around: Surroundings) -> Server:
     """Resolve secrets, if there are any away from the event loop: a file or a keyring may take its time."""
     if server.has_references:
-        return await to_thread.run_sync(server.resolve, around.env)
-    return server.resolve(around.env)
+        resolved = await to_thread.run_sync(server.resolve, around.env)
+    else:
+        resolved = server.resolve(around.env)
+    SECRETS.learn(*secret_values(server.entry, resolved.model_dump(mode="json", exclude_unset=True)))
+    return resolved
 
 
-def _header_source(resolved: RemoteServer, around: Surroundings) -> HeaderSource:
+def _header_source(server: LoadedServer, resolved: RemoteServer, around: Surroundings) -> HeaderSource:
     if resolved.headers_helper is None:
-        return fixed_headers(resolved.headers)
+        return around.headers_for(server, resolved)
     environment = child_environment({}, around.env)
     return HeadersHelper(resolved.headers_helper, environment=environment, fixed=resolved.headers)

@@ -11,6 +11,7 @@ from fairlead.cli.saved import read_saved
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.redact import redact_entry
+from fairlead.config.shapes import as_list, is_object
 from fairlead.errors import ConsentRequired
 
 
@@ -62,8 +63,21 @@ def show(server: LoadedServer) -> None:
     for name, value in entry.items():
         if name not in ("command", "args", "url"):
             print_data(f"  {name}: {printable(str(value))}")
-    if server.transport == "stdio" and "sandbox" not in entry:
-        print_data("  It is not sandboxed: it can read and change whatever you can.")
+    if server.transport == "stdio":
+        _show_rights(entry.get("sandbox"))
+
+
+def _show_rights(sandbox: object) -> None:
+    if not is_object(sandbox):
+        print_data("  It is not sandboxed: it has your rights, and can read and change whatever you can.")
+        return
+    network = "can use the network" if sandbox.get("network") is True else "has no network"
+    print_data(
+        f"  It is sandboxed: it {network}, and of your files it sees its program, the folder it starts in"
+    )
+    for access in ("read", "write"):
+        for path in as_list(sandbox.get(access)):
+            print_data(f"    and may {access} {printable(str(path))}")
 
 
 def _list_waiting(waiting: list[LoadedServer]) -> int:
