@@ -110,7 +110,7 @@ async def append_forever(path: Path) -> None:
     """Append records, and say when each was."""
     async with SqliteStore.open(path) as store:
         for number in itertools.count():
-            await store.append("children", str(number).encode())
+            store.append("children", str(number).encode())
             say(time.monotonic())
             await anyio.sleep(0.001)
 

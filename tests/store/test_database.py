@@ -252,6 +252,17 @@ def test_sequence_numbers_go_on_after_everything_was_pruned(database: Database) 
     assert [record.value for record in database.read_log("audit", after=first.sequence)] == [b"two"]
 
 
+def test_a_log_is_read_from_its_end_page_by_page(database: Database) -> None:
+    database.append_all([("audit", float(number), str(number).encode()) for number in range(120)])
+    database.append("other", b"")
+    newest = database.last_records("audit", limit=3)
+    assert [record.value for record in newest] == [b"119", b"118", b"117"]
+    older = database.last_records("audit", before=newest[-1].sequence, limit=2)
+    assert [(record.value, record.time) for record in older] == [(b"116", 116.0), (b"115", 115.0)]
+    assert [int(record.value) for record in database.read_log("audit")] == list(range(120))
+    assert database.last_records("nothing") == []
+
+
 def test_the_database_alone_does_without_an_event_loop() -> None:
     program = (
         "import sys, fairlead.store.database\n"

@@ -154,7 +154,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(store=which, log=logs, values=st.lists(values, min_size=1, max_size=5))
     def append(self, store: int, log: str, values: list[bytes]) -> None:
         for value in values:
-            self.call(partial(self.stores[store].append, log, value))
+            self.portal.call(self.stores[store].append, log, value)
         self.call(self.stores[store].flush)
         self.records[log] += values
 

@@ -104,18 +104,19 @@ async def test_a_closed_store_says_so(path: Path) -> None:
         pass
     for attempt in (
         lambda: store.get("pins", "github"),
-        lambda: store.append("audit", b"late"),
         lambda: store.publish("news", b"late"),
         store.flush,
     ):
         with pytest.raises(StoreError, match="closed"):
             await attempt()
+    with pytest.raises(StoreError, match="closed"):
+        store.append("audit", b"late")
 
 
 async def test_an_error_inside_the_block_comes_out_as_it_is(path: Path) -> None:
     async def fail() -> None:
         async with SqliteStore.open(path) as store:
-            await store.append("audit", b"before the error")
+            store.append("audit", b"before the error")
             async with store.lock("refresh"):
                 raise ZeroDivisionError
 
@@ -303,9 +304,9 @@ async def test_a_subscription_ends_with_its_block(store: Store) -> None:
 
 
 async def test_appending_does_not_wait_for_the_disk_and_reading_sees_it(path: Path, store: Store) -> None:
-    with write_locked(path), anyio.fail_after(PATIENCE):
+    with write_locked(path):
         for number in range(100):
-            await store.append("audit", str(number).encode())
+            store.append("audit", str(number).encode())
         with Database.open(path) as other:
             assert other.read_log("audit") == []
     records = await store.read_log("audit")
@@ -317,23 +318,61 @@ async def test_appending_does_not_wait_for_the_disk_and_reading_sees_it(path: Pa
 async def test_what_was_appended_reaches_the_disk_by_itself(path: Path, store: Store) -> None:
     with Database.open(path) as other:
         for count in (1, 2, 3):
-            await store.append("audit", b"")
+            store.append("audit", b"")
             await eventually(lambda count=count: len(other.read_log("audit")) == count)
 
 
-async def test_appending_more_than_the_disk_takes_fails_loudly_and_keeps_the_order(
+async def test_records_beyond_what_may_wait_for_the_disk_are_refused_and_the_others_keep_their_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
     monkeypatch.setattr("fairlead.store.sqlite.UNFLUSHED_RECORDS", 10)
     async with SqliteStore.open(path) as store:
-        with write_locked(path), anyio.fail_after(PATIENCE):
-            for number in range(10):
-                await store.append("audit", str(number).encode())
-            with pytest.raises(StoreError, match="locked"):
-                await store.append("audit", b"one too many")
-        await store.append("audit", b"10")
+        with write_locked(path):
+            kept = [store.append("audit", str(number).encode()) for number in range(10)]
+            assert all(kept)
+            assert not store.append("audit", b"one too many")
+        await store.flush()
+        assert store.append("audit", b"10")
         assert [int(record.value) for record in await store.read_log("audit")] == list(range(11))
+
+
+async def test_a_record_can_be_made_when_it_is_written(path: Path) -> None:
+    known = ["when it was appended"]
+    async with SqliteStore.open(path) as store:
+        store.append("audit", lambda: known[-1].encode())
+        known.append("when it was written")
+        assert [record.value for record in await store.read_log("audit")] == [b"when it was written"]
+
+
+async def test_a_record_made_once_is_not_made_again_if_it_could_not_be_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    made: list[int] = []
+
+    def record() -> bytes:
+        made.append(1)
+        return str(len(made)).encode()
+
+    async with SqliteStore.open(path) as store:
+        with write_locked(path):
+            store.append("audit", record)
+            with pytest.raises(StoreError, match="locked"):
+                await store.flush()
+        assert [record.value for record in await store.read_log("audit")] == [b"1"]
+
+
+async def test_trouble_with_the_disk_is_told_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
+    async with SqliteStore.open(path) as store:
+        with write_locked(path):
+            store.append("audit", b"one")
+            await anyio.sleep(0.3)  # time for several attempts, none of which can succeed
+    assert caplog.text.count("log not flushed") == 1
 
 
 async def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +380,7 @@ async def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytes
     monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
     async with SqliteStore.open(path) as store:
         with write_locked(path):
-            await store.append("audit", b"one")
+            store.append("audit", b"one")
             await anyio.sleep(0.2)  # time for several attempts, none of which can succeed
         with Database.open(path) as other:
             await eventually(lambda: len(other.read_log("audit")) == 1)
@@ -354,5 +393,5 @@ async def test_records_that_cannot_be_flushed_at_the_end_are_reported(
     with contextlib.ExitStack() as stack:
         async with SqliteStore.open(path) as store:
             stack.enter_context(write_locked(path))
-            await store.append("audit", b"one")
+            store.append("audit", b"one")
     assert "log records lost" in caplog.text

@@ -5,26 +5,21 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from fairlead.config.secrets import FieldPath, Reference, split
+from fairlead.config.masking import MASK, has_token
+from fairlead.config.secrets import FieldPath, Reference, references, split, strings
 from fairlead.config.shapes import as_list, as_object
-
-MASK = "•••"
 
 _SENSITIVE_NAME = re.compile(
     r"(?i)(^|[-_. ])(api[-_]?key|apikey|key|token|pat|secret|password|passwd|pwd|auth|authorization|"
     r"credentials?|cookie|private|dsn|bearer|jwt|session|signature|sig)s?($|[-_. ])"
     r"|(token|secret|password|apikey|authkey)$"
 )
-_TOKEN_SHAPE = re.compile(
-    r"(?i)\b(bearer|basic)\s+\S{6,}"
-    r"|\b(sk|pk|rk)[-_][a-z0-9_-]{12,}"
-    r"|\b(gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|ya29\.|npm_|pypi-|hf_|lin_api_|ntn_|secret_)[A-Za-z0-9_-]{8,}"
-    r"|\b(AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"
-    r"|://[^/\s:@]+:[^/\s@]+@"
-)
 _RANDOM_SHAPE = re.compile(r"(?=[A-Za-z0-9+/_=-]*[0-9])(?=[A-Za-z0-9+/_=-]*[A-Za-z])[A-Za-z0-9+_=-]{28,}")
+_SCHEME = re.compile(r"(?i)^(?:[a-z-]+:\s*)?(?:(?:bearer|basic|token)\s+)?")
 _FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
+
+
+_OAUTH_SECRETS = ("client_secret", "private_key", "assertion")
 
 
 def looks_secret(name: str, value: str) -> bool:
@@ -32,7 +27,7 @@ def looks_secret(name: str, value: str) -> bool:
     literal = literal_part(value)
     if not literal.strip() or literal.strip().lower() in ("bearer", "basic", "token"):
         return False
-    if _TOKEN_SHAPE.search(literal) or _RANDOM_SHAPE.fullmatch(literal.strip()):
+    if has_token(literal) or _RANDOM_SHAPE.fullmatch(literal.strip()):
         return True
     return bool(_SENSITIVE_NAME.search(name)) and literal.lower() not in ("true", "false", "none", "0", "1")
 
@@ -48,9 +43,7 @@ def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
         for name, value in _texts(entry.get(group)).items():
             if looks_secret(name, value):
                 yield group, name
-    oauth = _texts(entry.get("oauth"))
-    if literal_part(oauth.get("client_secret", "")):
-        yield "oauth", "client_secret"
+    yield from _login_secrets(as_object(entry.get("oauth")))
     for field in ("args", "headers_helper"):
         words = as_list(entry.get(field))
         for index, shown in enumerate(_shown_arguments(words)):
@@ -61,6 +54,33 @@ def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
         yield ("url",)
 
 
+def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:
+    for name, text in _texts(oauth).items():
+        if name in _OAUTH_SECRETS and literal_part(text):
+            yield "oauth", name
+    if literal_part(_texts(oauth.get("identity")).get("token", "")):
+        yield "oauth", "identity", "token"
+
+
+def secret_values(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[str]:
+    """The secrets of a server entry whose references were resolved, for a `Masker` to learn.
+
+    They are what looks like a secret, and what a file or the keyring kept.
+    """
+    wanted = {path[:2] for path in literal_secrets(resolved)}
+    wanted |= {path[:2] for path, text in strings(entry) if any(r.kind != "env" for r in references(text))}
+    for path, text in strings(resolved):
+        if path[:2] not in wanted:
+            continue
+        if path[0] == "url":
+            yield from _url_secrets(text)
+            continue
+        if path[0] in ("args", "headers_helper") and (flag := _FLAG.fullmatch(text)):
+            text = flag[2] or ""
+        yield text
+        yield _SCHEME.sub("", text)  # `Authorization: Bearer …` is a secret, and so is what follows
+
+
 def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:
     """A copy of a server entry that is safe to print."""
     shown: dict[str, Any] = {}
@@ -68,16 +88,24 @@ def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:
         if field in ("env", "headers") and as_object(value):
             shown[field] = {name: redact_value(name, text) for name, text in as_object(value).items()}
         elif field == "oauth" and as_object(value):
-            shown[field] = {
-                name: mask(text) if name == "client_secret" and isinstance(text, str) else text
-                for name, text in as_object(value).items()
-            }
+            shown[field] = _shown_login(as_object(value))
         elif field in ("args", "headers_helper") and as_list(value):
             shown[field] = _shown_arguments(as_list(value))
         elif field == "url" and isinstance(value, str):
             shown[field] = redact_url(value)
         else:
             shown[field] = value
+    return shown
+
+
+def _shown_login(oauth: dict[str, Any]) -> dict[str, Any]:
+    shown = {
+        name: mask(text) if name in _OAUTH_SECRETS and isinstance(text, str) else text
+        for name, text in oauth.items()
+    }
+    token = _texts(shown.get("identity")).get("token")
+    if token is not None:
+        shown["identity"] = {**as_object(shown["identity"]), "token": mask(token)}
     return shown
 
 
@@ -116,6 +144,15 @@ def mask(text: str) -> str:
         elif piece.strip() and not shown.endswith(MASK):
             shown += MASK
     return shown
+
+
+def _url_secrets(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        yield parts.password or ""
+        yield from (value for name, value in parse_qsl(parts.query) if looks_secret(name, value))
+    except ValueError:
+        return
 
 
 def _shown_arguments(arguments: list[object]) -> list[object]:

@@ -36,7 +36,7 @@ def stash_secrets(
     for path in literal_secrets(entry):
         if path[0] in ("env", "headers", "oauth") and not references(value_at(entry, path)):
             reference = _stash_value(server_id, path, value_at(entry, path), env)
-            result[str(path[0])][path[1]] = reference
+            value_at(result, path[:-1])[path[-1]] = reference
             moved.append(Stashed(field=".".join(map(str, path)), reference=reference))
     return result, moved
 

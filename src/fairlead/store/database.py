@@ -18,6 +18,10 @@ MESSAGE_SECONDS = 60.0
 
 _PUT = "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)"
 
+_ROWS_AT_ONCE = 50
+_APPEND = "INSERT INTO record (log, time, value) VALUES (?, ?, ?)"
+_APPEND_MANY = _APPEND + ", (?, ?, ?)" * (_ROWS_AT_ONCE - 1)
+
 NewRecord: TypeAlias = tuple[str, float, bytes]
 """A log's name, the time of the record, the record."""
 
@@ -182,8 +186,13 @@ class Database:
 
     def append_all(self, records: Sequence[NewRecord]) -> None:
         """Add records, of any logs, in one go."""
+        whole = len(records) - len(records) % _ROWS_AT_ONCE
         with self._writing():
-            self._connection.executemany("INSERT INTO record (log, time, value) VALUES (?, ?, ?)", records)
+            # Many rows in one statement take half the time of as many statements.
+            for start in range(0, whole, _ROWS_AT_ONCE):
+                rows = records[start : start + _ROWS_AT_ONCE]
+                self._connection.execute(_APPEND_MANY, tuple(itertools.chain.from_iterable(rows)))
+            self._connection.executemany(_APPEND, records[whole:])
 
     def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         """The oldest records with a sequence number above `after`, oldest first."""
@@ -192,6 +201,16 @@ class Database:
                 "SELECT sequence, time, value FROM record WHERE log = ? AND sequence > ?"
                 " ORDER BY sequence LIMIT ?",
                 (log, after, limit),
+            )
+            return [Record(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
+
+    def last_records(self, log: str, *, before: int | None = None, limit: int = 1000) -> list[Record]:
+        """The newest records with a sequence number below `before`, newest first."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT sequence, time, value FROM record WHERE log = ? AND (? IS NULL OR sequence < ?)"
+                " ORDER BY sequence DESC LIMIT ?",
+                (log, before, before, limit),
             )
             return [Record(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
 

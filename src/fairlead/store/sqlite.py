@@ -13,7 +13,7 @@ import anyio
 
 from fairlead.errors import LockBusy, LockLost, StoreError
 from fairlead.store.database import Database, Message, NewRecord
-from fairlead.store.store import Anything, Expected, Lease, NewValue, Record, Stored
+from fairlead.store.store import Anything, Expected, Lease, NewRecordValue, NewValue, Record, Stored
 from fairlead.store.worker import Worker
 
 _FLUSH_SECONDS = 0.05
@@ -116,9 +116,9 @@ class SqliteStore:
         finally:
             self._messages.unsubscribe(topic, subscription)
 
-    async def append(self, log: str, record: bytes) -> None:
-        """Add a record to a log. It is on disk 50 ms later; waits only where too much is not yet there."""
-        await self._log.append(log, record)
+    def append(self, log: str, record: NewRecordValue) -> bool:
+        """Add a record to a log. It is on disk 50 ms later; False where it was dropped."""
+        return self._log.append(log, record)
 
     async def flush(self) -> None:
         """Wait until everything appended so far is on disk."""
@@ -195,18 +195,20 @@ class _LogBuffer:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._records: deque[NewRecord] = deque()
+        self._records: deque[tuple[str, float, NewRecordValue]] = deque()
         self._flush_is_due = False
+        self._failing = False
 
-    async def append(self, log: str, record: bytes) -> None:
+    def append(self, log: str, record: NewRecordValue) -> bool:
         self._worker.require_open()
         if len(self._records) >= UNFLUSHED_RECORDS:
-            await self.flush()
+            return False
         self._records.append((log, time.time(), record))
         # After the record is in: a flush that has yet to begin will see it, and clears this before it looks.
         if not self._flush_is_due:
             self._flush_is_due = True
             self._worker.schedule(_FLUSH_SECONDS, self._flush_when_due)
+        return True
 
     async def flush(self) -> None:
         await self._worker.run(self._write)
@@ -222,15 +224,20 @@ class _LogBuffer:
         try:
             self._write(database)
         except StoreError:
-            logger.warning("log not flushed", extra={"records": len(self._records)}, exc_info=True)
-            self._flush_is_due = True
+            if not self._failing:  # once for each time of trouble: it is tried every second
+                logger.warning("log not flushed", extra={"records": len(self._records)}, exc_info=True)
+            self._failing = self._flush_is_due = True
             return _RETRY_SECONDS
+        self._failing = False
         return None
 
     def _write(self, database: Database) -> None:
-        batch = [self._records.popleft() for _ in range(len(self._records))]
-        if not batch:
+        waiting = [self._records.popleft() for _ in range(len(self._records))]
+        if not waiting:
             return
+        batch: list[NewRecord] = [
+            (log, at, record if isinstance(record, bytes) else record()) for log, at, record in waiting
+        ]
         try:
             database.append_all(batch)
         except StoreError:

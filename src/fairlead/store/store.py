@@ -30,6 +30,10 @@ NewValue: TypeAlias = tuple[str, str, bytes]
 """A namespace, a key in it, and the value to store there."""
 
 
+NewRecordValue: TypeAlias = bytes | Callable[[], bytes]
+"""A record for a log, or the function that will give it. The function must not raise."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
     """A value as it was read. Hand `version` back as `expect` to change it only if nobody else did."""
@@ -124,8 +128,13 @@ class Store(Protocol):
         """
         ...
 
-    async def append(self, log: str, record: bytes) -> None:
-        """Add a record to a log. Returns at once; the record is on disk a moment later (see `flush`)."""
+    def append(self, log: str, record: NewRecordValue) -> bool:
+        """Add a record to a log. Returns at once; the record is on disk a moment later (see `flush`).
+
+        A function is called when its record is written, once, in another thread: so the record holds what
+        became known in the meantime. False says that the record was dropped, because too many already wait
+        for a disk that does not take them.
+        """
         ...
 
     async def flush(self) -> None:

@@ -1,0 +1,149 @@
+"""`fairlead audit`."""
+
+import os
+import re
+import sys
+import time
+from datetime import datetime
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import print_data, print_table, printable, say
+from fairlead.config.paths import store_file
+from fairlead.policy.audit_records import (
+    LOG,
+    AuditRecord,
+    Wanted,
+    decode,
+    encode,
+    latest_calls,
+    latest_records,
+)
+from fairlead.store.database import Database
+
+COLUMNS = ("time", "who", "what", "decision", "outcome", "ms", "bytes")
+POLL_SECONDS = 0.3
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class Moment(click.ParamType[float]):
+    """A point in time: how long ago (`90s`, `1h`, `7d`), or a date with or without a time."""
+
+    name = "moment"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The moment in seconds since 1970."""
+        text = str(value)
+        if ago := re.fullmatch(r"(\d{1,9})([smhdw])", text):
+            return time.time() - int(ago[1]) * _UNITS[ago[2]]
+        try:
+            return datetime.fromisoformat(text).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"`{text}` is neither like `1h` nor like `2026-01-31` or `2026-01-31T12:00`", param, ctx
+            )
+
+
+@click.command("audit")
+@click.option("--since", type=Moment(), help="Only what was later: `1h`, `7d`, `2026-01-31T12:00`.")
+@click.option("--until", type=Moment(), help="Only what was earlier.")
+@click.option("--server", metavar="ID", help="Only calls to this server.")
+@click.option("--tool", metavar="NAME", help="Only calls of this tool.")
+@click.option("--principal", metavar="NAME", help="Only what was done for this one.")
+@click.option("--outcome", metavar="CODE", help="Only what ended so: `ok`, `tool_error`, `call_denied`, …")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as more happens, until Ctrl-C.")
+@json_option
+@click.pass_context
+def command(  # noqa: PLR0913 - one parameter for each option
+    ctx: click.Context,
+    since: float | None,
+    until: float | None,
+    server: str | None,
+    tool: str | None,
+    principal: str | None,
+    outcome: str | None,
+    limit: int,
+    *,
+    follow: bool,
+    as_json: bool,
+) -> int:
+    """Show who called what, who let it, and how it went. With `--json`, one record on each line."""
+    wanted = Wanted(since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome)
+    path = store_file(os.environ, load(ctx).config.store.path)
+    if not path.exists() and not follow:
+        say("nothing was recorded yet")
+        return Exit.OK
+    with Database.open(path) as database:
+        last = next(iter(database.last_records(LOG, limit=1)), None)
+        _show(database, wanted, limit, as_json=as_json)
+        if follow:
+            _follow(database, wanted, last.sequence if last else 0, as_json=as_json)
+    return Exit.OK
+
+
+def _show(database: Database, wanted: Wanted, limit: int, *, as_json: bool) -> None:
+    if as_json:
+        for record in latest_records(database, wanted, limit):
+            print_data(encode(record).decode())
+        return
+    calls = latest_calls(database, wanted, limit)
+    if calls:
+        print_table(COLUMNS, [_row(call) for call in calls])
+    else:
+        say("nothing of that kind was recorded")
+
+
+def _follow(database: Database, wanted: Wanted, after: int, *, as_json: bool) -> None:
+    while True:
+        for stored in database.read_log(LOG, after=after):
+            after = stored.sequence
+            record = decode(stored)
+            if record is None or not wanted.fits(record):
+                continue
+            if as_json:
+                print_data(encode(record).decode())
+            elif record.stage != "sent":  # its end is a line of its own
+                print_data("  ".join(map(printable, _row(record))))
+        sys.stdout.flush()
+        time.sleep(POLL_SECONDS)
+
+
+def _row(record: AuditRecord) -> tuple[str, ...]:
+    return (
+        f"{datetime.fromtimestamp(record.at).astimezone():%Y-%m-%d %H:%M:%S}",
+        record.principal or "-",
+        _what(record),
+        _decision(record),
+        _outcome(record),
+        "-" if record.seconds is None else f"{record.seconds * 1000:.1f}",
+        "-" if record.bytes is None else str(record.bytes),
+    )
+
+
+def _what(record: AuditRecord) -> str:
+    if record.kind == "call":
+        return f"{record.server}/{record.tool}"
+    details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
+    return " ".join(filter(None, (record.kind, record.server, details)))
+
+
+def _decision(record: AuditRecord) -> str:
+    if not record.verdict:
+        return "-"
+    whose = "" if record.by in ("", "policy") else f" by {record.by}"
+    return f"{record.verdict}{whose}" + (f": {record.reason}" if record.reason else "")
+
+
+def _outcome(record: AuditRecord) -> str:
+    match record.stage:
+        case "asked":
+            return "not answered"
+        case "sent":
+            return "not finished"  # under way, or its host died
+        case _:
+            unsure = record.delivery == "unknown"
+            found = f" ({', '.join(record.findings)})" if record.findings else ""
+            return f"{record.outcome or '-'}{', may have been done' if unsure else ''}{found}"

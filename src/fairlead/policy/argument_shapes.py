@@ -1,0 +1,154 @@
+"""What is recorded of a call's arguments: their shape, a digest, and on request their values less secrets."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, cast
+
+import msgspec
+
+from fairlead.catalog.sanitise import clean
+from fairlead.config.masking import MASK, Masker
+from fairlead.config.redact import looks_secret
+
+MAX_NAME = 120
+MAX_KEYS = 24
+MAX_INNER_KEYS = 8
+MAX_VALUE_CHARACTERS = 2000
+MAX_VALUE_ITEMS = 100
+MAX_VALUE_DEPTH = 6
+MAX_DECODED_BYTES = 64 * 1024
+_MAX_NAMES_KNOWN = 4096
+_MAX_LOOKED_AT = 4096
+_INT64 = 1 << 63
+
+MORE = "…"
+
+Shape = dict[str, Any]
+
+
+class SafeNames:
+    """Names that callers and models chose, fit to be kept: short, without anything hidden or secret.
+
+    The same few come again with every call, so each is looked at once.
+    """
+
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
+        self._generation = masker.generation
+        self._safe: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """The name as it may be kept."""
+        if self._generation == self._masker.generation and (known := self._safe.get(name)) is not None:
+            return known
+        return self._look_at(name)
+
+    def _look_at(self, name: str) -> str:
+        if self._generation != self._masker.generation or len(self._safe) >= _MAX_NAMES_KNOWN:
+            self._generation = self._masker.generation
+            self._safe.clear()
+        safe = clean(self._masker.mask(name[:_MAX_LOOKED_AT]))
+        if len(safe) > MAX_NAME:
+            safe = safe[:MAX_NAME] + MORE
+        if len(name) <= _MAX_LOOKED_AT:
+            self._safe[name] = safe
+        return safe
+
+
+class Fingerprint:
+    """Digests that are equal for equal arguments, and from which nobody without the key can guess them.
+
+    A keyed BLAKE2 is made for this, and takes a fifth of the time of an HMAC.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._keyed = hashlib.blake2b(key=key, digest_size=16)
+
+    def __call__(self, arguments: Mapping[str, Any] | msgspec.Raw) -> str:
+        """The digest of the arguments, in whatever order their names come; none where they are not JSON."""
+        try:
+            canonical = _canonical(arguments)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return ""
+        digest = self._keyed.copy()
+        digest.update(canonical)
+        return digest.hexdigest()
+
+
+def _canonical(arguments: Mapping[str, Any] | msgspec.Raw) -> bytes:
+    if isinstance(arguments, msgspec.Raw):
+        if len(arguments) > MAX_DECODED_BYTES:
+            return bytes(arguments)
+        arguments = msgspec.json.decode(arguments)
+    else:
+        arguments = arguments if isinstance(arguments, dict) else dict(arguments)
+    return msgspec.json.encode(arguments, order="deterministic")
+
+
+def shape_of(arguments: Mapping[str, Any] | msgspec.Raw, name: Callable[[str], str]) -> Shape:
+    """What arguments look like, with nothing of what they say: `{"path": "string(12)"}`."""
+    if isinstance(arguments, msgspec.Raw):
+        if len(arguments) > MAX_DECODED_BYTES:
+            return {MORE: f"json({len(arguments)})"}
+        try:
+            arguments = cast("dict[str, Any]", msgspec.json.decode(arguments))
+        except (ValueError, RecursionError):
+            return {MORE: "not JSON"}
+    return _shape(arguments, name, MAX_KEYS)
+
+
+def _shape(arguments: Mapping[str, Any], name: Callable[[str], str], keys: int) -> Shape:
+    shape: Shape = {}
+    for key, value in arguments.items() if len(arguments) <= keys else islice(arguments.items(), keys):
+        kind = cast("type[object]", type(value))
+        if kind is str or kind is list:
+            described = f"{'string' if kind is str else 'array'}({len(value)})"
+        elif kind is dict:
+            inner = cast("dict[str, Any]", value)
+            described = _shape(inner, name, MAX_INNER_KEYS) if keys == MAX_KEYS else f"object({len(inner)})"
+        else:
+            described = _KINDS.get(kind, "other")
+        shape[name(str(key))] = described
+    if len(arguments) > keys:
+        shape[MORE] = f"{len(arguments) - keys} more"
+    return shape
+
+
+_KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+def masked_values(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -> object:
+    """A copy of the arguments without secrets, bounded in every direction."""
+    if isinstance(arguments, msgspec.Raw):
+        try:
+            return masked_value("", msgspec.json.decode(arguments), masker)
+        except (ValueError, RecursionError):
+            return None
+    return masked_value("", dict(arguments), masker)
+
+
+def masked_value(name: str, value: object, masker: Masker, depth: int = MAX_VALUE_DEPTH) -> object:
+    """A JSON value without secrets, bounded in every direction."""
+    if isinstance(value, str):
+        # Masked before it is cut: half a secret would not be known as one.
+        shown = clean(masker.mask(value[:MAX_DECODED_BYTES]))
+        if looks_secret(name, shown[:MAX_VALUE_CHARACTERS]):
+            return MASK
+        return shown if len(shown) <= MAX_VALUE_CHARACTERS else shown[:MAX_VALUE_CHARACTERS] + MORE
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if -_INT64 <= value < _INT64 else MORE
+    if depth == 0:
+        return MORE
+    if isinstance(value, dict):
+        fields = islice(cast("dict[object, object]", value).items(), MAX_VALUE_ITEMS)
+        return {
+            clean(masker.mask(str(key)[:_MAX_LOOKED_AT])): masked_value(str(key), item, masker, depth - 1)
+            for key, item in fields
+        }
+    if isinstance(value, list | tuple):
+        items = islice(cast("list[object]", value), MAX_VALUE_ITEMS)
+        return [masked_value(name, item, masker, depth - 1) for item in items]
+    return MORE
