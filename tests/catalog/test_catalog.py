@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.catalog.catalog import Catalog, Hidden, Offering
-from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
+from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey, tool_called
 from fairlead.catalog.search import search
 from fairlead.catalog.tokens import estimate, exact
 
@@ -103,3 +103,177 @@ def test_the_cost_of_a_text_is_near_enough(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
     exact.cache_clear()
     assert exact() is None
+
+
+# Hidden text
+
+
+def plain_and_escaped(definition: dict[str, Any]) -> list[bytes]:
+    """The definition as a server may write it."""
+    return [json.dumps(definition, ensure_ascii=escaped).encode() for escaped in (False, True)]
+
+
+def offered(definition: bytes, name: str = "t") -> Catalog:
+    said = json.loads(definition)
+    only = ToolEntry(
+        key=ToolKey("s", name),
+        definition=definition,
+        title=said.get("title"),
+        description=said.get("description"),
+    )
+    return Catalog([Offering(server_id="s", tools=(only,))])
+
+
+@pytest.mark.requirement("HARD-41")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Plain.",
+        "Zwei Wörter, 中文, क्\u200dष, 👩🏽\u200d🚀",
+        'a \\b c \\u200b "\n\t',
+    ],
+)
+def test_what_hides_nothing_stays_the_very_same_object(words: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"description": words, "default": words}}}
+    for raw in plain_and_escaped({"name": "t", "description": words, "inputSchema": schema}):
+        catalog = offered(raw)
+        (tool,) = catalog.tools
+        assert tool.entry is catalog.offerings["s"].tools[0]
+        assert tool.entry.definition is raw
+        assert not catalog.findings
+
+
+@pytest.mark.requirement("HARD-41")
+@pytest.mark.parametrize("hidden", ["\u200b", "\x1b[8m", "\r", "\U000e0041", "\u202e", "\x07", "\ue000"])
+def test_texts_are_cleaned_wherever_they_stand_and_leave_a_finding(hidden: str) -> None:
+    text = f"A{hidden}B"
+    argument = {"type": "string", "description": text, "x-hint": [{"deep": text}], "$comment": text}
+    schema = {"type": "object", "title": text, "properties": {"a": argument}, "required": ["a"]}
+    definition = {
+        "name": "t",
+        "title": text,
+        "description": text,
+        "inputSchema": schema,
+        "outputSchema": {"type": "object", "description": text},
+        "annotations": {"title": text, "readOnlyHint": True},
+        "_meta": {"hint": text, f"odd{hidden}": 1},
+    }
+    for raw in plain_and_escaped(definition):
+        catalog = offered(raw)
+        (tool,) = catalog.tools
+        shown = "A\nB" if hidden == "\r" else "AB"
+        expected = json.loads(json.dumps(definition).replace(json.dumps(text), json.dumps(shown)))
+        del expected["_meta"][f"odd{hidden}"]
+        assert tool.entry.read() == expected
+        assert (tool.entry.title, tool.entry.description) == (shown, shown)
+        assert catalog.offerings["s"].tools[0].definition is raw
+        places = {finding.where for finding in catalog.findings[tool.key]}
+        assert {"description", "inputSchema.properties.a.x-hint[0].deep", "annotations.title"} <= places
+
+
+@pytest.mark.requirement("HARD-41")
+def test_of_values_those_are_left_out_that_hide_something() -> None:
+    argument = {
+        "enum": ["a", "b\u200b", 3],
+        "default": "b\u200b",
+        "examples": ["b\u200b"],
+        "pattern": "[\u200b]",
+        "const": "a",
+    }
+    nested: dict[str, Any] = {"default": {"properties": ["\x00"]}, "enum": []}
+    properties = {"a": argument, "default": nested, "enum": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["a"]}
+    (tool,) = offered(json.dumps({"name": "t", "inputSchema": schema}).encode()).tools
+    assert tool.entry.read()["inputSchema"] == {
+        "type": "object",
+        "properties": {
+            "a": {"enum": ["a", 3], "const": "a"},
+            "default": {"enum": []},
+            "enum": {"type": "string"},
+        },
+        "required": ["a"],
+    }
+
+
+@pytest.mark.requirement("HARD-41")
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": {"a\u200b": {}}}, "inputSchema.properties"),
+        ({"properties": {"a": {"properties": {"\x1b[8m": {}}}}}, "inputSchema.properties.a.properties"),
+        ({"$defs": {"a\u200b": {}}}, "inputSchema.$defs"),
+        ({"patternProperties": {"\u202e": {}}}, "inputSchema.patternProperties"),
+        ({"required": ["a\u200b"]}, "inputSchema.required"),
+        ({"dependentRequired": {"a": ["b\u200b"]}}, "inputSchema.dependentRequired"),
+        ({"properties": {"a": {"enum": ["\u200b"]}}}, "inputSchema.properties.a.enum"),
+        ({"properties": {"a": {"anyOf": [{"const": "\u200b"}]}}}, "inputSchema.properties.a.anyOf[0].const"),
+    ],
+)
+def test_a_tool_that_nobody_could_call_without_what_is_hidden_is_rejected(
+    schema: dict[str, Any], place: str
+) -> None:
+    catalog = offered(json.dumps({"name": "t", "inputSchema": {"type": "object", **schema}}).encode())
+    assert catalog.tools == ()
+    (hidden,) = catalog.hidden.values()
+    assert hidden.absence == "rejected"
+    assert hidden.reason.startswith(f"{place}: ")
+    assert catalog.findings
+
+
+@pytest.mark.requirement("HARD-41")
+def test_names_that_only_results_have_are_no_reason_to_reject_a_tool() -> None:
+    output = {"type": "object", "properties": {"a\u200b": {}, "b": {"const": "\u200b"}}}
+    definition = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": output}
+    (tool,) = offered(json.dumps(definition).encode()).tools
+    assert tool.entry.read()["outputSchema"] == {"type": "object", "properties": {"b": {}}}
+
+
+@pytest.mark.requirement("HARD-41")
+def test_nothing_becomes_a_keyword_by_being_cleaned() -> None:
+    sly = {"type": "object", "$\u200bref": "https://evil.test/", "ty\u200bpe": "string"}
+    (tool,) = offered(json.dumps({"name": "t", "inputSchema": sly}).encode()).tools
+    assert tool.entry.read()["inputSchema"] == {"type": "object"}
+    sly = {"type": "object", "not": {"$ref": "https\u200b://evil.test/"}}
+    catalog = offered(json.dumps({"name": "t", "inputSchema": sly}).encode())
+    assert catalog.tools == ()
+    assert "\u200b" not in next(iter(catalog.hidden.values())).reason
+
+
+@pytest.mark.requirement("HARD-41")
+@pytest.mark.parametrize("bad", [rb'"\ud800"', b'"\xff"', b"[" * 5000 + rb'"\u200b"' + b"]" * 5000])
+def test_what_cannot_be_read_as_text_is_rejected(bad: bytes) -> None:
+    raw = b'{"name": "t", "inputSchema": {"type": "object"}, "_meta": {"a": ' + bad + b"}}"
+    only = ToolEntry(key=ToolKey("s", "t"), definition=raw)
+    catalog = Catalog([Offering(server_id="s", tools=(only,))])
+    assert catalog.tools == ()
+    assert catalog.hidden[only.key].reason == "its definition cannot be read"
+
+
+@pytest.mark.requirement("HARD-41")
+def test_a_tool_is_found_by_what_is_left_of_its_name() -> None:
+    hiding, plain = entry("s", "send\u200b_mail"), entry("s", "draw_map")
+    catalog = Catalog([Offering(server_id="s", tools=(hiding, plain))])
+    assert [hit.key.tool for hit in catalog.find("send_mail", limit=1)] == ["send\u200b_mail"]
+    assert catalog.shown(hiding.key) == "s.send_mail"
+    assert catalog.called("s.send_mail") is catalog.of(hiding.key)
+    assert catalog.called("s.draw_map") is catalog.of(plain.key)
+    assert catalog.called("s.nothing") is None
+
+
+@pytest.mark.requirement("HARD-41")
+def test_a_name_that_a_hidden_tool_has_leads_to_no_other() -> None:
+    hiding, denied = entry("s", "read\u200bFile"), entry("s", "readFile")
+    no = Hidden(absence="denied", reason="it is in deny_tools")
+    catalog = Catalog([Offering(server_id="s", tools=(hiding, denied), denied={"readFile": no})])
+    (tool,) = catalog.tools
+    assert catalog.called("s.readFile") is None
+    assert catalog.shown(hiding.key) == tool.name
+    assert catalog.called(tool.name) is tool
+
+
+@pytest.mark.requirement("HARD-41")
+def test_a_person_names_a_tool_as_it_is_or_as_only_that_one_is_shown() -> None:
+    one, other, third = entry("s", "a\u200b"), entry("s", "\u200ba"), entry("s", "b\u200b")
+    assert tool_called("b", (one, other, third)) is third
+    assert tool_called("a\u200b", (one, other)) is one
+    assert tool_called("a", (one, other)) is None

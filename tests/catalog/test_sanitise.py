@@ -21,6 +21,7 @@ from fairlead.catalog.sanitise import (
     clean_bytes,
     inspect,
     made_visible,
+    may_hide,
     suspicious,
 )
 from fairlead.host.form_schema import shown
@@ -303,3 +304,12 @@ def test_no_text_takes_more_than_linear_time(piece: str) -> None:
     assert "\x1b" not in clean(text)
     suspicious(text)
     clean_bytes(json.dumps([text]).encode())
+
+
+@pytest.mark.requirement("HARD-41")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_quick_look_at_json_misses_nothing(case: dict[str, Any]) -> None:
+    for ensure_ascii in (True, False):
+        raw = json.dumps({"a": case["text"]}, ensure_ascii=ensure_ascii).encode()
+        assert may_hide(raw) == (clean_bytes(raw) is not None)
+    assert not may_hide(json.dumps(ORDINARY[:4], ensure_ascii=False).encode().replace(b"\\\\", b"/"))

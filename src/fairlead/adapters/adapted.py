@@ -80,6 +80,6 @@ def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
 
 def description_of(entry: ToolEntry, hint: str | None = None) -> str:
     """What a model reads about a tool: where it comes from, then what the server says about it."""
-    label = "".join(letter if letter.isprintable() else "�" for letter in str(entry.key)[:_MAX_LABEL])
+    label = f"{entry.key.server_id}/{entry.key.shown_tool}"[:_MAX_LABEL]
     said = clean(entry.description or "").strip() or clean(entry.title or "")
     return " ".join(part for part in (f"[{label}]", said, hint) if part)

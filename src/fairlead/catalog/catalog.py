@@ -1,5 +1,6 @@
 """All tools of all servers at one moment: named, screened, searchable. Immutable; a change makes another."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -7,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fairlead.catalog.cleaning import Finding, clean_tool, hidden_text
 from fairlead.catalog.documents import Document
 from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
 from fairlead.catalog.index import Index
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
+from fairlead.catalog.sanitise import clean
 from fairlead.catalog.schema import MAX_HEIGHT, screen_definition
 from fairlead.catalog.search import Hit, search
 
@@ -45,7 +48,7 @@ class Offering:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogTool:
-    """A tool that is offered, under its public name."""
+    """A tool that is offered, under its public name. Nothing is hidden in its definition."""
 
     name: str
     entry: ToolEntry
@@ -71,6 +74,7 @@ class Catalog:
         self.scheme: Scheme = scheme
         self.offerings = {offering.server_id: offering for offering in offerings}
         self.hidden: dict[ToolKey, Hidden] = {}
+        self._hiding: list[ToolEntry] = []
         offered = [
             (offering, entry) for offering in self.offerings.values() for entry in self._sound(offering)
         ]
@@ -104,6 +108,27 @@ class Catalog:
         """The tool with that identity."""
         return self._by_key.get(key)
 
+    def called(self, name: str) -> CatalogTool | None:
+        """The tool that is meant by its public name, or by `server.tool`, as it is or as it is shown."""
+        if (tool := self._by_name.get(name)) is not None:
+            return tool
+        server_id, _, rest = name.partition(".")  # ids of servers have no dots
+        key = ToolKey(server_id, rest)
+        return self._by_key.get(key) or self._by_shown_key.get(key)
+
+    def shown(self, key: ToolKey) -> str:
+        """A tool's name for a model: `server.tool`, or its public name where that would lead to another."""
+        name = f"{key.server_id}.{key.shown_tool}"
+        tool = self._by_key.get(key)
+        return name if tool is None or self.called(name) is tool else tool.name
+
+    @cached_property
+    def _by_shown_key(self) -> dict[ToolKey, CatalogTool]:
+        """The tools that are not called what they are shown as, where no other is shown so too."""
+        count = Counter(_shown_key(key) for key in {*self._by_key, *self.hidden})
+        tools = {_shown_key(tool.key): tool for tool in self.tools}
+        return {key: tool for key, tool in tools.items() if key != tool.key and count[key] == 1}
+
     def find(
         self,
         queries: str | Sequence[str],
@@ -116,6 +141,12 @@ class Catalog:
         index = self.index
         meaning = self.meaning if by_meaning else None
         return search(index, queries, server=server, limit=limit, meaning=meaning)
+
+    @cached_property
+    def findings(self) -> dict[ToolKey, tuple[Finding, ...]]:
+        """What servers hid in the definitions of tools, offered or not. Read when somebody first asks."""
+        found = ((entry.key, hidden_text(entry)) for entry in self._hiding)
+        return {key: findings for key, findings in found if findings}
 
     @cached_property
     def index(self) -> Index:
@@ -144,14 +175,14 @@ class Catalog:
 
     def _documents(self, server_id: str) -> Iterator[Document]:
         offering = self.offerings[server_id]
-        for entry in offering.tools:
-            if entry.key in self._by_key:
+        for listed in offering.tools:
+            if (tool := self._by_key.get(listed.key)) is not None:
                 yield Document(
-                    key=entry.key,
-                    name=entry.key.tool,
-                    title=entry.title or "",
-                    description=entry.description or "",
-                    input_schema=_schema_of(entry),
+                    key=tool.key,
+                    name=tool.key.shown_tool,
+                    title=tool.entry.title or "",
+                    description=tool.entry.description or "",
+                    input_schema=_schema_of(tool.entry),
                     server_description=offering.description,
                 )
 
@@ -161,12 +192,21 @@ class Catalog:
             key = ToolKey(offering.server_id, tool.name)
             self.hidden[key] = Hidden(absence="rejected", reason=tool.reason)
         for entry in offering.tools:
+            reason = unsound(entry)
+            cleaned = clean_tool(entry)
+            if cleaned.entry is not entry:
+                self._hiding.append(entry)
+                reason = reason or cleaned.rejected or unsound(cleaned.entry)
             if (hidden := offering.denied.get(entry.key.tool)) is not None:
                 self.hidden[entry.key] = hidden
-            elif (reason := unsound(entry)) is not None:
-                self.hidden[entry.key] = Hidden(absence="rejected", reason=reason)
+            elif reason is not None:
+                self.hidden[entry.key] = Hidden(absence="rejected", reason=clean(reason))
             else:
-                yield entry
+                yield cleaned.entry
+
+
+def _shown_key(key: ToolKey) -> ToolKey:
+    return ToolKey(key.server_id, key.shown_tool)
 
 
 class _Definition(msgspec.Struct, rename="camel"):

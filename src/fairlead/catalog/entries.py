@@ -1,10 +1,12 @@
 """Tools as their servers define them: read just far enough to find and call them, the rest as it came."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+
+from fairlead.catalog.sanitise import clean
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -16,6 +18,11 @@ class ToolKey:
 
     def __str__(self) -> str:
         return f"{self.server_id}/{self.tool}"
+
+    @property
+    def shown_tool(self) -> str:
+        """The tool's name for models and people: on one line, with nothing hidden in it. No identity."""
+        return " ".join(clean(self.tool).split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +37,16 @@ class ToolEntry:
     def read(self) -> dict[str, Any]:
         """The whole definition."""
         return msgspec.json.decode(self.definition, type=dict[str, Any])
+
+
+def tool_called(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
+    """The tool of a server that somebody names: by its own name, or as only that one is shown."""
+    known = tuple(tools)
+    exact = next((entry for entry in known if entry.key.tool == name), None)
+    if exact is not None:
+        return exact
+    shown = [entry for entry in known if entry.key.shown_tool == name]
+    return shown[0] if len(shown) == 1 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -157,14 +157,22 @@ _ESCAPED = re.compile(
 )
 
 
+def may_hide(raw: bytes) -> bool:
+    """Can anything be hidden in this JSON? A no is certain and costs little, a yes asks for a closer look.
+
+    Raises `ValueError` for what is not UTF-8.
+    """
+    return bool(_ESCAPED.search(raw)) or _is_suspect(raw.decode(errors="surrogatepass"), raw)
+
+
 def clean_bytes(raw: bytes) -> bytes | None:
     """The JSON with every string in it cleaned, names too; None if there is nothing to clean.
 
     Whatever else is in it stays as it is, byte for byte. Raises `ValueError` for strings that cannot be read.
     """
-    text = raw.decode(errors="surrogatepass")
-    if not _ESCAPED.search(raw) and not _is_suspect(text, raw):
+    if not may_hide(raw):
         return None
+    text = raw.decode(errors="surrogatepass")
     cleaned = _STRING.sub(_cleaned_string, text)
     return None if cleaned == text else cleaned.encode()
 

@@ -30,10 +30,10 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|(?<=[。！？])|\n\s*\n")  #
 _ABBREVIATION = re.compile(r"(?:\b[A-Za-z]|\b(?:etc|vs|incl|approx|no|e\.g|i\.e))\.$", re.IGNORECASE)
 
 
-def signature(entry: ToolEntry) -> str:
-    """The line of a tool."""
+def signature(entry: ToolEntry, name: str | None = None) -> str:
+    """The line of a tool, which goes by `server.tool` unless it is given a name."""
     schema = as_object(entry.read().get("inputSchema"))
-    name = f"{entry.key.server_id}.{entry.key.tool}"
+    name = name or f"{entry.key.server_id}.{entry.key.tool}"
     return render_signature(name, schema, entry.description or entry.title or "")
 
 

@@ -14,6 +14,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from fairlead.catalog.sanitise import clean
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer
 
@@ -88,7 +89,7 @@ def answering_session(
     def is_modern() -> bool:
         return sdk.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    sdk = ClientSession(
+    sdk = _AnsweringSession(
         dispatcher=_Introduced(dispatcher, introduction),
         client_info=CLIENT_INFO,
         elicitation_callback=elicit,
@@ -98,6 +99,24 @@ def answering_session(
         message_handler=handle,
     )
     return sdk
+
+
+class _AnsweringSession(ClientSession):
+    """The SDK's session, less whatever servers hide in what they say about themselves."""
+
+    @property
+    def server_info(self) -> types.Implementation | None:
+        """Who the server says it is."""
+        info = super().server_info
+        if info is None:
+            return None
+        return info.model_copy(update={"name": clean(info.name), "version": clean(info.version)})
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server wants a model to know."""
+        said = super().instructions
+        return None if said is None else clean(said)
 
 
 class _Introduced(Dispatcher[TransportContext]):

@@ -1,4 +1,7 @@
-"""Turn what the SDK, the system and HTTP raise into our own errors. The only place that does."""
+"""Turn what the SDK, the system and HTTP raise into our own errors. The only place that does.
+
+Servers have a say in most of them, so here their words lose whatever is hidden in them.
+"""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -8,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
+from fairlead.catalog.sanitise import clean
 from fairlead.connection.http_outcomes import HttpRejected, NotSent, SessionExpired
 from fairlead.connection.outcomes import (
     ConnectionClosed,
@@ -55,31 +59,32 @@ def connecting(server_id: str) -> Generator[None]:
 
 def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
     """The error for a connection that could not be made."""
+    words = clean(str(cause))
     match cause:
         case SpawnFailed():
-            return ConnectFailed(server_id, str(cause), hint="check `command` and `cwd`; is it installed?")
+            return ConnectFailed(server_id, words, hint="check `command` and `cwd`; is it installed?")
         case ConnectionClosed():
-            return ConnectFailed(server_id, *_ending_words(cause.ending))
+            return ConnectFailed(server_id, _ending_words(cause.ending))
         case HttpRejected(status=401):
             hint = "set `headers.Authorization`, or log in"
             return AuthRequired(server_id, "it wants a login (401)", hint=hint)
         case HttpRejected():
-            return ConnectFailed(server_id, str(cause), hint="is the URL an MCP endpoint?")
+            return ConnectFailed(server_id, words, hint="is the URL an MCP endpoint?")
         case NotSent():
-            return ConnectFailed(server_id, str(cause), hint="is it running, and is the URL right?")
+            return ConnectFailed(server_id, words, hint="is it running, and is the URL right?")
         case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
-            return ConnectFailed(server_id, f"it speaks no protocol version known here: {cause}")
+            return ConnectFailed(server_id, f"it speaks no protocol version known here: {words}")
         case ValidationError():
             return ConnectFailed(server_id, "its answer to the handshake is not valid MCP")
         case MCPError():
-            return ConnectFailed(server_id, f"it refused the handshake: {cause}")
+            return ConnectFailed(server_id, f"it refused the handshake: {words}")
         case _:
-            return ConnectFailed(server_id, str(cause) or type(cause).__name__)
+            return ConnectFailed(server_id, words or type(cause).__name__)
 
 
-def _ending_words(ending: Ending) -> tuple[str]:
+def _ending_words(ending: Ending) -> str:
     tail = "\n".join(f"  {line}" for line in ending.stderr[-SHOWN_STDERR_LINES:])
-    return (f"{ending.message}; it said:\n{tail}" if tail else ending.message,)
+    return clean(f"{ending.message}; it said:\n{tail}" if tail else ending.message)
 
 
 @contextmanager
@@ -94,31 +99,32 @@ def calling(server_id: str) -> Generator[None]:
 def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) -> CallFailed | AuthRequired:
     """The error for a request that brought no result."""
     delivery: Delivery = exc.delivery
+    words = clean(str(exc))
     match exc:
         case RequestExpired():
-            return CallTimedOut(server_id, str(exc), delivery=delivery)
+            return CallTimedOut(server_id, words, delivery=delivery)
         case RequestRejected():
-            return CallRejected(server_id, str(exc), rpc_code=exc.code)
+            return CallRejected(server_id, words, rpc_code=exc.code)
         case ConnectionClosed():
-            message = _ending_words(exc.ending)[0]
+            message = _ending_words(exc.ending)
             return ConnectionLost(server_id, message, delivery=delivery, hint=_repeat_hint(delivery))
         case SessionExpired():
-            return ConnectionLost(server_id, str(exc), delivery=delivery)
+            return ConnectionLost(server_id, words, delivery=delivery)
         case HttpRejected(status=401):
             return AuthRequired(
                 server_id, "it wants a login (401)", hint="set `headers.Authorization`, or log in"
             )
         case RequestFailed() if exc.code == CONNECTION_CLOSED:
-            return ConnectionLost(server_id, str(exc), delivery=delivery, hint=_repeat_hint(delivery))
+            return ConnectionLost(server_id, words, delivery=delivery, hint=_repeat_hint(delivery))
         case NotSent():
-            return ConnectionLost(server_id, str(exc), delivery=delivery)
+            return ConnectionLost(server_id, words, delivery=delivery)
         case _:
-            return CallFailed(server_id, str(exc), delivery=delivery)
+            return CallFailed(server_id, words, delivery=delivery)
 
 
 def lost(server_id: str, ending: Ending) -> ConnectionLost:
     """The error for a connection that ended by itself."""
-    return ConnectionLost(server_id, _ending_words(ending)[0], delivery="not_sent")
+    return ConnectionLost(server_id, _ending_words(ending), delivery="not_sent")
 
 
 def _repeat_hint(delivery: Delivery) -> str | None:

@@ -11,6 +11,7 @@ from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mc
 from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
+from fairlead.catalog.sanitise import clean, inspect
 from fairlead.connection.outcomes import RequestRejected
 from fairlead.connection.session import HeaderMap, Session
 from fairlead.errors import ListFailed
@@ -63,6 +64,7 @@ async def list_all(server_id: str, session: Session, *, max_items: int) -> Liste
     rejected: list[RejectedTool] = []
     usable = _with_headers(tools, header_maps, rejected) if session.modern else iter(tools)
     entries, unreadable = read_tools(server_id, usable)
+    notes += _hidden_instructions(session)
     listing = Listing(
         tools=tuple(entries),
         rejected=(*unreadable, *rejected),
@@ -113,12 +115,19 @@ async def _pages(  # noqa: PLR0913 - the parts of one list
             if declared and notes is not None and field != "templates":  # which many leave out
                 notes.append(f"it declares {field}, and does not list them")
             return [], None
-        raise ListFailed(server_id, f"{method} failed: {exc}") from exc
+        raise ListFailed(server_id, f"{method} failed: {clean(str(exc))}") from exc
     except TimeoutError as exc:
         raise ListFailed(server_id, f"{method} took longer than {MAX_SECONDS:g} s") from exc
     except (msgspec.DecodeError, RecursionError) as exc:
         raise ListFailed(server_id, f"{method} was answered with something else: {exc}") from exc
     raise ListFailed(server_id, f"{method} does not end: {len(items)} items, {len(seen)} pages")
+
+
+def _hidden_instructions(session: Session) -> list[str]:
+    """What was hidden in what the server wants a model to know."""
+    said = session.sdk.initialize_result or session.sdk.discover_result
+    found = inspect(said.instructions or "").findings if said else ()
+    return [f"hidden in its instructions ({hidden.kind}): {hidden.sample}" for hidden in found]
 
 
 def _with_headers(
@@ -133,7 +142,7 @@ def _with_headers(
         name, schema = annotated
         reason = find_invalid_x_mcp_header(schema)
         if reason is not None:
-            rejected.append(RejectedTool(name=name, reason=reason))
+            rejected.append(RejectedTool(name=name, reason=clean(reason)))
         else:
             header_maps[name] = x_mcp_header_map(schema)
             yield definition

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
+from fairlead.catalog.sanitise import clean
 from fairlead.errors import CallFailed, CallRejected
 from fairlead.host.contents import Completion
 
@@ -28,7 +29,7 @@ async def complete(
     value: str,
     others: Mapping[str, str] | None,
 ) -> Completion:
-    """What the argument could be, as far as `value` begins it."""
+    """What the argument could be, as far as `value` begins it. Values that hide something are left out."""
     connection = await host.reach(server_id)
     params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
     if others:
@@ -40,6 +41,8 @@ async def complete(
             raise
         return Completion()  # it has no suggestions to make
     try:
-        return _decode(raw).completion
+        found = _decode(raw).completion
     except (msgspec.DecodeError, RecursionError) as exc:
         raise CallFailed(server_id, f"its completion cannot be read: {exc}", delivery="done") from exc
+    shown = tuple(value for value in found.values if clean(value) == value)
+    return msgspec.structs.replace(found, values=shown)

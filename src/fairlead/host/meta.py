@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mcp_types import TextContent
 from pydantic import Field
 
-from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.schema import screen_definition
@@ -143,16 +143,16 @@ class MetaTools(OwnTools):
         catalog = self._toolset.catalog
         shown = [(hit, tool) for hit in found.hits if (tool := catalog.of(hit.key)) is not None]
         output = SearchOutput(
-            tools=[_with_twins(signature(tool.entry), hit.twins) for hit, tool in shown],
+            tools=[_line(catalog, tool, hit.twins) for hit, tool in shown],
             siblings=_siblings(catalog, [tool.key for _, tool in shown]),
             unavailable=dict(found.unavailable),
         )
         return _reply(output, [*output.tools, *_more(output.siblings)], output.unavailable)
 
     async def _list(self, context: ToolContext, asked: ListInput) -> Reply[ListOutput]:
-        tools = await self._toolset.list()
-        chosen = [tool for tool in tools if asked.server in (None, tool.key.server_id)]
-        shown = [_shown(tool.key) for tool in chosen[asked.start : asked.start + LISTED_AT_ONCE]]
+        catalog = (await self._toolset.ready()).catalog
+        chosen = [tool.key for tool in catalog.tools if asked.server in (None, tool.key.server_id)]
+        shown = [catalog.shown(key) for key in chosen[asked.start : asked.start + LISTED_AT_ONCE]]
         end = asked.start + len(shown)
         output = ListOutput(
             tools=shown,
@@ -170,24 +170,20 @@ class MetaTools(OwnTools):
 
     def _schema(self, catalog: Catalog, name: str) -> dict[str, Any]:
         try:
-            tool = self._toolset.find(catalog, name)
+            tool = catalog.called(name) or self._toolset.find(catalog, name)
         except UnknownTool as exc:
             raise ToolFailed(str(exc), hint=exc.hint) from exc
         return {
-            "name": _shown(tool.key),
+            "name": catalog.shown(tool.key),
             "description": tool.entry.description or "",
             "inputSchema": screen_definition(tool.entry.definition).schema,
         }
 
 
-def _with_twins(line: str, twins: tuple[ToolKey, ...]) -> str:
+def _line(catalog: Catalog, tool: CatalogTool, twins: tuple[ToolKey, ...]) -> str:
     """The line of a tool, with the other servers that have the same one: another account, say."""
-    return f"{line} (the same: {', '.join(map(_shown, twins))})" if twins else line
-
-
-def _shown(key: ToolKey) -> str:
-    """How a model names a tool here. Ids of servers have no dots, so this leads back."""
-    return f"{key.server_id}.{key.tool}"
+    line = signature(tool.entry, catalog.shown(tool.key))
+    return f"{line} (the same: {', '.join(map(catalog.shown, twins))})" if twins else line
 
 
 def _reply(output: Any, lines: list[str], unavailable: Mapping[str, str]) -> Reply[Any]:  # noqa: ANN401
@@ -201,7 +197,7 @@ def _siblings(catalog: Catalog, found: list[ToolKey]) -> dict[str, list[str]]:
     known = set(found)
     return {
         server_id: [
-            entry.key.tool
+            entry.key.shown_tool
             for entry in catalog.offerings[server_id].tools
             if entry.key not in known and catalog.of(entry.key) is not None
         ][:MOST_SIBLINGS]

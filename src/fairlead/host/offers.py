@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from fairlead.catalog.cleaning import clean_offers
 from fairlead.catalog.entries import Listing
-from fairlead.catalog.offers import Offer, Prompt, Resource, ResourceTemplate, read_offers
+from fairlead.catalog.offers import Offer, Prompt, Resource, ResourceTemplate
 from fairlead.errors import FairleadError
 from fairlead.host.contents import Gathered
 
@@ -61,7 +62,7 @@ async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[Off
     # Some offer what they did not declare, and were not asked for it when they connected.
     connection = await host.reach(server_id)
     asked = await connection.list_undeclared(_LISTS[kind])
-    return tuple(read_offers(server_id, kind, asked))
+    return tuple(clean_offers(server_id, kind, asked))
 
 
 def _known(kind: type[OfferT], server_id: str, listing: Listing) -> tuple[OfferT, ...]:
@@ -70,4 +71,4 @@ def _known(kind: type[OfferT], server_id: str, listing: Listing) -> tuple[OfferT
         ResourceTemplate: listing.templates,
         Prompt: listing.prompts,
     }
-    return tuple(read_offers(server_id, kind, definitions[kind]))
+    return tuple(clean_offers(server_id, kind, definitions[kind]))

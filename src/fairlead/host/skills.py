@@ -1,7 +1,8 @@
 """Skills that servers offer, as an extension: listed, and read only when wanted, as what was promised.
 
 A server lists each skill with what its head says and with the size and digest of each of its files. Whatever
-comes later and is not that is not handed out. Declare `EXTENSION` when the host is opened:
+comes later and is not that is not handed out, and neither is what is hidden in the words of either. Declare
+`EXTENSION` when the host is opened:
 `Host.open(capabilities=CustomCapabilities(extensions={EXTENSION: {}}))`.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.catalog.sanitise import clean, clean_bytes
 from fairlead.errors import CallFailed
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill as its server lists it. Its words are the server's own."""
+    """A skill as its server lists it. Its words are the server's own, with nothing hidden in them."""
 
     uri: str
     frontmatter: dict[str, Any]
@@ -63,8 +65,8 @@ class Skills:
         for _ in range(MAX_PAGES):
             raw = await self._host.custom.request(self._server_id, EXTENSION, "skills/list", params)
             try:
-                page = _decode(raw)
-            except (msgspec.DecodeError, RecursionError) as exc:
+                page = _decode(clean_bytes(bytes(raw)) or raw)
+            except (ValueError, RecursionError) as exc:
                 raise self._failed(f"its list of skills cannot be read: {exc}") from exc
             skills += page.skills
             if page.next_cursor is None:
@@ -73,10 +75,10 @@ class Skills:
         raise self._failed(f"its list of skills does not end: {len(skills)} so far")
 
     async def load(self, skill: Skill) -> str:
-        """The skill's own text, head included, whose head is what was listed."""
+        """The skill's own text, head included, whose head is what was listed. Nothing is hidden in it."""
         content = await self.read(skill, skill.uri)
         try:
-            text = content.decode()
+            text = clean(content.decode())
             head = _read_head(text)
         except ValueError as exc:
             raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from exc
@@ -114,6 +116,7 @@ def _read_head(text: str) -> object:
         raise ValueError("it refers to itself, which a few lines can make endless")
     reader: Any = YAML(typ="safe", pure=True)
     try:
-        return msgspec.to_builtins(reader.load(match[1]), str_keys=True)
+        head = msgspec.json.encode(reader.load(match[1]))
+        return msgspec.json.decode(clean_bytes(head) or head)  # YAML can spell out what it hides
     except (YAMLError, TypeError, RecursionError) as exc:
         raise ValueError("it is not YAML") from exc
