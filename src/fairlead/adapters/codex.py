@@ -10,7 +10,7 @@ from fairlead.config.dialects.dialect import Exported, Note
 from fairlead.config.dialects.kinds import is_pattern
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import Server
-from fairlead.policy.decision import decide
+from fairlead.policy.decision import listed
 
 
 def to_codex_mcp_servers_config(
@@ -69,7 +69,7 @@ def _tools(
             message = "denies by pattern, and nobody knows the tools yet; this server is left out"
             notes.append(Note(server_id=server_id, field="deny_tools", message=message))
             return None
-        known = [name for name in offered or () if decide(config, name).verdict == "deny"]
+        known = [name for name in offered or () if listed(config, name).verdict == "deny"]
         denied = dict.fromkeys([*(name for name in config.deny_tools if name not in patterns), *known])
         return {"disabled_tools": list(denied)} if denied else {}
     named = [name for name in config.allow_tools or () if not is_pattern(name)]
@@ -77,4 +77,4 @@ def _tools(
         message = "has patterns, which allow nothing in Codex until the server's tools are known"
         notes.append(Note(server_id=server_id, field="allow_tools", message=message))
     candidates = dict.fromkeys([*named, *(offered or ())])
-    return {"enabled_tools": [name for name in candidates if decide(config, name).verdict == "allow"]}
+    return {"enabled_tools": [name for name in candidates if listed(config, name).verdict == "allow"]}

@@ -5,7 +5,7 @@ from typing import Any
 
 from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
 from fairlead.adapters.gemini_schema import gemini_schema
-from fairlead.adapters.parts import Media, Part, parts_of, unseen
+from fairlead.adapters.parts import Media, Part, data_mark, parts_of, unseen
 from fairlead.adapters.rewriting import with_legal_names, without_root_choices
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.results import ToolResult
@@ -42,8 +42,7 @@ def gemini_result(
     parts = parts_of(result)
     taken = [part for part in parts if isinstance(part, Media) and media and part.mime_type.startswith(MEDIA)]
     said = "\n".join(_said(part) for part in parts if part not in taken)
-    output = said if result.structured is None or result.is_error else result.structured
-    response: dict[str, Any] = {"name": name, "response": {"error" if result.is_error else "output": output}}
+    response: dict[str, Any] = {"name": name, "response": _response(result, said)}
     if call_id is not None:
         response["id"] = call_id
     if taken:
@@ -51,6 +50,16 @@ def gemini_result(
             {"inlineData": {"mimeType": part.mime_type, "data": part.data}} for part in taken
         ]
     return {"functionResponse": response}
+
+
+def _response(result: ToolResult, said: str) -> dict[str, Any]:
+    if result.is_error:
+        return {"error": said}
+    if result.structured is None or result.remarks.ours:  # what was left out is only said in words
+        return {"output": said}
+    if result.untrusted:  # without `output` in it, all of a response is what the function put out
+        return {"note": data_mark(result), "result": result.structured}
+    return {"output": result.structured}
 
 
 def _said(part: Part) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
 from fairlead.adapters.openai_strict import NotStrict, strict_schema
-from fairlead.adapters.parts import Media, Part, parts_of, text_of, unseen
+from fairlead.adapters.parts import FAILED, UNEXPLAINED, Media, Part, parts_of, unseen
 from fairlead.adapters.rewriting import (
     completed,
     with_objects_for_booleans,
@@ -61,8 +61,8 @@ def openai_arguments(text: str) -> dict[str, Any]:
 
 def openai_result(result: ToolResult, call_id: str) -> dict[str, Any]:
     """What a tool brought as a `function_call_output` item of the Responses API."""
-    parts = parts_of(result)
-    output: str | list[dict[str, Any]] = text_of(result)
+    parts = _parts(result)
+    output: str | list[dict[str, Any]] = _text(parts)
     if any(isinstance(part, Media) for part in parts):
         output = [_item(part) for part in parts]
     return {"type": "function_call_output", "call_id": call_id, "output": output}
@@ -74,8 +74,9 @@ def openai_messages(result: ToolResult, call_id: str) -> list[dict[str, Any]]:
     A tool's message takes no images there. They follow in a message of the user's, which must come after the
     messages of all tools that were called together.
     """
-    messages: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": call_id, "content": text_of(result)}]
-    images = [part for part in parts_of(result) if isinstance(part, Media) and part.mime_type in IMAGES]
+    parts = _parts(result)
+    messages: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": call_id, "content": _text(parts)}]
+    images = [part for part in parts if isinstance(part, Media) and part.mime_type in IMAGES]
     if images:
         shown = [{"type": "image_url", "image_url": {"url": _data_url(image)}} for image in images]
         note = {"type": "text", "text": f"The images that the tool call {call_id} returned:"}
@@ -94,6 +95,16 @@ def _parameters(root: dict[str, Any], changes: Changes, *, strict: bool) -> dict
     root = completed(with_objects_for_booleans(with_sound_patterns(root, changes)))
     # The Responses API takes what says nothing about `strict` as strict.
     return {"parameters": root, "strict": False}
+
+
+def _parts(result: ToolResult) -> list[Part]:
+    """What a tool brought. That it failed can only be said in words here."""
+    parts = parts_of(result)
+    return [FAILED, *parts] if result.is_error and parts != [UNEXPLAINED] else parts
+
+
+def _text(parts: list[Part]) -> str:
+    return "\n".join(part if isinstance(part, str) else unseen(part) for part in parts)
 
 
 def _item(part: Part) -> dict[str, Any]:

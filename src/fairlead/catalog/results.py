@@ -1,14 +1,20 @@
 """What a tool call brought."""
 
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.catalog.sanitise import Finding
+from fairlead.config.shapes import is_object
 from fairlead.errors import CallFailed
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
+
+    from fairlead.catalog.validation import Check
 
 
 class _Shape(msgspec.Struct, rename="camel"):
@@ -20,31 +26,58 @@ class _Shape(msgspec.Struct, rename="camel"):
 _decode = msgspec.json.Decoder(_Shape).decode
 
 
-class ToolResult:
-    """A tool's result: the bytes as they came, read when somebody asks."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remarks:
+    """What there is to say about a result that is not in it."""
 
-    def __init__(self, server_id: str, raw: msgspec.Raw) -> None:
-        self._server_id = server_id
-        self._raw = raw
+    findings: tuple[Finding, ...] = ()
+    """Text that was hidden in it, and was taken out."""
+    notes: tuple[str, ...] = ()
+    handles: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Where media are kept that not every model takes, by the place of their block."""
+    ours: frozenset[int] = frozenset()
+    """The places of blocks that say what was left out. All others are the server's."""
+
+
+_NONE = Remarks()
+
+
+class ToolResult:
+    """A tool's result: bytes, read when somebody asks. What was cut off or taken out is in `original`."""
+
+    def __init__(
+        self,
+        server_id: str,
+        raw: msgspec.Raw | bytes,
+        *,
+        original: bytes | None = None,
+        untrusted: bool = False,
+        remarks: Remarks = _NONE,
+        definition: bytes | None = None,
+    ) -> None:
+        self.server_id = server_id
+        self.raw = bytes(raw)
+        """The result as it may be handed on."""
+        self.original = self.raw if original is None else original
+        """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        self.untrusted = untrusted
+        """It comes from a server nobody vouches for: to a model it is data, never instructions."""
+        self.remarks = remarks
+        self._definition = definition
 
     @classmethod
     def failed(cls, text: str) -> "ToolResult":
         """A result that says why there is none, for a model to read."""
         content = {"content": [{"type": "text", "text": text}], "isError": True}
-        return cls("", msgspec.Raw(msgspec.json.encode(content)))
-
-    @property
-    def raw(self) -> bytes:
-        """The result as the server wrote it."""
-        return bytes(self._raw)
+        return cls("", msgspec.json.encode(content))
 
     @cached_property
     def _shape(self) -> _Shape:
         try:
-            return _decode(self._raw)
-        except (msgspec.DecodeError, RecursionError) as exc:
+            return _decode(self.raw)
+        except (ValueError, RecursionError) as exc:
             message = f"what it answered is not a tool result: {exc}"
-            raise CallFailed(self._server_id, message, delivery="done") from exc
+            raise CallFailed(self.server_id, message, delivery="done") from exc
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -53,7 +86,7 @@ class ToolResult:
 
     @property
     def structured(self) -> dict[str, Any] | None:
-        """The structured content, if the tool gave any."""
+        """The structured content, if the tool gave any and it fits."""
         return self._shape.structured_content
 
     @property
@@ -68,8 +101,46 @@ class ToolResult:
         blocks = (block.get("text") for block in self.content if block.get("type") == "text")
         return "\n".join(text for text in blocks if isinstance(text, str))
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What is odd about it. Whether it is what the tool promised is found out when somebody asks."""
+        misfit = self._misfit()
+        return self.remarks.notes if misfit is None else (*self.remarks.notes, misfit)
+
+    def _misfit(self) -> str | None:
+        """What in the structured content is not as the tool's output schema says. A failed call owes none."""
+        check = _output_check(self._definition) if self._definition is not None else None
+        if check is None or self.is_error or self.structured is None:
+            return None
+        verdict = check.verdict(self.structured)
+        if verdict.outcome != "invalid":
+            return None
+        return f"its structured content is not what the tool promised: {'; '.join(verdict.problems)}"
+
     def typed(self) -> "CallToolResult":
         """The result as the SDK's model."""
         from mcp_types import CallToolResult
 
         return CallToolResult.model_validate_json(self.raw, by_name=False)
+
+
+class _Promise(msgspec.Struct, rename="camel"):
+    output_schema: Any = None
+
+
+@lru_cache(maxsize=1024)
+def _output_check(definition: bytes) -> "Check | None":
+    """The output schema of a tool, compiled, if it has one that can be used."""
+    if b"outputSchema" not in definition:
+        return None
+    # Not at the top: most who handle results never check one, and compilers take time to load.
+    from fairlead.catalog.schema import MAX_BYTES, screen
+    from fairlead.catalog.validation import Check
+
+    if len(definition) > MAX_BYTES:
+        return None
+    try:
+        promise = msgspec.json.decode(definition, type=_Promise)
+    except (ValueError, RecursionError):
+        return None
+    return Check(screen(promise.output_schema)) if is_object(promise.output_schema) else None

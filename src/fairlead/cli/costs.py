@@ -48,7 +48,7 @@ def show_costs(found: Known, entries: Sequence[ToolEntry], *, by_tool: bool, as_
     tools = [
         ToolCost(
             server=entry.key.server_id,
-            tool=entry.key.tool,
+            tool=entry.key.shown_tool,
             tokens=tokens(entry.definition),
             offered=entry.key in costs.tools,
             direct=entry.key in costs.direct,
@@ -114,6 +114,7 @@ def _totals(found: Known, costs: "Costs") -> dict[str, Any]:
         "direct": costs.all_direct,
         "meta": costs.meta,
         "reading": costs.reading,
+        "artifacts": costs.artifacts,
         "search": costs.search,
         "configured": costs.configured,
         "mode": found.selection.mode,

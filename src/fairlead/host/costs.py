@@ -8,6 +8,7 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.search import Hit, search
 from fairlead.catalog.tokens import estimate, exact
+from fairlead.host.artifacts import Artifacts, ArtifactTools
 from fairlead.host.bundles import Selection
 from fairlead.host.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.meta import MetaTools
@@ -34,6 +35,8 @@ class Costs:
     """The definitions of the meta-tools."""
     reading: int
     """Those of the tools for resources and prompts; 0 where there are none to read."""
+    artifacts: int
+    """That of the tool for what does not fit into results; 0 where there are no tools."""
     search: int
     """What one search brings, on average."""
     exact: bool
@@ -48,7 +51,7 @@ class Costs:
         """What a model is given before it has asked for anything, as configured."""
         given = sum(self.tools[key] for key in self.direct)
         meta = self.meta if len(self.direct) < len(self.tools) else 0
-        return given + meta + self.reading
+        return given + meta + self.reading + self.artifacts
 
 
 async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str, Listing]) -> Costs:
@@ -64,6 +67,7 @@ async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str
         direct=frozenset(tool.key for tool in catalog.tools if is_direct(tool.key, selection, together)),
         meta=_cost_of(meta),
         reading=_cost_of(reading) if has_reading(selection, chosen) else 0,
+        artifacts=_cost_of(ArtifactTools(cast("Artifacts", None))) if catalog.tools else 0,
         search=round(sum(tokens(result.text.encode()) for result in found) / max(1, len(found))),
         exact=exact() is not None,
     )

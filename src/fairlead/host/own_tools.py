@@ -1,12 +1,13 @@
 """Tools that the host itself gives a model, beside those of its servers."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Any, TypeVar
 
-import msgspec
+from mcp_types import CallToolResult
 
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
+from fairlead.errors import FairleadError, ToolFailed
 from fairlead.servers.definition import AnyTool
 from fairlead.servers.running import describe_tool, run_tool
 
@@ -21,9 +22,12 @@ RESERVED = frozenset(
         "mcp_resource_read",
         "mcp_prompts_list",
         "mcp_prompt_get",
+        "mcp_read_artifact",
     }
 )
 """Names that no server's tool can have."""
+
+AskedT = TypeVar("AskedT")
 
 
 class _NoContext:
@@ -66,6 +70,21 @@ class OwnTools:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one of them."""
         result = await run_tool(self._tools[name], _NoContext(), arguments)
-        return ToolResult(
-            "mcp", msgspec.Raw(result.model_dump_json(by_alias=True, exclude_none=True).encode())
-        )
+        return await self.handed(self._tools[name], arguments, result)
+
+    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+        """What a tool returned, as a model may have it. Where a server wrote it, more is to be done."""
+        return ToolResult("mcp", encoded(result))
+
+
+def encoded(result: CallToolResult) -> bytes:
+    """A result as it would go over the wire."""
+    return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+async def told(asking: Awaitable[AskedT]) -> AskedT:
+    """What is waited for; what goes wrong on the way is told to the model."""
+    try:
+        return await asking
+    except FairleadError as exc:
+        raise ToolFailed(str(exc), hint=exc.hint) from exc

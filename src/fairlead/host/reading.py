@@ -1,26 +1,32 @@
 """Tools with which a model reads the resources of servers and, where that is wanted, uses their prompts."""
 
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from mcp_types import ContentBlock, EmbeddedResource, TextContent
-from pydantic import Field, ValidationError
+from mcp_types import CallToolResult, ContentBlock, TextContent
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fairlead.catalog.offers import Prompt, Resource, ResourceTemplate
+from fairlead.catalog.results import ToolResult
+from fairlead.config.principal import LOCAL
+from fairlead.config.shapes import as_object
 from fairlead.errors import FairleadError, ToolFailed
 from fairlead.host.bundles import Selection
 from fairlead.host.contents import Gathered
-from fairlead.host.offers import OfferT, gather
-from fairlead.host.own_tools import OwnTools
+from fairlead.host.offers import gather
+from fairlead.host.own_tools import OwnTools, encoded, told
+from fairlead.policy.results import Source
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host
 
 LISTED_AT_ONCE = 200
+LISTED_BYTES = 100_000
 
-AskedT = TypeVar("AskedT")
+_content = TypeAdapter[ContentBlock](ContentBlock)
 
 
 class WhichServer(ToolModel):
@@ -46,12 +52,6 @@ class ReadInput(ToolModel):
     uri: str
 
 
-class Read(ToolModel):
-    """What was in it."""
-
-    contents: list[dict[str, Any]]
-
-
 class PromptInput(ToolModel):
     """Which prompt."""
 
@@ -60,24 +60,43 @@ class PromptInput(ToolModel):
     arguments: dict[str, str] = Field(default_factory=dict[str, str])
 
 
-class Messages(ToolModel):
-    """The prompt, filled in."""
-
-    messages: list[dict[str, Any]]
+class Quoted(ToolModel):
+    """What a server says. It is all in the content, where media are media."""
 
 
 class ReadingTools(OwnTools):
     """What a model can do with resources, and with prompts if it may."""
 
-    def __init__(self, host: "Host", selection: Selection) -> None:
+    def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
         self._host = host
         self._selection = selection
+        self._principal = principal
         tools: dict[str, AnyTool] = {}
         if selection.resources:
             tools |= self._for_resources()
         if selection.prompts:
             tools |= self._for_prompts()
         super().__init__(tools)
+
+    def may_read(self, server_id: str) -> bool:
+        """May a model read what this server has?"""
+        return self._selection.has(server_id) and self._withheld(server_id) is None
+
+    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+        """What servers wrote, handed on like results of their tools: cleaned, of bounded size, marked."""
+        if result.is_error:
+            return await super().handed(tool, arguments, result)
+        source = Source(server_id="mcp", tool=tool.name, trusted=True, limit=LISTED_BYTES)
+        if tool.output is Quoted:
+            config = self._host.configured(arguments["server"])
+            source = replace(
+                source,
+                server_id=arguments["server"],
+                trusted=config.trust == "trusted",
+                limit=config.max_result_bytes,
+            )
+            result = result.model_copy(update={"structured_content": None})
+        return await self._host.artifacts.deliver(encoded(result), source, principal=self._principal)
 
     def _for_resources(self) -> dict[str, AnyTool]:
         return {
@@ -99,7 +118,7 @@ class ReadingTools(OwnTools):
                 name="mcp_resource_read",
                 description="Read a resource by its URI.",
                 input=ReadInput,
-                output=Read,
+                output=Quoted,
                 handler=self._read,
             ),
         }
@@ -117,56 +136,67 @@ class ReadingTools(OwnTools):
                 name="mcp_prompt_get",
                 description="Get a prompt, filled in.",
                 input=PromptInput,
-                output=Messages,
+                output=Quoted,
                 handler=self._prompt,
             ),
         }
 
     async def _resources(self, context: ToolContext, asked: WhichServer) -> Offers:
-        return _offers(await _told(self._gathered(Resource, asked.server)))
+        return await self._gathered(Resource, asked.server)
 
     async def _templates(self, context: ToolContext, asked: WhichServer) -> Offers:
-        return _offers(await _told(self._gathered(ResourceTemplate, asked.server)))
+        return await self._gathered(ResourceTemplate, asked.server)
 
     async def _prompts(self, context: ToolContext, asked: WhichServer) -> Offers:
-        return _offers(await _told(self._gathered(Prompt, asked.server)))
+        return await self._gathered(Prompt, asked.server)
 
-    async def _gathered(self, kind: type[OfferT], server: str | None) -> Gathered[OfferT]:
+    async def _gathered(self, kind: type[Resource | ResourceTemplate | Prompt], server: str | None) -> Offers:
         """What the servers of the selection offer: others are neither asked nor started."""
         if server is not None:
-            self._require_chosen(server)
-        return await gather(self._host, kind, server, among=self._selection.has)
+            self._require_readable(server)
+        gathered = await told(gather(self._host, kind, server, among=self.may_read))
+        chosen = [status.server_id for status in self._host.status() if status.enabled]
+        withheld = {name: self._withheld(name) for name in chosen if self._selection.has(name)}
+        return _offers(gathered, {name: why for name, why in withheld.items() if why and server is None})
 
-    def _require_chosen(self, server: str) -> None:
+    def _require_readable(self, server: str) -> None:
         if not self._selection.has(server):
             raise ToolFailed(f"there is no server `{server}` here")
+        why = self._withheld(server)
+        if why is not None:
+            raise ToolFailed(f"`{server}`: {why}", hint=f"a person can review it: `fairlead review {server}`")
 
-    async def _read(self, context: ToolContext, asked: ReadInput) -> Reply[Read]:
-        self._require_chosen(asked.server)
-        found = await _told(self._host.resources.read(asked.server, asked.uri))
-        output = Read(contents=found.parts)
-        return Reply(output=output, content=tuple(_block(part) for part in found.parts))
+    def _withheld(self, server_id: str) -> str | None:
+        """Why a model may not read of a server, if that is so: what it reads there could lead it astray."""
+        try:
+            config = self._host.configured(server_id)
+        except FairleadError:
+            return None  # what is wrong with it is said when it is asked
+        within = self._selection.within(server_id)
+        listed = config.allow_tools or (within.allow_tools if within is not None and within.grants else None)
+        if config.trust == "trusted" or listed is not None:
+            return None
+        return "it is not trusted, and nobody has reviewed it yet"
 
-    async def _prompt(self, context: ToolContext, asked: PromptInput) -> Messages:
-        self._require_chosen(asked.server)
-        result = await _told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
-        return Messages(messages=result.messages)
+    async def _read(self, context: ToolContext, asked: ReadInput) -> Reply[Quoted]:
+        self._require_readable(asked.server)
+        found = await told(self._host.resources.read(asked.server, asked.uri))
+        return Reply(output=Quoted(), content=tuple(_part(part) for part in found.parts))
+
+    async def _prompt(self, context: ToolContext, asked: PromptInput) -> Reply[Quoted]:
+        self._require_readable(asked.server)
+        found = await told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
+        blocks = (block for message in found.messages for block in _said(message))
+        return Reply(output=Quoted(), content=tuple(blocks))
 
 
-async def _told(asking: Awaitable[AskedT]) -> AskedT:
-    """What is waited for; what goes wrong on the way is told to the model."""
-    try:
-        return await asking
-    except FairleadError as exc:
-        raise ToolFailed(str(exc), hint=exc.hint) from exc
-
-
-def _offers(gathered: Gathered[Resource] | Gathered[ResourceTemplate] | Gathered[Prompt]) -> Offers:
+def _offers(gathered: Gathered[Any], withheld: Mapping[str, str]) -> Offers:
     shown = gathered.items[:LISTED_AT_ONCE]
+    failed = {name: str(failure).splitlines()[0] for name, failure in gathered.failures.items()}
     return Offers(
         items=[_plain(item) for item in shown],
         more=len(gathered.items) - len(shown),
-        unavailable={name: str(failure).splitlines()[0] for name, failure in gathered.failures.items()},
+        unavailable={**failed, **withheld},
     )
 
 
@@ -176,10 +206,25 @@ def _plain(item: Resource | ResourceTemplate | Prompt) -> dict[str, Any]:
     return {"server": server, **{name: value for name, value in fields.items() if value not in (None, "")}}
 
 
-def _block(part: dict[str, Any]) -> ContentBlock:
+def _part(part: dict[str, Any]) -> ContentBlock:
+    """A part of a resource."""
     if isinstance(part.get("text"), str):
         return TextContent(text=part["text"])
+    return _block({"type": "resource", "resource": part})
+
+
+def _said(message: Mapping[str, Any]) -> Iterator[ContentBlock]:
+    """A message of a prompt, and who says it."""
+    content, role = as_object(message.get("content")), f"{message.get('role', 'somebody')}:"
+    if isinstance(content.get("text"), str):
+        yield TextContent(text=f"{role} {content['text']}")
+    else:
+        yield TextContent(text=role)
+        yield _block(content)
+
+
+def _block(content: dict[str, Any]) -> ContentBlock:
     try:
-        return EmbeddedResource.model_validate({"type": "resource", "resource": part})
+        return _content.validate_python(content)
     except ValidationError:
         return TextContent(text="(something that nobody can read)")

@@ -12,7 +12,9 @@ from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit
-from fairlead.errors import FairleadError, UnknownTool
+from fairlead.config.principal import LOCAL
+from fairlead.errors import FairleadError, RunCancelled, UnknownTool
+from fairlead.host.artifacts import ArtifactTools
 from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
 from fairlead.host.catalogs import cost_of, has_reading, is_direct
@@ -43,11 +45,14 @@ class Toolset:
     Tools of servers that answered before are there at once; those that never did are connected first.
     """
 
-    def __init__(self, host: "Host", selection: Selection) -> None:
+    def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
         self._host = host
         self.selection = selection
+        self.principal = principal
+        """Who its calls are made for."""
         self._meta = MetaTools(self)
-        self._reading = ReadingTools(host, selection)
+        self._reading = ReadingTools(host, selection, principal)
+        self._artifacts = ArtifactTools(host.artifacts, principal)
 
     # What there is.
 
@@ -90,15 +95,15 @@ class Toolset:
 
     async def get(self, name: str) -> CatalogTool:
         """The tool of that name. A tool that is known waits for no server but its own."""
-        known = _called(self.catalog, name)
+        known = self.catalog.called(name)
         return known or self.find((await self.ready()).catalog, name)
 
     def find(self, catalog: Catalog, name: str) -> CatalogTool:
         """The tool a model means by a name: its public name, or `server.tool` as search shows it."""
-        tool = _called(catalog, name)
+        tool = catalog.called(name)
         if tool is None:
             near = [hit.key for hit in catalog.find(name, limit=1)]
-            hint = f"did you mean `{near[0].server_id}.{near[0].tool}`?" if near else None
+            hint = f"did you mean `{catalog.shown(near[0])}`?" if near else None
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
 
@@ -119,7 +124,9 @@ class Toolset:
         direct = self._direct(catalog)
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()
-        return (*meta, *reading, *((tool.name, tool.entry) for tool in direct))
+        # Whatever has been kept so far: a list of tools that changes costs a provider's cache of all of it.
+        artifacts = self._artifacts.entries() if catalog.tools and self._host.artifacts.are_kept else ()
+        return (*meta, *reading, *artifacts, *((tool.name, tool.entry) for tool in direct))
 
     async def is_direct(self) -> bool:
         """Does a model get the tools themselves, all of them?"""
@@ -131,7 +138,7 @@ class Toolset:
         return [tool for tool in catalog.tools if is_direct(tool.key, self.selection, cost)]
 
     def _has_reading(self) -> bool:
-        ids = [status.server_id for status in self._host.status() if self.selection.has(status.server_id)]
+        ids = [status.server_id for status in self._host.status() if self._reading.may_read(status.server_id)]
         return has_reading(self.selection, filter(None, map(self._host.listing, ids)))
 
     async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
@@ -182,7 +189,7 @@ class Toolset:
         reviewed: bool = False,
     ) -> ToolResult:
         """Call a tool by its name, or a meta-tool. Raises what `Host.call` raises."""
-        for own in (self._meta, self._reading):
+        for own in (self._meta, self._reading, self._artifacts):
             if own.has(name):
                 return await own.call(name, arguments or {})
         tool = await self.get(name)
@@ -193,22 +200,17 @@ class Toolset:
             on_progress=on_progress,
             reviewed=reviewed,
             within=self.selection.within(tool.key.server_id),
+            principal=self.principal,
         )
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a tool for a model: what goes wrong becomes a result that says so, which a model can read."""
         try:
             return await self.call(name, arguments)
+        except RunCancelled:
+            raise  # a person wants the run to end, not the model to try something else
         except FairleadError as exc:
             return ToolResult.failed(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
-
-
-def _called(catalog: Catalog, name: str) -> CatalogTool | None:
-    tool = catalog.get(name)
-    if tool is None:
-        server_id, _, rest = name.partition(".")  # ids of servers have no dots
-        tool = catalog.of(ToolKey(server_id, rest))
-    return tool
 
 
 class ProviderTools:

@@ -1,0 +1,156 @@
+"""`fairlead artifacts`."""
+
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fairlead.catalog.sanitise import clean
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import print_data, print_json, print_table, printable, printable_lines, say
+from fairlead.config.paths import state_folder, store_file
+from fairlead.config.principal import LOCAL
+from fairlead.errors import UnknownArtifact
+from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, Limits
+
+ResultT = TypeVar("ResultT")
+
+
+@click.group("artifacts", invoke_without_command=True)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool) -> None:
+    """Show what did not fit into results: it is kept for a while, and can be read.
+
+    \b
+    Examples:
+      fairlead artifacts
+      fairlead artifacts show artifact://2c26b46b… --output page.html
+      fairlead artifacts clean --all
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show_list, as_json=as_json)
+
+
+@command.command("list")
+@json_option
+@click.pass_context
+def show_list(ctx: click.Context, *, as_json: bool) -> int:
+    """Show what is kept, newest first."""
+    found = _with_files(ctx, lambda files: files.of(LOCAL)) or []
+    if as_json:
+        print_json({"artifacts": [_as_json(artifact) for artifact in found]})
+    elif found:
+        print_table(("handle", "type", "bytes", "from", "age"), [_row(artifact) for artifact in found])
+    else:
+        say("nothing is kept")
+    return Exit.OK
+
+
+@command.command("show")
+@click.argument("handle")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write it to a file.")
+@click.pass_context
+def show_one(ctx: click.Context, handle: str, output: str | None) -> int:
+    """Show one: on the terminal as far as it is text, in a pipe as it is. The start of a handle will do."""
+    artifact, content = _read(ctx, handle)
+    if output is not None:
+        _write(content, output)
+    elif not sys.stdout.isatty():
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    elif artifact.is_text:
+        print_data(printable_lines(clean(content.decode(errors="replace"))))
+    else:
+        say(f"{printable(artifact.media_type)}, {artifact.size:,} bytes, not text; -o FILE saves it")
+    return Exit.OK
+
+
+@command.command("clean")
+@click.option("--all", "everything", is_flag=True, help="Remove all of them.")
+@json_option
+@click.pass_context
+def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
+    """Remove what is too old or too much. That happens by itself, too, whenever something is kept."""
+    removed = _with_files(ctx, lambda files: files.clear() if everything else files.tidy()) or 0
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        say(f"removed {removed}")
+    return Exit.OK
+
+
+def _with_files(ctx: click.Context, use: Callable[[ArtifactFiles], Awaitable[ResultT]]) -> ResultT | None:
+    """What `use` makes of the artifacts; None where there is no store, and so there are none."""
+    import anyio
+
+    from fairlead.store.sqlite import SqliteStore
+
+    config = load(ctx).config
+    path = store_file(os.environ, config.store.path)
+    if not path.exists():
+        return None
+    limits = Limits(
+        max_bytes=config.artifacts.max_bytes, max_age_seconds=config.artifacts.max_age_days * 86_400.0
+    )
+
+    async def main() -> ResultT:
+        async with SqliteStore.open(path) as store:
+            return await use(ArtifactFiles(store, state_folder(os.environ) / "artifacts", limits))
+
+    return anyio.run(main)
+
+
+def _read(ctx: click.Context, handle: str) -> tuple[Artifact, bytes]:
+    wanted = handle.removeprefix(SCHEME).rstrip("…")
+
+    async def find(files: ArtifactFiles) -> tuple[Artifact, bytes] | None:
+        meant = [
+            artifact for artifact in await files.of(LOCAL) if wanted and artifact.sha256.startswith(wanted)
+        ]
+        if len(meant) > 1:
+            raise UnknownArtifact(f"`{handle}` could be any of {len(meant)}", hint="write more of it")
+        content = await files.content(meant[0]) if meant else None
+        return (meant[0], content) if content is not None else None
+
+    found = _with_files(ctx, find)
+    if found is None:
+        raise UnknownArtifact(f"there is no artifact `{handle}`", hint="run `fairlead artifacts`")
+    return found
+
+
+def _write(content: bytes, output: str) -> None:
+    try:
+        with click.open_file(output, "wb") as file:
+            file.write(content)
+    except OSError as exc:
+        raise click.FileError(output, hint=exc.strerror) from exc
+    if output != "-":
+        say(f"wrote {len(content):,} bytes to {Path(output)}")
+
+
+def _row(artifact: Artifact) -> tuple[str, ...]:
+    age = max(0.0, time.time() - artifact.created)
+    unit, seconds = next(
+        ((name, size) for name, size in (("d", 86_400), ("h", 3600), ("min", 60)) if age >= size), ("s", 1)
+    )
+    source = f"{artifact.server_id}/{artifact.tool}"
+    shown = f"{SCHEME}{artifact.sha256[:12]}…"
+    return shown, artifact.media_type, f"{artifact.size:,}", source, f"{age / seconds:.0f} {unit}"
+
+
+def _as_json(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "handle": artifact.handle,
+        "mediaType": artifact.media_type,
+        "bytes": artifact.size,
+        "server": artifact.server_id,
+        "tool": artifact.tool,
+        "untrusted": artifact.untrusted,
+        "created": artifact.created,
+    }

@@ -1,0 +1,213 @@
+"""What did not fit into results: kept for whoever the call was made for, and read on demand, page by page."""
+
+import base64
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio.to_thread
+import msgspec
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
+from pydantic import Field
+
+from fairlead.catalog.results import Remarks, ToolResult
+from fairlead.catalog.sanitise import clean
+from fairlead.config.models import Artifacts as ArtifactLimits
+from fairlead.config.principal import LOCAL
+from fairlead.errors import StoreError, ToolFailed, UnknownArtifact
+from fairlead.host.own_tools import OwnTools, encoded, told
+from fairlead.policy.results import MAX_IMAGE, READ_TOOL, Kept, Source, hand_over
+from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
+from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, Limits
+from fairlead.store.store import Store
+
+PAGE_CHARACTERS = 20_000
+LONGEST_PAGE = 100_000
+SECONDS_OF_A_DAY = 86_400.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """Some of an artifact: so many characters of a text, or all bytes of anything else."""
+
+    artifact: Artifact
+    total: int
+    """How many characters, or bytes, there are."""
+    start: int = 0
+    text: str | None = field(default=None, repr=False)
+    data: bytes | None = field(default=None, repr=False)
+
+    @property
+    def next_start(self) -> int | None:
+        """Where to read on; None at the end."""
+        end = self.start + len(self.text) if self.text is not None else self.total
+        return end if end < self.total else None
+
+
+class Artifacts:
+    """The artifacts of a host: `host.artifacts`. Without a store there are none, and calls work as ever."""
+
+    def __init__(self, store: Store | None, folder: Path, limits: ArtifactLimits) -> None:
+        self._files: ArtifactFiles | None = None
+        if store is not None and limits.max_bytes > 0:
+            seconds = limits.max_age_days * SECONDS_OF_A_DAY
+            kept = Limits(max_bytes=limits.max_bytes, max_age_seconds=seconds)
+            self._files = ArtifactFiles(store, folder, kept)
+
+    @property
+    def are_kept(self) -> bool:
+        """Can anything be kept here?"""
+        return self._files is not None
+
+    async def deliver(
+        self, raw: msgspec.Raw | bytes, source: Source, *, principal: str = LOCAL
+    ) -> ToolResult:
+        """A server's result as it may be handed on, with whatever did not fit kept for the principal.
+
+        What cannot be kept, because the disk is full or there is no store, costs only itself.
+        """
+        handed = hand_over(raw, source, keeping=self._files is not None)
+        if handed.kept and not await self._keep(handed.kept, source, principal):
+            return hand_over(raw, source, keeping=False).result
+        return handed.result
+
+    async def read(
+        self, handle: str, *, principal: str = LOCAL, start: int = 0, length: int = PAGE_CHARACTERS
+    ) -> Page:
+        """Read so many characters of a text, from `start`, or all of anything else.
+
+        Raises `UnknownArtifact` where the principal has none by that handle, whoever else may.
+        """
+        artifact, content = await self.whole(handle, principal=principal)
+        if not artifact.is_text:
+            return Page(artifact=artifact, total=len(content), data=content)
+        text = await anyio.to_thread.run_sync(_readable, content)
+        return Page(artifact=artifact, total=len(text), start=start, text=text[start : start + length])
+
+    async def whole(self, handle: str, *, principal: str = LOCAL) -> tuple[Artifact, bytes]:
+        """An artifact and all that is in it, as it was kept. Raises `UnknownArtifact`."""
+        if self._files is not None:
+            artifact = await self._files.find(principal, handle.removeprefix(SCHEME))
+            content = await self._files.content(artifact) if artifact is not None else None
+            if artifact is not None and content is not None:
+                return artifact, content
+        hint = "artifacts are kept for a while only; call the tool again"
+        raise UnknownArtifact(f"there is no artifact `{clean(handle)[:100]}`", hint=hint)
+
+    async def of(self, principal: str = LOCAL) -> Sequence[Artifact]:
+        """All that belongs to a principal, newest first."""
+        return await self._files.of(principal) if self._files is not None else ()
+
+    async def _keep(self, kept: Sequence[Kept], source: Source, principal: str) -> bool:
+        assert self._files is not None
+        try:
+            for one in kept:
+                artifact = Artifact(
+                    sha256=one.sha256,
+                    principal=principal,
+                    media_type=one.media_type,
+                    size=len(one.content),
+                    server_id=source.server_id,
+                    tool=source.tool,
+                    untrusted=not source.trusted,
+                    created=time.time(),
+                )
+                await self._files.keep(artifact, one.content)
+        except StoreError:
+            logger.warning("an artifact is not kept", extra={"server": source.server_id}, exc_info=True)
+            return False
+        return True
+
+
+def _readable(content: bytes) -> str:
+    """Text to be read, whoever wrote it: what came as a file was not cleaned on its way here."""
+    return clean(content.decode(errors="replace"))
+
+
+class ReadInput(ToolModel):
+    """What to read."""
+
+    handle: str
+    start: Annotated[int, Field(ge=0)] = 0
+    length: Annotated[int, Field(ge=1, le=LONGEST_PAGE)] = PAGE_CHARACTERS
+
+
+class ReadOutput(ToolModel):
+    """Where it came from. The page itself is content."""
+
+    server: str
+    untrusted: bool
+
+
+class ArtifactTools(OwnTools):
+    """With this a model reads what did not fit.
+
+    It is always offered where something can be kept: a tool that came with the first artifact would change
+    the list of tools in the middle of a conversation, and with it all that a provider has cached of it.
+    """
+
+    def __init__(self, artifacts: Artifacts, principal: str = LOCAL) -> None:
+        self._artifacts = artifacts
+        self._principal = principal
+        tool = ToolDefinition(
+            name=READ_TOOL,
+            description="Read on where a result was cut, or see what was left out of it.",
+            input=ReadInput,
+            output=ReadOutput,
+            handler=self._read,
+        )
+        super().__init__({"mcp.readArtifact": tool})
+
+    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+        """The page alone, marked as what its server is."""
+        if result.is_error:
+            return await super().handed(tool, arguments, result)
+        origin = ReadOutput.model_validate(result.structured_content)
+        page = encoded(result.model_copy(update={"structured_content": None}))
+        handles = {0: str(arguments["handle"])}  # for a provider that does not take such media
+        remarks = Remarks(handles=handles)
+        return ToolResult(origin.server, page, untrusted=origin.untrusted, remarks=remarks)
+
+    async def _read(self, context: ToolContext, asked: ReadInput) -> Reply[ReadOutput]:
+        reading = self._artifacts.read(
+            asked.handle, principal=self._principal, start=asked.start, length=asked.length
+        )
+        page = await told(reading)
+        artifact = page.artifact
+        output = ReadOutput(server=artifact.server_id, untrusted=artifact.untrusted)
+        return Reply(output=output, content=tuple(_blocks(page)))
+
+
+def _blocks(page: Page) -> Iterator[ContentBlock]:
+    artifact = page.artifact
+    if page.text is not None:
+        yield TextContent(text=page.text)
+        more = "" if page.next_start is None else f" Read on: start={page.next_start}."
+        end = page.start + len(page.text)
+        yield TextContent(text=f"[Characters {page.start:,} to {end:,} of {page.total:,}.{more}]")
+        return
+    data = base64.b64encode(page.data or b"").decode()
+    if len(data) > MAX_IMAGE:
+        hint = f"`fairlead artifacts show {artifact.handle} --output FILE` writes it to a file"
+        raise ToolFailed(f"{artifact.media_type}, {page.total:,} bytes: too large for a model", hint=hint)
+    match artifact.media_type.partition("/")[0]:
+        case "image":
+            yield ImageContent(data=data, mime_type=artifact.media_type)
+        case "audio":
+            yield AudioContent(data=data, mime_type=artifact.media_type)
+        case _:
+            blob = BlobResourceContents(uri=artifact.handle, mime_type=artifact.media_type, blob=data)
+            yield EmbeddedResource(resource=blob)
