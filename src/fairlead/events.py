@@ -28,6 +28,14 @@ class ToolsChanged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ToolsQuarantined:
+    """Tools of a server are not what was reviewed or locked, and cannot be used until somebody looks."""
+
+    server_id: str
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CallStarted:
     """A tool call was let through and goes to its server."""
 
@@ -99,6 +107,7 @@ class QuestionAnswered:
 Event = (
     StateChanged
     | ToolsChanged
+    | ToolsQuarantined
     | CallStarted
     | CallProgressed
     | CallFinished

@@ -15,6 +15,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownServer
 from fairlead.host.bundles import Selection, select
 from fairlead.host.catalogs import catalog_of
+from fairlead.policy.quarantine import Screened
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -61,12 +62,17 @@ class Known:
     @cached_property
     def listings(self) -> dict[str, Listing]:
         """What servers are known to offer."""
-        return {name: saved.snapshot.listing for name, saved in self.saved.items() if saved.snapshot}
+        return {name: screened.listing for name, screened in self.screened.items()}
+
+    @cached_property
+    def screened(self) -> dict[str, Screened]:
+        """The same, with what of it waits for a review."""
+        return {name: saved.screened for name, saved in self.saved.items() if saved.screened}
 
     @cached_property
     def catalog(self) -> Catalog:
         """The tools of the choice, as agents get them."""
-        return catalog_of(self.loaded, self.selection, self.listings)
+        return catalog_of(self.loaded, self.selection, self.screened)
 
     def absence(self, server_id: str) -> Absence | None:
         """Why a server cannot be had, as far as that is known without trying."""
@@ -107,7 +113,7 @@ def with_unasked(found: Known, servers: Iterable[LoadedServer], *, refresh: bool
     ]
     if not ask:
         return found
-    failures = _connect(found.loaded, ask)
+    failures = ask_now(found.loaded, ask)
     return Known(
         loaded=found.loaded,
         selection=found.selection,
@@ -123,7 +129,8 @@ def warn_of_absent(found: Known, servers: Iterable[LoadedServer]) -> None:
             warn(absence.reason, absence.hint)
 
 
-def _connect(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadError]:
+def ask_now(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadError]:
+    """Connect servers and keep what they offer. Returns what went wrong, by server."""
     from fairlead.cli.running import run_with_host, spinning
     from fairlead.host.host import Host
 

@@ -18,6 +18,10 @@ from fairlead.host.snapshots import (
 )
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
+from fairlead.policy.lockfile import LockedServer, locks_of
+from fairlead.policy.pins import NAMESPACE as PINS
+from fairlead.policy.pins import Pins, pins_key, read_pins
+from fairlead.policy.quarantine import Screened, screen
 from fairlead.store.database import Database
 
 
@@ -26,6 +30,10 @@ class Saved:
     """What is known of a server: what it offered, what went wrong since, whether it may start."""
 
     snapshot: Snapshot | None = None
+    """What it offered, as it came."""
+    screened: Screened | None = None
+    """What may be offered of that."""
+    pins: Pins | None = None
     trouble: Trouble | None = None
     approved: bool = True
 
@@ -35,11 +43,12 @@ def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
     path = store_file(os.environ, loaded.config.store.path)
     if not path.exists():
         return {name: Saved(approved=server.consent is None) for name, server in loaded.servers.items()}
+    locks = locks_of(loaded.servers.values())
     with Database.open(path) as database:
-        return {name: _read(database, server) for name, server in loaded.servers.items()}
+        return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
 
 
-def _read(database: Database, server: LoadedServer) -> Saved:
+def _read(database: Database, server: LoadedServer, lock: LockedServer | str | None) -> Saved:
     key = snapshot_key(server)
     consent = server.consent
     approved = consent is None or database.get(CONSENT, stored_under(consent)) is not None
@@ -47,8 +56,11 @@ def _read(database: Database, server: LoadedServer) -> Saved:
     try:
         snapshot = read_snapshot(server.server_id, stored.value) if stored else None
         trouble = read_trouble(noted.value) if noted else None
+        pinned = database.get(PINS, pins_key(server))
+        pins = read_pins(pinned.value) if pinned else None
     except msgspec.DecodeError:
         return Saved(approved=approved)
     if trouble is not None and snapshot is not None and snapshot.saved_at >= trouble.at:
         trouble = None
-    return Saved(snapshot=snapshot, trouble=trouble, approved=approved)
+    screened = screen(server, snapshot.listing, pins, lock) if snapshot else None
+    return Saved(snapshot=snapshot, screened=screened, pins=pins, trouble=trouble, approved=approved)

@@ -1,6 +1,6 @@
 """Catalogs of what servers are known to offer: a host's, made anew only where something changed, or one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from fairlead.catalog.catalog import Catalog, Hidden, Offering
@@ -9,7 +9,8 @@ from fairlead.catalog.naming import Scheme
 from fairlead.catalog.tokens import estimate
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.host.bundles import Selection
-from fairlead.policy.decision import Decision, decide
+from fairlead.policy.decision import CallPolicy, Decision
+from fairlead.policy.quarantine import Screened
 
 if TYPE_CHECKING:
     from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
@@ -21,15 +22,11 @@ class Catalogs:
     def __init__(self, scheme: Scheme, reserved: frozenset[str]) -> None:
         self._scheme: Scheme = scheme
         self._reserved = reserved
-        self._latest: dict[str | None, tuple[list[tuple[Member, Listing]], Catalog]] = {}
+        self._latest: dict[str | None, tuple[list[_Source], Catalog]] = {}
 
     def current(self, selection: Selection, members: Iterable["Member"]) -> Catalog:
         """The catalog of what is known now."""
-        sources = [
-            (member, member.listing)
-            for member in members
-            if member.listing is not None and member.server.usable and selection.has(member.server.server_id)
-        ]
+        sources = [*_sources(selection, members)]
         latest = self._latest.get(selection.name)
         if latest is not None and _same(latest[0], sources):
             return latest[1]
@@ -37,10 +34,10 @@ class Catalogs:
         before: Catalog | None = None
         if latest is not None:
             of, before = latest
-            known = {id(listing): before.offerings[member.server.server_id] for member, listing in of}
+            known = {id(screened): before.offerings[member.server.server_id] for member, screened in of}
         offerings = [
-            known.get(id(listing)) or offering_of(member.server, listing, selection)
-            for member, listing in sources
+            known.get(id(screened)) or offering_of(member.server, screened, selection)
+            for member, screened in sources
         ]
         catalog = Catalog(offerings, scheme=self._scheme, reserved=self._reserved, before=before)
         self._latest[selection.name] = (sources, catalog)
@@ -51,44 +48,65 @@ class Catalogs:
         self._latest.clear()
 
 
-def _same(before: list[tuple["Member", Listing]], now: list[tuple["Member", Listing]]) -> bool:
+_Source = tuple["Member", Screened]
+
+
+def _sources(selection: Selection, members: Iterable["Member"]) -> Iterator[_Source]:
+    for member in members:
+        server_id = member.server.server_id
+        if member.listing is not None and member.server.usable and selection.has(server_id):
+            within = selection.within(server_id)
+            if within is not None:
+                member.use_first(within)
+            assert member.screened is not None, "it is listed"
+            yield member, member.screened
+
+
+def _same(before: list[_Source], now: list[_Source]) -> bool:
     return len(before) == len(now) and all(
         old[0] is new[0] and old[1] is new[1] for old, new in zip(before, now, strict=True)
     )
 
 
-def catalog_of(config: LoadedConfig, selection: Selection, listings: Mapping[str, Listing]) -> Catalog:
-    """The catalog that a host would have of a selection if it knew these listings, without one."""
+def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, Screened]) -> Catalog:
+    """The catalog that a host would have of a selection if this is what it knew, without one."""
     offerings = [
-        offering_of(server, listings[server_id], selection)
+        offering_of(server, known[server_id], selection)
         for server_id, server in config.servers.items()
-        if server_id in listings and server.usable and selection.has(server_id)
+        if server_id in known and server.usable and selection.has(server_id)
     ]
     # Nothing need be reserved: a name that begins like those of the meta-tools has a hash at its end.
     return Catalog(offerings, scheme=config.config.tools.names)
 
 
-def offering_of(server: LoadedServer, listing: Listing, selection: Selection) -> Offering:
-    """What a selection has of a server that is sound: its tools, and which of them are denied."""
+def offering_of(server: LoadedServer, screened: Screened, selection: Selection) -> Offering:
+    """What a selection has of a server that is sound: its tools, and which are denied or held back."""
     assert server.config is not None
     within = selection.within(server.server_id)
+    policy = CallPolicy(server)
+    listing = screened.listing
+    held_back = {
+        tool: Hidden(absence="quarantined", reason=reason) for tool, reason in screened.quarantined.items()
+    }
     denied = {
         entry.key.tool: _hidden(server, decision)
         for entry in listing.tools
-        if (decision := decide(server.config, entry.key.tool, within)).verdict == "deny"
+        if (decision := policy.decide(entry.key.tool, within, entry=entry)).verdict == "deny"
     }
     return Offering(
         server_id=server.server_id,
         tools=listing.tools,
         rejected=listing.rejected,
-        denied=denied,
+        denied=held_back | denied,
         description=server.config.description or listing.instructions or "",
         first_party=server.is_built_in,
     )
 
 
 def _hidden(server: LoadedServer, decision: Decision) -> Hidden:
-    if decision.bundle is not None:
+    if decision.rule is not None:
+        origin = str(decision.rule.origin or "the policy")
+    elif decision.bundle is not None:
         origin = f"bundles.{decision.bundle}"
     else:
         origin = str(server.definition.origin((decision.field,) if decision.field else ()))

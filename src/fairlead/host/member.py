@@ -1,7 +1,7 @@
 """One server of a host: its configuration, its connection, and what it offers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import anyio
@@ -9,16 +9,21 @@ from anyio.abc import TaskGroup
 
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
+from fairlead.config.masking import SECRETS
 from fairlead.config.models import Server
 from fairlead.connection.admission import Admission
 from fairlead.connection.connection import Connection
+from fairlead.connection.supervision import LogIn
 from fairlead.connection.transports import Surroundings, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
-from fairlead.events import Event, State, StateChanged, ToolsChanged
+from fairlead.events import Event, State, StateChanged, ToolsChanged, ToolsQuarantined
 from fairlead.host.custom import CustomCapabilities
 from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
-from fairlead.host.snapshots import Snapshot, Trouble
+from fairlead.host.snapshots import Known, Snapshot, Trouble
+from fairlead.policy.decision import CallPolicy, Within
+from fairlead.policy.pins import Pins, granting, is_guarded, pinned_on_first_use
+from fairlead.policy.quarantine import Screened, screen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +55,7 @@ class Person:
 
     operator: Operator
     capabilities: CustomCapabilities
+    log_in: LogIn
 
 
 class Member:
@@ -59,7 +65,7 @@ class Member:
         self,
         server: LoadedServer,
         around: Surroundings,
-        snapshot: Snapshot | None,
+        known: Known,
         *,
         tasks: TaskGroup,
         admission: Admission,
@@ -68,13 +74,20 @@ class Member:
         save: Callable[["Member"], None],
     ) -> None:
         self.server = server
-        self.snapshot = snapshot
+        self.policy = CallPolicy(server)
+        self.snapshot = snapshot = known.snapshot
+        """What it offered, as it came."""
+        self.pins = known.pins
+        self._lock = known.lock
+        self.screened: Screened | None = None
+        """What may be offered of that; another object whenever it changes."""
         self.awaits_consent = server.consent
         """What must be approved before it may start; None where nothing is, or no longer."""
         self._indexed: Listing | None = None
         self._entries: dict[str, ToolEntry] = {}
         self.unsaved: Snapshot | None = None
         self.unsaved_trouble: Trouble | None = None
+        self.unsaved_pins: Pins | None = None
         self.listed = anyio.Event()
         """Set whenever the server has been listed in this run, or will not be."""
         self._emit = emit
@@ -98,9 +111,13 @@ class Member:
                     emit=emit,
                 ),
                 log_level=server.config.log_level,
+                log_in=person.log_in,
                 on_state=self._moved,
                 on_listed=self._was_listed,
             )
+        if snapshot is not None:
+            self._pin_on_first_use(None)
+            self._screen(snapshot.listing)
 
     @property
     def config(self) -> Server:
@@ -120,8 +137,8 @@ class Member:
 
     @property
     def listing(self) -> Listing | None:
-        """What it offers, as far as anybody knows."""
-        return self.snapshot.listing if self.snapshot else None
+        """What it offers, as far as anybody knows, less what changed since somebody looked at it."""
+        return self.screened.listing if self.screened else None
 
     def entry(self, tool: str) -> ToolEntry | None:
         """The definition of a tool, as far as anybody knows."""
@@ -130,6 +147,36 @@ class Member:
             self._indexed = listing
             self._entries = {entry.key.tool: entry for entry in listing.tools} if listing else {}
         return self._entries.get(tool)
+
+    def take_rules(self, server: LoadedServer) -> None:
+        """Go by the rules of a configuration that says nothing else new of this server."""
+        self.server = server
+        self.policy = CallPolicy(server)
+
+    def quarantined(self, tool: str) -> str | None:
+        """Why a tool may not be used before it is reviewed, if that is so."""
+        return self._held_back.get(tool)
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
+        is_held = self._lock is not None or (self.pins is not None and is_guarded(self.server))
+        return is_held and self.connection is not None and self.connection.vitals.state != "ready"
+
+    def use_first(self, within: Within) -> None:
+        """Pin the tools that a bundle lets through, if it is the first to."""
+        if self._pin_on_first_use(within):
+            assert self.snapshot is not None, "what is pinned was listed"
+            self._screen(self.snapshot.listing)
+
+    def repin(self, pins: Pins | None) -> None:
+        """Hold it to other pins: somebody has reviewed it."""
+        self.pins = pins
+        if self.snapshot is not None:
+            before = self._held_back
+            self._screen(self.snapshot.listing)
+            if self._held_back != before:
+                self._emit_tools()
 
     @property
     def is_listed(self) -> bool:
@@ -155,7 +202,7 @@ class Member:
             last_connected_at=vitals.last_connected_at if vitals else None,
             connects=vitals.connects if vitals else 0,
             calls=vitals.calls if vitals else 0,
-            notes=self.snapshot.listing.notes if self.snapshot else (),
+            notes=self.screened.listing.notes if self.screened else (),
         )
 
     def refresh_if_stale(self) -> None:
@@ -175,7 +222,7 @@ class Member:
     def _error(self) -> tuple[str | None, str | None]:
         error: ServerError | None = self.connection.vitals.last_error if self.connection else None
         if error is not None:
-            return str(error), error.hint
+            return SECRETS.mask(str(error)), error.hint
         problem = next((p for p in self.server.problems if p.severity == "error"), None)
         return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
 
@@ -193,14 +240,50 @@ class Member:
         vitals = self.live().vitals
         error = vitals.last_error
         self.unsaved_trouble = Trouble(
-            state=vitals.state, message=str(error), hint=error.hint if error else None, at=time.time()
+            state=vitals.state,
+            message=SECRETS.mask(str(error)),
+            hint=error.hint if error else None,
+            at=time.time(),
         )
         self._save(self)
 
     def _was_listed(self, listing: Listing, version: str) -> None:
-        before = self.listing
+        before = self.snapshot
         self.snapshot = self.unsaved = Snapshot(listing=listing, version=version, saved_at=time.time())
+        self._pin_on_first_use(None)
+        self._screen(listing)
         self._save(self)
         self.listed.set()
-        if before is None or before.tools != listing.tools:
-            self._emit(ToolsChanged(server_id=self.server.server_id, tools=len(listing.tools)))
+        if before is None or before.listing.tools != listing.tools:
+            self._emit_tools()
+
+    def _emit_tools(self) -> None:
+        assert self.screened is not None, "it was listed"
+        self._emit(ToolsChanged(server_id=self.server.server_id, tools=len(self.screened.listing.tools)))
+
+    def _screen(self, listing: Listing) -> None:
+        """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
+        before = self._held_back
+        self.screened = screen(self.server, listing, self.pins, self._lock)
+        if self._held_back.keys() - before.keys():
+            self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
+
+    @property
+    def _held_back(self) -> Mapping[str, str]:
+        return self.screened.quarantined if self.screened else {}
+
+    def _pin_on_first_use(self, within: Within | None) -> bool:
+        """Pin what an allow list lets through for the first time. Says whether there was anything."""
+        if self.snapshot is None or self.server.config is None or not is_guarded(self.server):
+            return False
+        patterns = granting(self.server.config, within)
+        if not patterns or (self.pins is not None and set(patterns) <= set(self.pins.patterns)):
+            return False
+        listing = self.snapshot.listing
+        locked_out = screen(self.server, listing, None, self._lock).quarantined
+        pins = pinned_on_first_use(self.pins, listing, patterns, time.time(), locked_out)
+        if pins is None:
+            return False
+        self.pins = self.unsaved_pins = pins
+        self._save(self)
+        return True

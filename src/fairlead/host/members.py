@@ -1,6 +1,8 @@
 """The servers of a host: taken in, put in each other's place, let go, and what is new of them kept."""
 
+import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -10,11 +12,14 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.validate import suggestion
 from fairlead.connection.admission import Admission
 from fairlead.connection.transports import Surroundings
-from fairlead.errors import UnknownServer
+from fairlead.errors import StoreError, UnknownServer
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member, Person
-from fairlead.host.snapshots import News, Snapshot, load_snapshots, save_news
+from fairlead.host.snapshots import Known, News, load_known, load_pins, save_news
+from fairlead.policy.pins import REVIEWED, is_guarded, pins_key
 from fairlead.store.store import Store
+
+logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.1
 """How long news of servers wait to be saved: what comes of many servers in that time is one write."""
@@ -35,6 +40,7 @@ class Members:
         self._by_id: dict[str, Member] = {}
         self._unsaved: set[Member] = set()
         self._saving = anyio.Lock()
+        self._watches_reviews = False
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_id.values())
@@ -48,10 +54,14 @@ class Members:
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[Member]:
         """Take servers in; one that is there already, and the same, stays as it is. Returns the new ones."""
-        changed = [server for server in servers if not self._has(server)]
-        known = [server for server in changed if server.transport != "in_process"]
-        snapshots = await load_snapshots(self._store, known) if self._store else {}
-        return [self._put(server, snapshots.get(server.server_id)) for server in changed]
+        wanted = list(servers)
+        changed = [server for server in wanted if not self._has(server)]
+        for server in wanted:
+            if self._has(server):
+                self._by_id[server.server_id].take_rules(server)
+        outside = [server for server in changed if server.transport != "in_process"]
+        known = await load_known(self._store, outside)
+        return [self._put(server, known.get(server.server_id, Known())) for server in changed]
 
     def drop(self, server_id: str) -> None:
         """Let a server go. Its calls under way finish first."""
@@ -74,19 +84,23 @@ class Members:
         member = self._by_id.get(server.server_id)
         return member is not None and _same(member.server, server)
 
-    def _put(self, server: LoadedServer, snapshot: Snapshot | None) -> Member:
-        if server.server_id in self._by_id:
-            self._retire(self._by_id[server.server_id])
+    def _put(self, server: LoadedServer, known: Known) -> Member:
+        before = self._by_id.get(server.server_id)
+        if before is not None:
+            self._retire(before)
+            if (before.unsaved_pins or self._store is None) and pins_key(before.server) == pins_key(server):
+                known = replace(known, pins=before.pins)
         member = self._by_id[server.server_id] = Member(
             server,
             self._around,
-            snapshot,
+            known,
             tasks=self._tasks,
             admission=self._admission,
             person=self._person,
             emit=self._bus.emit,
             save=self._save,
         )
+        self._watch_reviews_of(member)
         return member
 
     def _retire(self, member: Member) -> None:
@@ -96,6 +110,7 @@ class Members:
     def _save(self, member: Member) -> None:
         if member.server.transport == "in_process":
             return  # it is part of the program, and the next one may have another under that name
+        self._watch_reviews_of(member)
         if not self._unsaved:
             self._tasks.start_soon(self._save_soon)
         self._unsaved.add(member)
@@ -108,13 +123,31 @@ class Members:
         async with self._saving:  # so that closing waits for a save under way
             members, self._unsaved = self._unsaved, set()
             if self._store is not None:
-                await save_news(self._store, map(_take_news, members))
+                await save_news(self._store, [_take_news(member) for member in members])
+
+    def _watch_reviews_of(self, member: Member) -> None:
+        """Let tools that are held back go as soon as somebody, in whatever process, has reviewed them."""
+        held_back = member.screened is not None and bool(member.screened.quarantined)
+        if held_back and self._store is not None and not self._watches_reviews:
+            self._watches_reviews = True
+            self._tasks.start_soon(self._watch_reviews, self._store)
+
+    async def _watch_reviews(self, store: Store) -> None:
+        try:
+            async with store.subscribe(REVIEWED) as messages:
+                async for _ in messages:
+                    for member in [*self]:
+                        if is_guarded(member.server):
+                            member.repin(await load_pins(store, member.server))
+        except StoreError:
+            logger.warning("reviews are not noticed until the next start", exc_info=True)
 
 
 def _take_news(member: Member) -> News:
     snapshot, member.unsaved = member.unsaved, None
     trouble, member.unsaved_trouble = member.unsaved_trouble, None
-    return News(server=member.server, snapshot=snapshot, trouble=trouble)
+    pins, member.unsaved_pins = member.unsaved_pins, None
+    return News(server=member.server, snapshot=snapshot, trouble=trouble, pins=pins)
 
 
 def _same(old: LoadedServer, new: LoadedServer) -> bool:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -13,12 +13,16 @@ from fairlead.catalog.entries import Listing, RejectedTool, read_tools
 from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
 from fairlead.errors import StoreError
+from fairlead.policy.lockfile import LockedServer, locks_of
+from fairlead.policy.pins import NAMESPACE as PINS
+from fairlead.policy.pins import Pins, pins_key, read_pins, save_first_use
 from fairlead.store.store import NewValue, Store
 
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "catalog"
 TROUBLE = "trouble"
+_POLICY = frozenset({"allow_tools", "approval", "trust"})
 VERSION_SECONDS = 7 * 24 * 3600.0
 """How long a server's protocol version is taken for granted before the modern era is tried again."""
 
@@ -69,25 +73,59 @@ _decode = msgspec.json.Decoder(_Stored).decode
 
 
 def snapshot_key(server: LoadedServer) -> str:
-    """The same entry in the same place offers the same tools; a changed one is asked anew."""
-    where = f"{server.server_id}\0{server.definition.source.base}\0{entry_digest(server.entry)}"
+    """The same entry in the same place offers the same tools; a changed one is asked anew.
+
+    What only says who may use them is no change.
+    """
+    entry = {name: value for name, value in server.entry.items() if name not in _POLICY}
+    where = f"{server.server_id}\0{server.definition.source.base}\0{entry_digest(entry)}"
     return hashlib.sha256(where.encode()).hexdigest()
 
 
-async def load_snapshots(store: Store, servers: Iterable[LoadedServer]) -> dict[str, Snapshot]:
-    """What servers offered when last asked; one that never was, or nobody can tell any more, is left out."""
-    found: dict[str, Snapshot] = {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What is known of a server before it is asked: what it offered, and what it is held to."""
 
-    async def load(server: LoadedServer) -> None:
-        snapshot = await _load_snapshot(store, server)
-        if snapshot is not None:
-            found[server.server_id] = snapshot
+    snapshot: Snapshot | None = None
+    pins: Pins | None = None
+    lock: LockedServer | str | None = None
+    """What a lock says of it, or why that cannot be known."""
+
+
+async def load_known(store: Store | None, servers: Sequence[LoadedServer]) -> dict[str, Known]:
+    """What is known of each server. What nobody can read any more is as good as nothing."""
+    snapshots: dict[str, Snapshot] = {}
+    pins: dict[str, Pins] = {}
+
+    async def load(server: LoadedServer, store: Store) -> None:
+        if (snapshot := await _load_snapshot(store, server)) is not None:
+            snapshots[server.server_id] = snapshot
+
+    async def load_pinned(server: LoadedServer, store: Store) -> None:
+        if (pinned := await load_pins(store, server)) is not None:
+            pins[server.server_id] = pinned
 
     # Asked for together, they cost one wait for the store rather than one each.
     async with anyio.create_task_group() as tasks:
-        for server in servers:
-            tasks.start_soon(load, server)
-    return found
+        if store is not None:
+            for server in servers:
+                tasks.start_soon(load, server, store)
+                tasks.start_soon(load_pinned, server, store)
+    locks = locks_of(servers)
+    return {
+        name: Known(snapshot=snapshots.get(name), pins=pins.get(name), lock=locks.get(name))
+        for name in (server.server_id for server in servers)
+    }
+
+
+async def load_pins(store: Store, server: LoadedServer) -> Pins | None:
+    """What is pinned of a server, if anything is."""
+    try:
+        found = await store.get(PINS, pins_key(server))
+        return read_pins(found.value) if found else None
+    except (StoreError, msgspec.DecodeError):
+        logger.warning("pins cannot be read", exc_info=True, extra={"server_id": server.server_id})
+        return None
 
 
 async def _load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
@@ -128,15 +166,19 @@ class News:
     server: LoadedServer
     snapshot: Snapshot | None
     trouble: Trouble | None
+    pins: Pins | None
+    """What was pinned on first use."""
 
 
-async def save_news(store: Store, news: Iterable[News]) -> None:
+async def save_news(store: Store, news: Sequence[News]) -> None:
     """Keep what servers offer and what went wrong with them. A store that cannot is no reason to fail."""
     values = [value for of_one in news for value in _values(of_one)]
-    if not values:
-        return
     try:
-        await store.put_all(values)
+        if values:
+            await store.put_all(values)
+        for of_one in news:
+            if of_one.pins is not None:
+                await save_first_use(store, of_one.server, of_one.pins)
     except StoreError:
         logger.warning("what servers offer could not be saved", exc_info=True)
 

@@ -1,0 +1,206 @@
+"""`fairlead.lock`: what the servers of a configuration file were, to be committed with it and checked.
+
+A lock narrows and never grants. A tool that is not what the lock says is not offered; one that is as it says
+is no more allowed than before.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from fairlead.catalog.digest import digests_of, field_digests, text_digest
+from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.config.files import read_text
+from fairlead.config.load import LoadedServer
+from fairlead.config.shapes import as_list
+from fairlead.errors import ConfigError, ConfigUnreadable
+from fairlead.policy.pins import UNCHANGED, Change, Verdicts, change_of
+
+FILE_NAME = "fairlead.lock"
+VERSION = 1
+
+_VERSIONED = re.compile(r"(?P<package>@?[\w./-]+?)(?:\[[\w,-]*\])?(?:==|@)(?P<version>\d[\w.+!-]*)")
+
+
+class LockedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool: its digest, the one without texts of defaults where that is another, and one per field."""
+
+    digest: str
+    without_defaults: str | None = None
+    fields: dict[str, str] = {}
+
+    @property
+    def loose(self) -> str:
+        """The digest to which the texts of defaults do not matter."""
+        return self.without_defaults or self.digest
+
+
+class LockedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One server: what it speaks, who it says it is, the package its command names, and its tools."""
+
+    protocol: str
+    server: str | None = None
+    package: str | None = None
+    instructions: str | None = None
+    """The digest of its instructions, where it has any."""
+    tools: dict[str, LockedTool] = {}
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole lock file."""
+
+    version: Literal[1] = VERSION
+    servers: dict[str, LockedServer] = {}
+
+
+_decode = msgspec.json.Decoder(Lock).decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def locked_server(
+    server: LoadedServer, listing: Listing, *, protocol: str, reported: str | None
+) -> LockedServer:
+    """What a lock says of a server that is as this listing."""
+    return LockedServer(
+        protocol=protocol,
+        server=reported,
+        package=package_of(server),
+        instructions=text_digest(listing.instructions) if listing.instructions is not None else None,
+        tools={entry.key.tool: _locked_tool(entry) for entry in listing.tools},
+    )
+
+
+def _locked_tool(entry: ToolEntry) -> LockedTool:
+    digests = digests_of(entry.definition)
+    loose = digests.loose if digests.loose != digests.strict else None
+    return LockedTool(digest=digests.strict, without_defaults=loose, fields=field_digests(entry.definition))
+
+
+def package_of(server: LoadedServer) -> str | None:
+    """The package and version that a command line pins, such as `pkg@1.2.3` or `pkg==1.2.3`."""
+    for word in (server.entry.get("command"), *as_list(server.entry.get("args"))):
+        if isinstance(word, str) and (named := _VERSIONED.fullmatch(word)):
+            return f"{named['package']} {named['version']}"
+    return None
+
+
+# The file.
+
+
+def lock_path(server: LoadedServer) -> Path | None:
+    """Where the lock of a server lies: beside the file that says what the server is, if a file does."""
+    path = server.definition.source.path
+    return path.with_name(FILE_NAME) if path is not None else None
+
+
+def read_lock(path: Path) -> Lock | None:
+    """Read a lock file; None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        return _decode(read_text(path).encode())
+    except msgspec.DecodeError as exc:
+        hint = f"restore {path.name} as it was, or write it anew with `fairlead lock`"
+        raise ConfigUnreadable(f"{path} is not a lock file: {exc}", hint=hint) from exc
+
+
+def lock_text(lock: Lock) -> str:
+    """A lock as it is written: sorted, a line for each thing that can change."""
+    return msgspec.json.format(_encode(lock), indent=2).decode() + "\n"
+
+
+def locks_of(servers: Iterable[LoadedServer]) -> dict[str, "LockedServer | str"]:
+    """What locks say of servers that are in one. A text is why nobody can know, and nothing is offered."""
+    found: dict[str, LockedServer | str] = {}
+    read: dict[Path, Lock | str | None] = {}
+    for server in servers:
+        path = lock_path(server)
+        if path is None:
+            continue
+        if path not in read:
+            read[path] = _lock_or_reason(path)
+        lock = read[path]
+        if isinstance(lock, str):
+            found[server.server_id] = lock
+        elif lock is not None and server.server_id in lock.servers:
+            found[server.server_id] = lock.servers[server.server_id]
+    return found
+
+
+def _lock_or_reason(path: Path) -> Lock | str | None:
+    try:
+        return read_lock(path)
+    except ConfigError as exc:
+        return str(exc)
+
+
+# Holding servers to it.
+
+
+def check_lock(locked: LockedServer, listing: Listing) -> Verdicts:
+    """Hold a listing against a lock: what is not in it is new."""
+    if not listing.tools and listing.instructions is None:
+        return UNCHANGED
+    verdicts: dict[str, Change] = {}
+    for entry in listing.tools:
+        tool = locked.tools.get(entry.key.tool)
+        verdict = change_of(tool.digest, tool.loose, entry) if tool else "new"
+        if verdict is not None:
+            verdicts[entry.key.tool] = verdict
+    said = listing.instructions
+    changed = said is not None and text_digest(said) != locked.instructions
+    return Verdicts(tools=verdicts, instructions_changed=changed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """One thing that is not what the lock says."""
+
+    server_id: str
+    what: Literal["added", "removed", "changed"]
+    tool: str | None = None
+    """None where it is about the server itself."""
+    fields: tuple[str, ...] = ()
+    before: str | None = None
+    now: str | None = None
+
+
+def drifts(locked: Mapping[str, LockedServer], now: Mapping[str, LockedServer]) -> list[Drift]:
+    """Everything in which servers differ from a lock, by server and tool."""
+    found: list[Drift] = []
+    for server_id in sorted(locked.keys() | now.keys()):
+        if server_id not in now:
+            found.append(Drift(server_id=server_id, what="removed"))
+        elif server_id not in locked:
+            found.append(Drift(server_id=server_id, what="added"))
+        else:
+            found += _server_drifts(server_id, locked[server_id], now[server_id])
+            found += _tool_drifts(server_id, locked[server_id].tools, now[server_id].tools)
+    return found
+
+
+def _server_drifts(server_id: str, locked: LockedServer, now: LockedServer) -> Iterator[Drift]:
+    for name in ("protocol", "server", "package", "instructions"):
+        before, after = getattr(locked, name), getattr(now, name)
+        if before != after:
+            yield Drift(server_id=server_id, what="changed", fields=(name,), before=before, now=after)
+
+
+def _tool_drifts(
+    server_id: str, locked: Mapping[str, LockedTool], now: Mapping[str, LockedTool]
+) -> Iterator[Drift]:
+    for tool in sorted(locked.keys() | now.keys()):
+        if tool not in now:
+            yield Drift(server_id=server_id, what="removed", tool=tool)
+        elif tool not in locked:
+            yield Drift(server_id=server_id, what="added", tool=tool)
+        elif locked[tool].loose != now[tool].loose:
+            before, after = locked[tool].fields, now[tool].fields
+            names = sorted(
+                name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+            )
+            yield Drift(server_id=server_id, what="changed", tool=tool, fields=tuple(names))

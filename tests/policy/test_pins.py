@@ -1,0 +1,190 @@
+"""Pins: what a listing is held to, and how pins come about."""
+
+import pytest
+
+from fairlead.config.load import LoadedServer
+from fairlead.policy.decision import Within
+from fairlead.policy.pins import (
+    NAMESPACE,
+    Pins,
+    beside,
+    check,
+    granting,
+    is_guarded,
+    pinned_by_review,
+    pinned_on_first_use,
+    pins_key,
+    read_pins,
+    record_review,
+    written,
+)
+from fairlead.policy.quarantine import screen
+from fairlead.store.database import Database
+from fairlead.store.store import ANY
+from tests.conftest import Machine
+from tests.policy.tools import SEARCH, changed, entry, listing
+
+DELETE = {"name": "delete", "description": "Delete an issue.", "inputSchema": {"type": "object"}}
+
+
+def pinned(*patterns: str, instructions: str | None = None) -> Pins:
+    pins = pinned_on_first_use(None, listing(SEARCH, DELETE, instructions=instructions), patterns, at=1.0)
+    assert pins is not None
+    return pins
+
+
+def server(machine: Machine, **fields: object) -> LoadedServer:
+    entry = {"command": "run", "allow_tools": ["*"], **fields}
+    return machine.load(overrides={"servers": {"x": entry}}).servers["x"]
+
+
+def test_only_what_an_allow_list_lets_through_is_pinned_on_first_use() -> None:
+    assert set(pinned("search").tools) == {"search"}
+    assert set(pinned("se*").tools) == {"search"}
+    assert set(pinned("*").tools) == {"search", "delete"}
+
+
+def test_what_is_as_it_was_is_unchanged() -> None:
+    verdicts = check(pinned("*"), listing(SEARCH, DELETE))
+    assert not verdicts.tools
+    assert not verdicts.instructions_changed
+
+
+@pytest.mark.requirement("HARD-40")
+def test_a_changed_tool_a_new_one_and_one_with_other_default_texts_are_told_apart() -> None:
+    other_default = changed(SEARCH, "inputSchema", "properties", "fields", "default", to="title,id")
+    other_words = {**DELETE, "description": "Delete everything."}
+    verdicts = check(pinned("*"), listing(other_default, other_words, {"name": "more"}))
+    assert verdicts.tools == {"search": "defaults", "delete": "changed", "more": "new"}
+
+
+def test_a_tool_that_went_and_came_back_unchanged_is_fine() -> None:
+    pins = pinned("*")
+    assert not check(pins, listing(DELETE)).tools
+    assert not check(pins, listing(SEARCH, DELETE)).tools
+
+
+def test_a_tool_that_nobody_allowed_is_not_called_new() -> None:
+    assert not check(pinned("search"), listing(SEARCH, DELETE)).tools
+
+
+def test_a_new_pattern_pins_what_it_lets_through_and_an_old_one_does_not() -> None:
+    now = listing(SEARCH, DELETE, {"name": "more"})
+    assert pinned_on_first_use(pinned("*"), now, ["*"], at=2.0) is None
+    again = pinned_on_first_use(pinned("*"), now, ["*", "more"], at=2.0)
+    assert again is not None
+    assert again.tools["more"].at == 2.0
+    assert not check(again, now).tools
+
+
+def test_a_first_use_never_replaces_a_pin() -> None:
+    other = {**SEARCH, "description": "Other."}
+    again = pinned_on_first_use(pinned("search"), listing(other), ["sea*"], at=2.0)
+    assert again is not None
+    assert check(again, listing(other)).tools == {"search": "changed"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_changed"),
+    [("kind", "kind", False), ("kind", "rude", True), (None, "rude", True), ("kind", None, False)],
+)
+def test_instructions_are_pinned_too(before: str | None, now: str | None, is_changed: bool) -> None:
+    pins = pinned("*", instructions=before)
+    assert check(pins, listing(SEARCH, instructions=now)).instructions_changed is is_changed
+
+
+def test_a_review_replaces_pins_and_leaves_the_others() -> None:
+    other = {**SEARCH, "description": "Other."}
+    pins = pinned_by_review(pinned("*"), [entry(other)], instructions="new", patterns=["search"], at=3.0)
+    assert not check(pins, listing(other, DELETE, instructions="new")).tools
+    assert pins.tools["search"].by == "review"
+    assert pins.tools["delete"].by == "first use"
+    assert pins.patterns == ("*", "search")
+
+
+def test_a_bundle_grants_only_where_the_entry_has_no_list(machine: Machine) -> None:
+    within = Within(bundle="b", allow_tools=("a",), deny_tools=(), grants=True)
+    foreign = Within(bundle="b", allow_tools=("a",), deny_tools=(), grants=False)
+    listed, unlisted = server(machine).config, server(machine, allow_tools=None).config
+    assert listed is not None
+    assert unlisted is not None
+    assert granting(listed, within) == ("*",)
+    assert granting(unlisted, within) == ("a",)
+    assert granting(unlisted, foreign) == granting(unlisted) == ()
+
+
+def test_trusted_and_built_in_servers_are_not_held_to_pins(machine: Machine) -> None:
+    assert is_guarded(server(machine))
+    assert not is_guarded(server(machine, trust="trusted"))
+    entries = {"x": {"builtin": "docs"}}
+    assert not is_guarded(machine.load(overrides={"servers": entries}).servers["x"])
+    other = listing({**SEARCH, "description": "Other."}, instructions="new")
+    screened = screen(server(machine, trust="trusted"), other, pinned("*"), None)
+    assert screened.listing is other
+    assert not screened.quarantined
+
+
+def test_another_target_is_another_server_and_another_policy_is_not(machine: Machine) -> None:
+    key = pins_key(server(machine))
+    same = [{"allow_tools": ["a"]}, {"deny_tools": ["a"]}, {"env": {"A": "b"}}, {"trust": "trusted"}]
+    assert all(pins_key(server(machine, **fields)) == key for fields in same)
+    others = [{"command": "other"}, {"args": ["--other"]}, {"cwd": "/elsewhere"}]
+    assert all(pins_key(server(machine, **fields)) != key for fields in others)
+    remote = {"command": None, "url": "https://x.test/mcp"}
+    assert pins_key(server(machine, **remote)) != pins_key(server(machine, **remote, account="other"))
+
+
+@pytest.mark.requirement("HARD-40")
+def test_what_is_withheld_of_a_listing_is_what_nobody_looked_at(machine: Machine) -> None:
+    other_default = changed(SEARCH, "inputSchema", "properties", "fields", "default", to="evil words")
+    other_words = {**DELETE, "description": "Delete everything."}
+    now = listing(other_default, other_words, instructions="evil instructions")
+    screened = screen(server(machine), now, pinned("*", instructions="kind"), None)
+    assert set(screened.quarantined) == {"delete"}
+    assert screened.listing.instructions is None
+    assert b"evil" not in screened.listing.tools[0].definition
+    assert screened.listing.tools[1] is now.tools[1]
+    assert screened.listing.notes == (
+        "1 tool changed: run `fairlead review x`",
+        "its instructions changed and are withheld: run `fairlead review x`",
+    )
+
+
+def test_pins_survive_being_written() -> None:
+    pins = pinned("*", instructions="kind")
+    assert read_pins(written(pins)) == pins
+
+
+def test_a_first_use_is_kept_beside_what_a_review_pinned_meanwhile() -> None:
+    reviewed = pinned_by_review(None, [entry(SEARCH)], instructions="kind", patterns=["search"], at=2.0)
+    merged = read_pins(beside(pinned("*"))(written(reviewed)))
+    assert merged.tools["search"].by == "review"
+    assert set(merged.tools) == {"search", "delete"}
+    assert merged.instructions == "kind"
+    assert merged.patterns == ("search", "*")
+    assert read_pins(beside(pinned("*"))(b"{]")) == pinned("*")
+
+
+def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
+    target, store = server(machine), machine.home / "state.db"
+
+    def review(pins: Pins | None) -> Pins:
+        if pins is None:  # another process is first
+            with Database.open(store) as database:
+                database.put(NAMESPACE, pins_key(target), written(pinned("delete")), expect=ANY)
+        return pinned_by_review(pins, [entry(SEARCH)], instructions=None, patterns=["search"], at=2.0)
+
+    record_review(store, target, review)
+    with Database.open(store) as database:
+        found = database.get(NAMESPACE, pins_key(target))
+    assert found is not None
+    assert set(read_pins(found.value).tools) == {"search", "delete"}
+
+
+def test_pins_nobody_can_read_are_replaced_by_a_review(machine: Machine) -> None:
+    target, store = server(machine), machine.home / "state.db"
+    with Database.open(store) as database:
+        database.put(NAMESPACE, pins_key(target), b"{]", expect=ANY)
+    seen: list[Pins | None] = []
+    record_review(store, target, lambda pins: seen.append(pins) or pinned("*"))
+    assert seen == [None]
