@@ -108,7 +108,8 @@ async def open_host(servers: Mapping[str, Entry]) -> AsyncGenerator[Host]:
         for name, entry in servers.items()
     }
     with machine() as env:
-        async with Host.open(overrides={"servers": entries}, env=env, cwd=env["HOME"]) as host:
+        document = {"servers": entries, "policy": {"approval": "allow"}}
+        async with Host.open(overrides=document, env=env, cwd=env["HOME"]) as host:
             yield host
 
 

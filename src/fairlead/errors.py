@@ -16,14 +16,20 @@ FairleadError                     catch this to catch them all
 │   ├── ConnectFailed             it never became ready
 │   ├── ConsentRequired           it comes from a project file and nobody approved it yet
 │   ├── AuthRequired              it wants a login first
+│   ├── LoginFailed               logging in to it did not work
+│   │   └── TokenRefused          the issuer will not renew a login; only a new one helps
+│   ├── IssuerUnavailable         the issuer cannot be asked right now; what is known is kept
 │   ├── ListFailed                it is connected, but would not say what it offers
 │   └── CallFailed                a request to it failed; `delivery` says how far it got
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
 │       └── ConnectionLost        it went away
 ├── ListenFailed                  a port cannot be had
-├── CallDenied                    policy says no
+├── CallDenied                    policy says no, or a person
+│   ├── ApprovalRequired          a person must be asked, and nobody can be
+│   └── RunCancelled              a person was asked, and wants the whole run ended
 ├── UnknownTool                   that server has no such tool
+├── UnknownArtifact               nothing is kept under that handle, or not for this principal
 ├── ArgumentsInvalid              what was given does not fit the tool's schema; nothing was sent
 └── ToolFailed                    a first-party tool could not do what it was asked
 """
@@ -175,9 +181,41 @@ class ConsentRequired(ServerError):
 
 
 class AuthRequired(ServerError):
-    """The server wants a login first."""
+    """The server wants a login first. `challenge` is what it said, as it said it."""
 
     code = "auth_required"
+
+    def __init__(
+        self,
+        server_id: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        challenge: str | None = None,
+        wants_more: bool = False,
+    ) -> None:
+        super().__init__(server_id, message, hint=hint)
+        self.challenge = challenge
+        self.wants_more = wants_more
+        """There is a login, and what is wanted is more than it may do."""
+
+
+class LoginFailed(ServerError):
+    """Logging in did not work. What was there before is as it was."""
+
+    code = "login_failed"
+
+
+class TokenRefused(LoginFailed):
+    """The issuer will not renew a login (`invalid_grant`). Only a new one helps."""
+
+    code = "token_refused"
+
+
+class IssuerUnavailable(ServerError):
+    """The issuer of a login cannot be asked right now. Tokens are kept, and it is asked again later."""
+
+    code = "issuer_unavailable"
 
 
 class ListFailed(ServerError):
@@ -225,15 +263,33 @@ class ListenFailed(FairleadError):
 
 
 class CallDenied(FairleadError):
-    """Policy says no. Nothing was sent."""
+    """Policy says no, or a person does. Nothing was sent."""
 
     code = "call_denied"
+
+
+class ApprovalRequired(CallDenied):
+    """A person must be asked about this call, and nobody can be. Nothing was sent."""
+
+    code = "approval_required"
+
+
+class RunCancelled(CallDenied):
+    """A person was asked about a call and wants the whole run ended. Nothing was sent."""
+
+    code = "run_cancelled"
 
 
 class UnknownTool(FairleadError):
     """That server has no such tool."""
 
     code = "unknown_tool"
+
+
+class UnknownArtifact(FairleadError):
+    """Nothing is kept under that handle, not any more, or not for this principal."""
+
+    code = "unknown_artifact"
 
 
 class ArgumentsInvalid(FairleadError):

@@ -175,7 +175,7 @@ def test_the_cost_of_tools_is_shown_by_server_and_by_tool_and_for_each_way_to_ha
     assert [entry["server"] for entry in report["servers"]] == ["big", "code"]
     assert report["servers"][1] | {"tokens": 0} == {"server": "code", "tools": 3, "offered": 2, "tokens": 0}
     assert sum(entry["tokens"] for entry in report["servers"]) == report["direct"] > report["token_budget"]
-    assert report["configured"] == report["meta"] <= 700
+    assert report["configured"] == report["meta"] + report["artifacts"] <= 700
     assert 0 < report["search"] < report["meta"] + 700
     of_tool = {entry["tool"]: entry for entry in report["tools"]}
     assert of_tool["tool_7"]["tokens"] == estimate(json.dumps(many[7]))

@@ -328,7 +328,7 @@ anyio.run(main)
 
 def test_an_approval_shows_the_whole_call_and_takes_five_answers(machine: Machine) -> None:
     with at_terminal(program=["-c", APPROVING], env=machine.env, cwd=machine.project) as person:
-        shown = person.sees("May it? [once/session/always/NO]: ")
+        shown = person.sees("May it? [once/session/always/NO/cancel]: ")
         assert "`write_file` of `files`" in shown
         assert "it is not on the allow list" in shown
         assert '"path": "a\\u202e",' in shown

@@ -1,9 +1,9 @@
 """A client for the MCP conformance suite: plays one scenario with a `Host`, and fails if it did not go well.
 
-    python client.py URL
+    python -m tests.conformance.client URL
 
 The suite starts it, and says in the environment which scenario is played. It ends with 0 if the host did all
-that the scenario is about, and with `NOT_PLAYED` if the scenario is none of these.
+that the scenario is about, also where that is to refuse something.
 """
 
 import json
@@ -11,61 +11,59 @@ import os
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
+from mcp_types import CreateMessageResult, TextContent
 
-if TYPE_CHECKING:
-    from mcp_types import CreateMessageResult
+from fairlead.catalog.entries import ToolEntry
+from fairlead.errors import AuthRequired, CallFailed, LoginFailed, UnknownTool
+from fairlead.host.custom import CustomCapabilities
+from fairlead.host.host import Host
+from fairlead.host.operator import Callbacks, FormAnswer, FormQuestion, SampleRequest
+from fairlead.host.skills import EXTENSION, Skills
+from tests.conformance.logins import agree, context, oauth_for, visit
 
-    from fairlead.catalog.entries import ToolEntry
-    from fairlead.host.host import Host
-    from fairlead.host.operator import FormAnswer, FormQuestion, SampleRequest
-    from fairlead.host.skills import Skills
-
-NOT_PLAYED = 64
 SECONDS = 60
 SERVER = "exam"
 
 
-async def connect(host: "Host") -> None:
+async def connect(host: Host) -> None:
     await host.require([SERVER], seconds=SECONDS)
 
 
-async def list_tools(host: "Host") -> None:
+async def list_tools(host: Host) -> None:
     await tools_of(host)
 
 
-async def call_a_tool(host: "Host") -> None:
+async def call_a_tool(host: Host) -> None:
     await tools_of(host)
     result = await host.call(SERVER, "add_numbers", {"a": 2, "b": 3})
     assert result.text == "The sum of 2 and 3 is 5"
 
 
-async def call_across_a_broken_stream(host: "Host") -> None:
+async def call_across_a_broken_stream(host: Host) -> None:
     result = await host.call(SERVER, "test_reconnection")
     assert result.text == "Reconnection test completed successfully"
     await tools_of(host)
 
 
-async def call_every_tool(host: "Host") -> None:
+async def call_every_tool(host: Host) -> None:
     for tool, entry in (await tools_of(host)).items():
         required = entry.read()["inputSchema"].get("required", [])
         result = await host.call(SERVER, tool, dict.fromkeys(required, "some text"))
         assert not result.is_error, tool
 
 
-async def call_as_told(host: "Host") -> None:
+async def call_as_told(host: Host) -> None:
     await tools_of(host)
-    for call in json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]:
+    for call in context()["toolCalls"]:
         result = await host.call(SERVER, call["name"], call["arguments"])
         assert not result.is_error, call["name"]
 
 
-async def try_every_tool(host: "Host") -> None:
+async def try_every_tool(host: Host) -> None:
     """Call what is offered, and be refused what is not. The suite sees to it that no such call arrives."""
-    from fairlead.errors import UnknownTool
-
     await call_every_tool(host)
     listing = host.listing(SERVER)
     assert listing is not None
@@ -78,14 +76,14 @@ async def try_every_tool(host: "Host") -> None:
         raise AssertionError(f"{rejected.name} was called")
 
 
-async def hand_back_a_schema(host: "Host") -> None:
+async def hand_back_a_schema(host: Host) -> None:
     tools = await tools_of(host)
     schema = tools["json_schema_2020_12_tool"].read()["inputSchema"]
     result = await host.call(SERVER, "json_schema_echo", {"schema": schema})
     assert result.text == "echoed"
 
 
-async def use_everything(host: "Host") -> None:
+async def use_everything(host: Host) -> None:
     """Call, read and get whatever there is."""
     await call_every_tool(host)
     for resource in (await host.resources.list(SERVER)).items:
@@ -94,12 +92,12 @@ async def use_everything(host: "Host") -> None:
         await host.prompts.get(SERVER, prompt.name)
 
 
-async def be_asked_for_defaults(host: "Host") -> None:
+async def be_asked_for_defaults(host: Host) -> None:
     result = await host.call(SERVER, "test_client_elicitation_defaults")
     assert not result.is_error
 
 
-async def answer_in_rounds(host: "Host") -> None:
+async def answer_in_rounds(host: Host) -> None:
     """Call tools that ask, and others at the same time, so that nothing of one gets into another."""
     tools = await tools_of(host)
     results: dict[str, str] = {}
@@ -118,15 +116,13 @@ async def answer_in_rounds(host: "Host") -> None:
     }
 
 
-async def list_skills(host: "Host") -> None:
+async def list_skills(host: Host) -> None:
     await connect(host)
     (skill,) = await skills_of(host).list()
     assert skill.frontmatter["name"] == "pdf-processing"
 
 
-async def refuse_a_skill_that_is_not_what_was_listed(host: "Host") -> None:
-    from fairlead.errors import CallFailed
-
+async def refuse_a_skill_that_is_not_what_was_listed(host: Host) -> None:
     await connect(host)
     (skill,) = await skills_of(host).list()
     try:
@@ -136,7 +132,26 @@ async def refuse_a_skill_that_is_not_what_was_listed(host: "Host") -> None:
     raise AssertionError("a skill was loaded that is not what was listed")
 
 
-SCENARIOS: dict[str, Callable[["Host"], Awaitable[None]]] = {
+async def refuse_to_log_in(host: Host) -> None:
+    """Come to know something on the way that speaks against it. The suite sees how far the host went."""
+    try:
+        await connect(host)
+    except LoginFailed:
+        return
+    raise AssertionError("the host logged in")
+
+
+async def give_up_on_more_rights(host: Host) -> None:
+    """Have consent asked for again, as long as that makes sense."""
+    try:
+        await call_every_tool(host)
+    except AuthRequired as exc:
+        assert exc.wants_more
+        return
+    raise AssertionError("a server that never has enough was satisfied")
+
+
+SCENARIOS: dict[str, Callable[[Host], Awaitable[None]]] = {
     "initialize": connect,
     "tools_call": call_a_tool,
     "sse-retry": call_across_a_broken_stream,
@@ -152,62 +167,79 @@ SCENARIOS: dict[str, Callable[["Host"], Awaitable[None]]] = {
     "sep-2640-client-verify-digest": refuse_a_skill_that_is_not_what_was_listed,
     "sep-2640-client-verify-size": refuse_a_skill_that_is_not_what_was_listed,
     "sep-2640-client-verify-frontmatter": refuse_a_skill_that_is_not_what_was_listed,
+    "auth/metadata-default": call_every_tool,
+    "auth/metadata-var1": call_every_tool,
+    "auth/metadata-var2": call_every_tool,
+    "auth/metadata-var3": call_every_tool,
+    "auth/basic-cimd": call_every_tool,
+    "auth/scope-from-www-authenticate": call_every_tool,
+    "auth/scope-from-scopes-supported": call_every_tool,
+    "auth/scope-omitted-when-undefined": call_every_tool,
+    "auth/scope-step-up": call_every_tool,
+    "auth/scope-retry-limit": give_up_on_more_rights,
+    "auth/token-endpoint-auth-basic": call_every_tool,
+    "auth/token-endpoint-auth-post": call_every_tool,
+    "auth/token-endpoint-auth-none": call_every_tool,
+    "auth/pre-registration": call_every_tool,
+    "auth/2025-03-26-oauth-metadata-backcompat": call_every_tool,
+    "auth/2025-03-26-oauth-endpoint-fallback": call_every_tool,
+    "auth/resource-mismatch": refuse_to_log_in,
+    "auth/offline-access-scope": call_every_tool,
+    "auth/offline-access-not-supported": call_every_tool,
+    "auth/authorization-server-migration": call_every_tool,
+    "auth/iss-supported": call_every_tool,
+    "auth/iss-not-advertised": call_every_tool,
+    "auth/iss-supported-missing": refuse_to_log_in,
+    "auth/iss-wrong-issuer": refuse_to_log_in,
+    "auth/iss-unexpected": refuse_to_log_in,
+    "auth/iss-normalized": refuse_to_log_in,
+    "auth/metadata-issuer-mismatch": refuse_to_log_in,
+    "auth/client-credentials-jwt": call_every_tool,
+    "auth/client-credentials-basic": call_every_tool,
+    "auth/enterprise-managed-authorization": call_every_tool,
+    "auth/dpop": call_every_tool,
+    "auth/dpop-nonce": call_every_tool,
+    "auth/wif-jwt-bearer": call_every_tool,
 }
 
 
-async def tools_of(host: "Host") -> "dict[str, ToolEntry]":
+async def tools_of(host: Host) -> dict[str, ToolEntry]:
     return {entry.key.tool: entry for entry in await host.tools_of(SERVER)}
 
 
-def skills_of(host: "Host") -> "Skills":
-    from fairlead.host.skills import Skills
-
+def skills_of(host: Host) -> Skills:
     return Skills(host, SERVER)
 
 
-async def accept_defaults(question: "FormQuestion") -> "FormAnswer":
+async def accept_defaults(question: FormQuestion) -> FormAnswer:
     """Send every form as it is: what is not answered has its default."""
-    from fairlead.host.operator import FormAnswer
-
     return FormAnswer(action="accept")
 
 
-async def say_hello(request: "SampleRequest") -> "CreateMessageResult":
+async def say_hello(request: SampleRequest) -> CreateMessageResult:
     """Be a model of few words."""
-    from mcp_types import CreateMessageResult, TextContent
-
     return CreateMessageResult(role="assistant", content=TextContent(text="Hello"), model="none")
 
 
 async def play(scenario: str, url: str) -> None:
-    # Imported only where it is needed: in suite mode, dozens of these start at once to play nothing.
-    from fairlead.host.custom import CustomCapabilities
-    from fairlead.host.host import Host
-    from fairlead.host.operator import Callbacks
-    from fairlead.host.skills import EXTENSION
-
-    servers: dict[str, Any] = {SERVER: {"url": url, "trust": "trusted", "sampling": {}, "roots": ["."]}}
+    entry: dict[str, Any] = {"url": url, "trust": "trusted", "sampling": {}, "roots": ["."]}
+    entry["oauth"] = oauth_for(scenario)
     with tempfile.TemporaryDirectory() as home, anyio.fail_after(SECONDS):
         async with Host.open(
-            overrides={"servers": servers},
-            env={"HOME": home, "FAIRLEAD_BUILTINS": "off"},
+            overrides={"servers": {SERVER: entry}, "policy": {"approval": "allow"}},
+            env={"HOME": home, "FAIRLEAD_BUILTINS": "off", "FAIRLEAD_VAULT": "file"},
             cwd=home,
-            operator=Callbacks(on_form=accept_defaults, on_sample=say_hello),
+            operator=Callbacks(on_form=accept_defaults, on_sample=say_hello, on_url=agree, on_open_url=visit),
             capabilities=CustomCapabilities(extensions={EXTENSION: {}}),
         ) as host:
             await SCENARIOS[scenario](host)
             (status,) = host.status()
-        assert status.state == "ready", status
-    sys.stdout.write(json.dumps({"version": status.version}))
+    sys.stdout.write(json.dumps({"state": status.state, "version": status.version}))
 
 
-def main() -> int:
-    scenario, url = os.environ["MCP_CONFORMANCE_SCENARIO"], sys.argv[1]
-    if scenario not in SCENARIOS:
-        return NOT_PLAYED
-    anyio.run(play, scenario, url)
-    return 0
+def main() -> None:
+    anyio.run(play, os.environ["MCP_CONFORMANCE_SCENARIO"], sys.argv[1])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -75,7 +75,7 @@ def deployer() -> Generator[tuple[Deployer, str]]:
 async def hosting(machine: Machine, url: str) -> AsyncGenerator[Host]:
     servers = {"deployer": {"url": url, "trust": "trusted"}}
     with anyio.fail_after(SECONDS):
-        async with Host.open(overrides={"servers": servers}, env=machine.env, cwd=machine.project) as host:
+        async with Host.open(overrides={"servers": servers, "policy": {"approval": "allow"}}, env=machine.env, cwd=machine.project) as host:
             yield host
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
+from yarl import URL
 
 from fairlead.connection.endpoint import Challenge, fixed_headers
 from fairlead.connection.http import HttpDispatcher
@@ -83,7 +84,9 @@ class Login:
         self.tokens = list(tokens)
         self.challenges: list[Challenge] = []
 
-    async def __call__(self, challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def __call__(
+        self, _method: str, _url: URL, challenge: Challenge | None = None, /
+    ) -> Mapping[str, str]:
         if challenge is not None:
             self.challenges.append(challenge)
             self.tokens = self.tokens[1:] or self.tokens
@@ -116,7 +119,7 @@ async def test_headers_that_stay_wrong_are_not_tried_for_ever(tokens: tuple[str,
 
 
 async def test_a_source_that_wants_a_login_is_heard() -> None:
-    async def source(challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def source(_method: str, _url: URL, challenge: Challenge | None = None, /) -> Mapping[str, str]:
         raise AuthRequired("hostile", "it wants a login")
 
     async with serving() as server, open_client() as client:
@@ -128,7 +131,7 @@ async def test_a_source_that_wants_a_login_is_heard() -> None:
 
 
 async def test_a_source_that_breaks_is_a_request_that_was_not_sent() -> None:
-    async def source(challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def source(_method: str, _url: URL, challenge: Challenge | None = None, /) -> Mapping[str, str]:
         raise LookupError("no such drawer")
 
     async with serving() as server, open_client() as client:

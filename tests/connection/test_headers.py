@@ -8,12 +8,15 @@ from pathlib import Path
 
 import anyio
 import pytest
+from yarl import URL
 
 from fairlead.connection.endpoint import Challenge
 from fairlead.connection.headers import HeadersHelper, parse_headers
 from fairlead.connection.http_outcomes import HeadersUnavailable
 from tests.connection.http_support import SECONDS, call_text, connected
 from tests.servers.hostile_http import serving
+
+THERE = URL("https://example.org/mcp")
 
 
 def helper(
@@ -59,12 +62,12 @@ def test_what_is_neither_is_refused_without_being_told(output: bytes) -> None:
 async def test_the_program_sees_the_environment_it_is_given_and_no_shell() -> None:
     code = "import os, sys; print('X-Greeting:', os.environ['GREETING']); print('X-Arg:', *sys.argv[1:])"
     source = helper(code, "; echo $HOME")
-    assert dict(await source()) == {"X-Greeting": "hello", "X-Arg": "; echo $HOME"}
+    assert dict(await source("POST", THERE)) == {"X-Greeting": "hello", "X-Arg": "; echo $HOME"}
 
 
 async def test_what_it_prints_goes_before_what_is_fixed() -> None:
     source = helper("print('x-team: red')", fixed={"X-Team": "blue", "X-Other": "1"})
-    headers = await source()
+    headers = await source("POST", THERE)
     assert headers["X-Team"] == "red"
     assert len(headers) == 2
 
@@ -73,14 +76,14 @@ async def test_it_runs_once_until_a_server_refuses_what_it_printed(tmp_path: Pat
     log = tmp_path / "runs"
     code = f"f = open({str(log)!r}, 'a+'); f.write('x'); f.seek(0); print('X-Run:', len(f.read()))"
     source = helper(code)
-    first = await source()
-    assert first == await source() == {"X-Run": "1"}
+    first = await source("POST", THERE)
+    assert first == await source("POST", THERE) == {"X-Run": "1"}
 
     refused = Challenge(www_authenticate=None, refused=first)
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(source, refused)
-    assert await source() == {"X-Run": "2"}
+            tasks.start_soon(source, "POST", THERE, refused)
+    assert await source("POST", THERE) == {"X-Run": "2"}
     assert log.read_text() == "xx"
 
 
@@ -107,14 +110,14 @@ async def test_a_server_gets_the_headers_again_after_a_401(tmp_path: Path) -> No
 )
 async def test_a_program_that_fails_is_a_request_that_was_not_sent(code: str, message: str) -> None:
     with anyio.fail_after(SECONDS), pytest.raises(HeadersUnavailable, match=message) as caught:
-        await helper(code, seconds=1)()
+        await helper(code, seconds=1)("POST", THERE)
     assert caught.value.delivery == "not_sent"
 
 
 async def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
     source = HeadersHelper(["/no/such/program"], environment={})
     with pytest.raises(HeadersUnavailable, match="'/no/such/program' cannot be run"):
-        await source()
+        await source("POST", THERE)
 
 
 @pytest.mark.requirement("NEED-1")
@@ -134,7 +137,7 @@ async def test_nothing_of_a_program_is_left_behind() -> None:
         code = f"import subprocess, sys; subprocess.run([sys.executable, '-I', '-S', '-c', {child!r}])"
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(helper(code))
+                tasks.start_soon(helper(code), "POST", THERE)
                 await begun.wait()
                 tasks.cancel_scope.cancel()
             await gone.wait()

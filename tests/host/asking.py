@@ -24,7 +24,7 @@ from fairlead.host.operator import (
 )
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import SECONDS
+from tests.host.support import SECONDS, unasked
 from tests.servers import asking_stdio
 
 HANDSHAKE = "2025-11-25"
@@ -77,7 +77,7 @@ async def hosting(
     """Run a host with an operator."""
     with anyio.fail_after(SECONDS):
         async with Host.open(
-            overrides={"servers": servers}, env=machine.env, cwd=machine.project, operator=operator
+            overrides=unasked(servers), env=machine.env, cwd=machine.project, operator=operator
         ) as host:
             yield host
 

@@ -1,7 +1,7 @@
 """What the tests of the host share: scripted servers, and a host of them."""
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,11 +24,16 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def unasked(servers: Mapping[str, Any], **document: Any) -> dict[str, Any]:
+    """A configuration in which calls are not asked about, unless an entry says so."""
+    return {"servers": servers, "policy": {"approval": "allow"}, **document}
+
+
 @asynccontextmanager
 async def hosting(machine: Machine, **servers: dict[str, Any]) -> AsyncGenerator[Host]:
     """Run a host with these servers, which are the user's own."""
     with anyio.fail_after(SECONDS):
-        async with Host.open(overrides={"servers": servers}, env=machine.env, cwd=machine.project) as host:
+        async with Host.open(overrides=unasked(servers), env=machine.env, cwd=machine.project) as host:
             yield host
 
 

@@ -111,11 +111,11 @@ async def test_a_running_host_asks_again_when_a_reload_brings_other_arguments(
     approve(machine, "x")
     with anyio.fail_after(SECONDS):
         async with Host.open(env=machine.env, cwd=machine.project) as host:
-            await host.call("x", "echo")
+            await host.call("x", "echo", reviewed=True)
             write_project(machine, x=server.entry(env={"EVIL": "1"}))
             await host.reload(machine.load())
             with pytest.raises(ConsentRequired):
-                await host.call("x", "echo")
+                await host.call("x", "echo", reviewed=True)
     assert server.starts == 1
 
 

@@ -11,7 +11,7 @@ from fairlead.host.custom import CustomCapabilities
 from fairlead.host.host import Host
 from tests.conftest import Machine
 from tests.host.asking import BOTH_ERAS, MODERN, AskingServer
-from tests.host.support import SECONDS
+from tests.host.support import SECONDS, unasked
 
 OURS = CustomCapabilities(
     experimental={"agent/sandbox-state": {"version": 1}}, extensions={"org.example/extra": {}}
@@ -26,7 +26,7 @@ async def test_capabilities_of_the_programs_own_are_declared_and_used(
     server = AskingServer(tmp_path / "record", version=era, capabilities=capabilities)
     with anyio.fail_after(SECONDS):
         async with Host.open(
-            overrides={"servers": {"x": server.entry()}},
+            overrides=unasked({"x": server.entry()}),
             env=machine.env,
             cwd=machine.project,
             capabilities=OURS,

@@ -9,7 +9,7 @@ import pytest
 from fairlead.host.host import Host
 from tests.conftest import Machine
 from tests.host.asking import AskingServer
-from tests.host.support import SECONDS
+from tests.host.support import SECONDS, unasked
 
 RESOURCES = ["mcp_resources_list", "mcp_resource_templates_list", "mcp_resource_read"]
 PROMPTS = ["mcp_prompts_list", "mcp_prompt_get"]
@@ -22,7 +22,7 @@ def server(tmp_path: Path) -> AskingServer:
 
 
 def opened(machine: Machine, server: AskingServer, **document: Any) -> Any:
-    document = {"servers": {"x": server.entry()}, **document}
+    document = unasked({"x": server.entry()}, **document)
     return Host.open(overrides=document, env=machine.env, cwd=machine.project)
 
 
@@ -61,7 +61,8 @@ async def test_prompts_are_for_models_only_where_that_is_wanted(
 
     assert not listed.is_error, listed.text
     assert listed.structured["items"][0]["name"] == "greet"
-    assert "Ada" in str(filled.structured["messages"])
+    assert "Ada" in filled.text
+    assert filled.structured is None
 
 
 async def test_where_there_is_nothing_to_read_nothing_is_offered_for_it(
@@ -116,3 +117,35 @@ async def test_what_is_switched_off_cannot_be_called_either(machine: Machine, se
             result = await host.tools.answer("mcp_resource_read", {"server": "x", "uri": "test://a"})
     assert result.is_error
     assert "no tool is called" in result.text
+
+
+@pytest.mark.requirement("NEED-31")
+async def test_a_model_reads_nothing_of_an_untrusted_server_that_nobody_reviewed(
+    machine: Machine, server: AskingServer
+) -> None:
+    document: dict[str, Any] = {
+        "servers": {"x": server.entry(trust="untrusted")},
+        "bundles": {"granted": {"servers": {"x": {"allow_tools": ["*"]}}}},
+        "tools": {"prompts": True},
+    }
+    with anyio.fail_after(SECONDS):
+        async with Host.open(overrides=document, env=machine.env, cwd=machine.project) as host:
+            listed = await host.tools.call("mcp_resources_list", {})
+            named = await host.tools.call("mcp_resources_list", {"server": "x"})
+            read = await host.tools.call("mcp_resource_read", {"server": "x", "uri": "test://a"})
+            prompt = await host.tools.call("mcp_prompt_get", {"server": "x", "name": "greet"})
+            assert server.starts == 0
+            granted = await host.toolset("granted").call(
+                "mcp_resource_read", {"server": "x", "uri": "test://a"}
+            )
+
+    assert listed.structured == {
+        "items": [],
+        "more": 0,
+        "unavailable": {"x": "it is not trusted, and nobody has reviewed it yet"},
+    }
+    for refused in (named, read, prompt):
+        assert refused.is_error
+        assert "fairlead review x" in refused.text
+    assert granted.text == "what is in it"
+    assert granted.untrusted

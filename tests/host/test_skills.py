@@ -15,7 +15,7 @@ from fairlead.host.host import Host
 from fairlead.host.skills import EXTENSION, Skills
 from tests.conftest import Machine
 from tests.host.asking import AskingServer
-from tests.host.support import SECONDS
+from tests.host.support import SECONDS, unasked
 
 HEAD = {"name": "sums", "since": "2026-03-31", "tags": ["a", 1, True]}
 TEXT = "---\nname: sums\nsince: 2026-03-31\ntags: [a, 1, true]\n---\nAdd them up.\n"
@@ -40,7 +40,7 @@ def server_with(record: Path, text: str, *, promised: str | None = None, head: A
 async def skills_of(machine: Machine, server: AskingServer) -> AsyncGenerator[Skills]:
     with anyio.fail_after(SECONDS):
         async with Host.open(
-            overrides={"servers": {"x": server.entry()}},
+            overrides=unasked({"x": server.entry()}),
             env=machine.env,
             cwd=machine.project,
             capabilities=CustomCapabilities(extensions={EXTENSION: {}}),

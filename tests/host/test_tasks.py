@@ -13,6 +13,7 @@ from fairlead.errors import CallDenied, CallFailed
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED, Callbacks, FormAnswer, FormQuestion, Operator
 from tests.conftest import Machine
+from tests.host.support import unasked
 
 SECONDS = 60
 SERVER = Path(__file__).parent.parent / "servers" / "tasks_server.py"
@@ -39,7 +40,7 @@ async def hosting(
     """A host of one server whose tasks outlive its process."""
     arguments = ["-I", "-S", str(SERVER), str(machine.home / "tasks.json"), era]
     entry = {"command": sys.executable, "args": arguments, "trust": "trusted", **fields}
-    servers = {"servers": {"x": entry}}
+    servers = unasked({"x": entry})
     with anyio.fail_after(SECONDS):
         async with Host.open(
             overrides=servers, env=machine.env, cwd=machine.project, operator=operator

@@ -43,6 +43,7 @@ def tool(name: str, description: str = "Does something useful.") -> dict[str, An
 @asynccontextmanager
 async def hosting(machine: Machine, **document: Any) -> AsyncGenerator[Host]:
     with anyio.fail_after(SECONDS):
+        document = {"policy": {"approval": "allow"}, **document}
         async with Host.open(overrides=document, env=machine.env, cwd=machine.project) as host:
             yield host
 
@@ -127,7 +128,8 @@ async def test_many_tools_come_behind_meta_tools_that_cost_little(machine: Machi
     async with hosting(machine, servers={"x": server.entry(description="Cases.")}) as host:
         tools = await host.tools.for_openai()
         names = [definition["name"] for definition in tools.definitions]
-        assert names == ["mcp_search_tools", "mcp_list_tools", "mcp_get_tool_schema", "mcp_call_tool"]
+        meta = ["mcp_search_tools", "mcp_list_tools", "mcp_get_tool_schema", "mcp_call_tool"]
+        assert names == [*meta, "mcp_read_artifact"]
         assert estimate(json.dumps(tools.definitions)) <= 700
 
         found = await tools.call("mcp_search_tools", {"queries": ["say something back"]})
@@ -227,7 +229,7 @@ async def test_some_tools_stay_direct_behind_meta_tools(machine: Machine, server
     bundles: dict[str, Any] = {"some": {"servers": {"x": {}}, "mode": "meta", "always_direct": ["ech*"]}}
     async with hosting(machine, servers={"x": server.entry()}, bundles=bundles) as host:
         names = [name for name, _ in await host.toolset("some").offered()]
-    assert len(names) == 5
+    assert len(names) == 6
     assert names[-1].startswith("mcp_x_echo_")
 
 
@@ -265,7 +267,7 @@ async def test_every_provider_gets_every_tool(machine: Machine, server: Scripted
             await host.tools.for_anthropic(),
             await host.tools.for_gemini(),
         ):
-            assert len(tools.definitions) == 3
+            assert len(tools.definitions) == 4
             assert tools.refused == {}
             unknown = await tools.call("nobody", {})
             assert unknown.is_error

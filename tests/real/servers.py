@@ -74,7 +74,8 @@ class RealServer:
 def open_host(
     machine: Machine, servers: Mapping[str, Mapping[str, Any]]
 ) -> AbstractAsyncContextManager[Host]:
-    return Host.open(overrides={"servers": servers}, env=machine.env, cwd=machine.project)
+    document = {"servers": servers, "policy": {"approval": "allow"}}
+    return Host.open(overrides=document, env=machine.env, cwd=machine.project)
 
 
 async def seconds_to_give_up(host: Host, server_id: str) -> float:

@@ -23,6 +23,7 @@ from fairlead.host.operator import (
     UrlQuestion,
 )
 from tests.conftest import Machine
+from tests.host.support import unasked
 from tests.real.remote import RemoteServer
 from tests.real.servers import EVERYTHING_TOOLS, everything
 
@@ -80,7 +81,7 @@ async def hosting(
 ) -> AsyncGenerator[Host]:
     with anyio.fail_after(60):
         async with Host.open(
-            overrides={"servers": {"e": entry}}, env=machine.env, cwd=machine.project, operator=operator
+            overrides=unasked({"e": entry}), env=machine.env, cwd=machine.project, operator=operator
         ) as host:
             assert await host.connect("e") == {}
             yield host

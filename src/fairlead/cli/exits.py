@@ -8,7 +8,9 @@ from fairlead.errors import (
     ConnectFailed,
     ConsentRequired,
     FairleadError,
+    IssuerUnavailable,
     ListFailed,
+    LoginFailed,
 )
 
 
@@ -34,9 +36,9 @@ class Exit(IntEnum):
 def exit_of(error: FairleadError) -> Exit:
     """The exit status an error ends a command with."""
     match error:
-        case AuthRequired() | CallDenied() | ConsentRequired():
+        case AuthRequired() | CallDenied() | ConsentRequired() | LoginFailed():
             return Exit.NEEDS_A_PERSON
-        case ConnectFailed() | ListFailed():
+        case ConnectFailed() | IssuerUnavailable() | ListFailed():
             return Exit.NOT_READY
         case _:
             return Exit.FIXABLE

@@ -86,7 +86,9 @@ def print_error(error: FairleadError) -> None:
         say(f"{_styled('error:', 'red')} the configuration has {count}")
         print_problems(error.problems)
         return
-    say(f"{_styled('error:', 'red')} {printable_lines(str(error))}")
+    from fairlead.config.masking import SECRETS  # which only a command that failed has a use for
+
+    say(f"{_styled('error:', 'red')} {printable_lines(SECRETS.mask(str(error)))}")
     if error.hint:
         say(f"\n{_styled('hint:', 'cyan')} {printable_lines(error.hint)}")
 

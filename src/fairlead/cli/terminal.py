@@ -7,15 +7,15 @@ import json
 import os
 import signal
 import sys
-import webbrowser
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio
 import click
 from anyio import to_thread
 
+from fairlead.auth.opening import open_in_browser
 from fairlead.cli.displays import still
 from fairlead.cli.output import is_interactive, printable, printable_lines, say
 from fairlead.host.forms import Answers, ChoiceField, ChoicesField, Field, Form, Problems, Value
@@ -42,10 +42,13 @@ APPROVALS: Final[dict[str, ApprovalAnswer]] = {
     "session": "session",
     "always": "always",
     "no": "no",
+    "cancel": "cancel",
 }
+_LASTING: Final = frozenset({"session", "always"})
 
 _CHOICES_IN_A_LINE = 10
 _MAX_TYPED_BYTES = 65_536
+_END_OF_INPUT = b"\x04"
 
 
 def operator_here() -> Operator:
@@ -70,7 +73,8 @@ class TerminalOperator:
             _show_whole("with", json.dumps(question.arguments, indent=2, ensure_ascii=False))
             if question.claims:
                 _show_words("It says of itself:", "\n".join(question.claims))
-            return APPROVALS[await _choose("May it?", [*APPROVALS], "no")]
+            choices = [word for word in APPROVALS if question.remember or word not in _LASTING]
+            return APPROVALS[await _choose("May it?", choices, "no")]
 
         return await self._asked(ask, "cancel")
 
@@ -105,7 +109,7 @@ class TerminalOperator:
             say(f"\n`{question.server_id}` wants you to open a page.")
             _show_words("It says:", question.message)
             say(f"  {printable(url.url)}")
-            say(f"  leads to: {_bold(printable(url.host))}")
+            say(f"  leads to: {bold(printable(url.host))}")
             for warning in url.warnings:
                 say(f"  warning: {printable(warning)}")
             opened = await _choose("Open it?", ["yes", "no"], "no") == "yes"
@@ -119,10 +123,10 @@ class TerminalOperator:
 
     async def open_url(self, url: str) -> bool:
         """Open a page that the person agreed to in their browser, if there is one."""
-        if _has_browser() and await to_thread.run_sync(webbrowser.open, url):
-            return True
-        say("no browser can be started here: please open the page yourself")
-        return False
+        opened = await open_in_browser(url)
+        if not opened:
+            say("no browser was started from here: please open the page yourself")
+        return opened
 
     def notify(self, server_id: str, message: str) -> None:
         """Tell the person something."""
@@ -149,6 +153,33 @@ class TerminalOperator:
 
 
 # Asking.
+
+
+async def ask_yes_or_no(question: str, *, default: Literal["yes", "no"]) -> bool:
+    """Ask something for a command of ours. Ctrl-C ends the command; the end of the input is a no."""
+    with still():
+        _forget_what_was_typed()
+        try:
+            return await _choose(question, ["yes", "no"], default) == "yes"
+        except EOFError:
+            return False
+
+
+async def typed_line(prompt: str) -> str | None:
+    """Ask for a line for a command of ours, at a terminal or from a pipe. None at the end of the input.
+
+    It can be of any length, and broken where it was pasted from. Ctrl-C ends the command.
+    """
+    click.echo(prompt, nl=False, err=True)
+    typed = b""
+    with _lines_of_any_length():
+        while not typed.endswith((b"\n", _END_OF_INPUT)):
+            more = await _typed()
+            if not more:
+                break
+            typed += more
+    line = typed.decode(errors="replace").rstrip("\r\n\x04")
+    return line if line or typed.endswith(b"\n") else None
 
 
 async def _unless_interrupted(ask: Callable[[], Awaitable[AnswerT]], otherwise: AnswerT) -> AnswerT:
@@ -215,7 +246,7 @@ def _as_sent(form: Form, answers: dict[str, Value]) -> str:
 async def _answer(field: Field) -> Value | None:
     """Ask for one field until the answer fits. None stands for the default, or for nothing."""
     alone = Form(fields=(field,))
-    say(f"\n{_bold(printable(field.label))}{' (required)' if field.required else ''}")
+    say(f"\n{bold(printable(field.label))}{' (required)' if field.required else ''}")
     if field.description:
         _show_words(None, field.description)
     say(f"  {printable(field.expects)}")
@@ -250,8 +281,28 @@ async def _typed() -> bytes:
     stdin = sys.stdin.fileno()
     if sys.platform == "win32":
         return await to_thread.run_sync(os.read, stdin, _MAX_TYPED_BYTES, abandon_on_cancel=True)
-    await anyio.wait_readable(stdin)
+    with suppress(PermissionError):  # a file, which is readable at any time
+        await anyio.wait_readable(stdin)
     return os.read(stdin, _MAX_TYPED_BYTES)
+
+
+@contextmanager
+def _lines_of_any_length() -> Generator[None]:
+    """Take what is typed as it comes: a terminal that waits for a line cuts it, some at 1,024 characters."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    stdin = sys.stdin.fileno()
+    before = termios.tcgetattr(stdin)
+    changed = termios.tcgetattr(stdin)
+    changed[3] &= ~(termios.ICANON | termios.ECHOCTL)  # else the end of a line would show as `^J`
+    termios.tcsetattr(stdin, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(stdin, termios.TCSANOW, before)
 
 
 def _forget_what_was_typed() -> None:
@@ -279,11 +330,6 @@ def _show_whole(lead: str, document: str) -> None:
         say(f"    {printable(line)}")
 
 
-def _bold(text: str) -> str:
+def bold(text: str) -> str:
+    """A text that stands out."""
     return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)
-
-
-def _has_browser() -> bool:
-    """Is there a browser with a window of its own? One in this terminal would be in the way."""
-    named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
-    return named or sys.platform in ("win32", "darwin")

@@ -86,6 +86,14 @@ class Approval(StrictModel):
     tools: dict[Text, ApprovalMode] = Field(default={}, description="Modes by tool name or glob.")
 
 
+class Identity(StrictModel):
+    """A login at a company's identity provider, which vouches for its people elsewhere."""
+
+    token_url: WebUrl = Field(description="The token endpoint of the identity provider.")
+    token: Text = Field(description="The identity token it issued: use a reference.")
+    client_id: Text | None = Field(default=None, description="Our client id there.")
+
+
 class OAuth(StrictModel):
     """How to log in, where discovery is not enough."""
 
@@ -99,15 +107,37 @@ class OAuth(StrictModel):
         default=None, description="A fixed port for the login callback; random if not set."
     )
     client_metadata_url: WebUrl | None = None
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = Field(
+        default="authorization_code",
+        description="How tokens are had: by a person, by the client itself, or for an `assertion`.",
+    )
+    auth_method: Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"] | None = (
+        Field(default=None, description="How the client authenticates; as the issuer prefers if not set.")
+    )
+    private_key: Text | None = Field(
+        default=None, description="A key (PEM) that the client authenticates with: use a reference."
+    )
+    key_algorithm: Literal["RS256", "ES256"] | None = Field(
+        default=None, description="What `private_key` signs with; as the key suggests if not set."
+    )
+    assertion: Text | None = Field(
+        default=None, description="A token of this workload, for `jwt_bearer`: use a reference."
+    )
+    identity: Identity | None = Field(
+        default=None, description="Whose token is exchanged for an assertion first, for `jwt_bearer`."
+    )
 
 
 class Sandbox(StrictModel):
-    """Run the server's process with less than the user's rights."""
+    """Run the server's process with less than the user's rights: no home, no sockets, no network."""
 
     kind: Literal["bwrap"] = "bwrap"
     network: bool = Field(default=False, description="May the process use the network?")
-    write: Texts = Field(default=(), description="Folders the process may write to.")
+    read: Texts = Field(default=(), description="Paths it may read besides the system and its own program.")
+    write: Texts = Field(
+        default=(),
+        description="Paths it may write to; a cache too, such as `~/.npm` for npx or `~/.cache/uv` for uvx.",
+    )
 
 
 class Sampling(StrictModel):
@@ -343,6 +373,28 @@ class Store(StrictModel):
     path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
 
 
+class Artifacts(StrictModel):
+    """What did not fit into results, kept on disk to be read on demand."""
+
+    max_bytes: Annotated[int, Field(ge=0)] = Field(
+        default=256 * 1024 * 1024, description="What all of them may take; the oldest go first. 0 keeps none."
+    )
+    max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="How long one is kept.")
+
+
+class Audit(StrictModel):
+    """The record of every call, in the store: `fairlead audit` shows it."""
+
+    enabled: bool = Field(default=True, description="Is anything recorded at all?")
+    values: bool = Field(
+        default=False, description="Record arguments as they are, less secrets; else only their shape."
+    )
+    keep_days: Annotated[int, Field(ge=1)] = Field(default=90, description="Older records are dropped.")
+    keep_records: Annotated[int, Field(ge=1)] = Field(
+        default=100_000, description="Of more records than this, the oldest are dropped."
+    )
+
+
 class Config(StrictModel):
     """Everything Fairlead can be told."""
 
@@ -356,3 +408,5 @@ class Config(StrictModel):
     docs: Docs = Field(default_factory=Docs.model_construct)
     gateway: Gateway = Field(default_factory=Gateway.model_construct)
     store: Store = Field(default_factory=Store.model_construct)
+    audit: Audit = Field(default_factory=Audit.model_construct)
+    artifacts: Artifacts = Field(default_factory=Artifacts.model_construct)

@@ -29,6 +29,9 @@ from fairlead.connection.tasks import (
 )
 from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
 
+MAX_LOGINS = 2
+"""How often somebody is asked to log in, or to allow more, for one request."""
+
 _questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
 
@@ -204,8 +207,9 @@ class Connection(Supervised):
 
         What belongs to a call under way goes `over` its link, even if that takes no new ones.
         """
-        for last_try in (False, True):
-            link = self._link if over is None or last_try else over
+        logins, again = 0, False
+        while True:
+            link = self._link if over is None or again else over
             if link is None or not (link is over or link.usable):
                 link = await self._ready_link()
             link.in_flight += 1
@@ -217,15 +221,21 @@ class Connection(Supervised):
                     link.session.withdraw_questions()
                 raise
             except AuthRequired as exc:
-                self.vitals.last_error = exc
-                self._give_up(link, exc)
-                raise
-            except CallFailed as exc:
-                if last_try or not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat):
+                if not exc.wants_more:
+                    self.vitals.last_error = exc
+                    self._give_up(link, exc)
+                if logins == MAX_LOGINS:
                     raise
+                failure = exc
+            except CallFailed as exc:
+                if again or not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat):
+                    raise
+                again = True
+                continue
             finally:
                 link.released(time.monotonic())
-        raise AssertionError("the second try returns or raises")
+            logins += 1
+            await self.log_in(failure)
 
     async def _prepare_to_repeat(self, exc: CallFailed, link: Link, *, safe_to_repeat: bool) -> bool:
         """Set right what made a request fail. False where it must not be sent again."""

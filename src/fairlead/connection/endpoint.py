@@ -46,20 +46,33 @@ OnSent: TypeAlias = Callable[[], None] | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Challenge:
-    """A 401: what the server said about logging in, and the headers it was not content with."""
+    """A request that was turned down: what the server said about logging in, and the headers it refused."""
 
+    status: Literal[401, 403] = 401
     www_authenticate: str | None
     refused: Mapping[str, str] = field(repr=False)
+    nonce: str | None = None
+    """What a proof of possession must hold, where the server says so."""
+
+    @property
+    def kind(self) -> Literal["login", "scope", "nonce"]:
+        """What would help: a login, one that may do more, or another proof."""
+        if self.status == 403:
+            return "scope"
+        return "nonce" if self.nonce and "use_dpop_nonce" in (self.www_authenticate or "") else "login"
 
 
 class HeaderSource(Protocol):
     """Gives the headers a request needs besides the protocol's own, such as `Authorization`.
 
-    It is asked before every request. When the server answers 401, and so did not carry the request out, it is
-    asked once more with the `Challenge`, and the request goes out again if the headers are others.
+    It is asked before every request. When the server turns the request down for want of a login or of rights,
+    and so did not carry it out, it is asked again with the `Challenge`, once for each kind there is, and the
+    request goes out again if the headers are others.
     """
 
-    def __call__(self, challenge: Challenge | None = None, /) -> Awaitable[Mapping[str, str]]:
+    def __call__(
+        self, method: str, url: URL, challenge: Challenge | None = None, /
+    ) -> Awaitable[Mapping[str, str]]:
         """Return the headers. A `FairleadError` reaches whoever sends the request as it is."""
         ...
 
@@ -67,7 +80,7 @@ class HeaderSource(Protocol):
 def fixed_headers(headers: Mapping[str, str]) -> HeaderSource:
     """Return a source that always gives these headers."""
 
-    async def source(challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def source(_method: str, _url: URL, _challenge: Challenge | None = None, /) -> Mapping[str, str]:
         return headers
 
     return source
@@ -124,20 +137,23 @@ class Endpoint:
         `HttpRejected` for a redirect that is not followed, and any `FairleadError` the source of the headers
         raises.
         """
-        provided = await self._provided(None)
-        response = await self._follow(method, _merged(provided, headers), message, on_sent)
-        if response.status != 401:
-            return response
-        response.close()
-        challenge = Challenge(www_authenticate=challenge_in(response), refused=provided)
-        renewed = await self._provided(challenge)
-        if renewed == provided:
-            return response
-        return await self._follow(method, _merged(renewed, headers), message, on_sent)
+        provided = await self._provided(method, None)
+        tried: set[str] = set()
+        while True:
+            response = await self._follow(method, _merged(provided, headers), message, on_sent)
+            challenge = _challenge_in(response, provided)
+            if challenge is None or challenge.kind in tried:
+                return response
+            tried.add(challenge.kind)
+            response.close()
+            renewed = await self._provided(method, challenge)
+            if renewed == provided:
+                return response
+            provided = renewed
 
-    async def _provided(self, challenge: Challenge | None) -> Mapping[str, str]:
+    async def _provided(self, method: Method, challenge: Challenge | None) -> Mapping[str, str]:
         try:
-            return await self._headers(challenge)
+            return await self._headers(method, self.url, challenge)
         except (NotSent, FairleadError):
             raise
         except Exception as exc:
@@ -216,3 +232,13 @@ def _merged(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[
     headers = CIMultiDict(provided)
     headers.update(own)
     return headers
+
+
+def _challenge_in(response: aiohttp.ClientResponse, provided: Mapping[str, str]) -> Challenge | None:
+    said = challenge_in(response) if response.status in (401, 403) else None
+    nonce = response.headers.get("DPoP-Nonce")
+    if response.status == 401:
+        return Challenge(www_authenticate=said, refused=provided, nonce=nonce)
+    if response.status == 403 and said is not None and "insufficient_scope" in said:
+        return Challenge(status=403, www_authenticate=said, refused=provided, nonce=nonce)
+    return None

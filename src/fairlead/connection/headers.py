@@ -12,6 +12,7 @@ import anyio
 import anyio.abc
 import msgspec
 from multidict import CIMultiDict
+from yarl import URL
 
 from fairlead.connection.endpoint import Challenge
 from fairlead.connection.http_outcomes import HeadersUnavailable
@@ -48,9 +49,11 @@ class HeadersHelper:
         self._headers: CIMultiDict[str] | None = None
         self._running = anyio.Lock()
 
-    async def __call__(self, challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def __call__(
+        self, _method: str, _url: URL, challenge: Challenge | None = None, /
+    ) -> Mapping[str, str]:
         """Return the headers. Raises `HeadersUnavailable`, which never tells what was printed."""
-        if self._headers is None or challenge is not None:
+        if self._headers is None or (challenge is not None and challenge.status == 401):
             async with self._running:
                 # Of many requests that were refused the same headers, only the first has new ones printed.
                 if self._headers is None or (challenge is not None and challenge.refused == self._headers):

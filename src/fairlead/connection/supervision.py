@@ -3,9 +3,10 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 8.0
 SETTING_SECONDS = 30.0
 REFRESH_DEBOUNCE_SECONDS = 0.2
+
+LogIn: TypeAlias = Callable[[AuthRequired], Awaitable[None]]
+"""Has somebody log in, as a server wants it, or raises."""
 
 _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
 
@@ -107,6 +111,7 @@ class Supervised:
         known_tools: Sequence[ToolEntry] = (),
         peer: Peer | None = None,
         log_level: LoggingLevel | None = None,
+        log_in: LogIn | None = None,
         on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
     ) -> None:
@@ -121,6 +126,7 @@ class Supervised:
         self._known_tools = known_tools
         self._peer = peer or NobodyThere()
         self._log_level: LoggingLevel | None = log_level
+        self._log_in = log_in
         self._on_state = on_state
         self._on_listed = on_listed
         self._link: Link | None = None
@@ -167,6 +173,19 @@ class Supervised:
     # Connecting.
 
     async def _ready_link(self) -> Link:
+        try:
+            return await self._connected()
+        except AuthRequired as exc:
+            await self.log_in(exc)
+            return await self._connected()
+
+    async def log_in(self, error: AuthRequired) -> None:
+        """Have somebody log in, as the server wants, or raise what it said."""
+        if self._log_in is None:
+            raise error
+        await self._log_in(error)
+
+    async def _connected(self) -> Link:
         if self._link is not None and self._link.usable:
             return self._link
         attempt = self._attempt
@@ -272,7 +291,8 @@ class Supervised:
             self.backoff.succeeded(time.monotonic() - link.since)
         if error is not None:
             self.vitals.last_error = error
-            self.backoff.failed()
+            if not isinstance(error, AuthRequired):
+                self.backoff.failed()  # nothing gets better by waiting where a login is wanted
         if current:
             self._move(_state_after(error), str(error) if error else None)
         if error is not None and not isinstance(error, AuthRequired) and self._subscriptions.are_wanted:

@@ -1,65 +1,203 @@
-"""One tool call on its way: announced, sent under its clock, and announced again with how it went."""
+"""A tool call on its way: fitted, permitted, announced, sent under its clock, and announced again."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from fairlead.catalog.entries import Listing
+from fairlead.catalog.cleaning import clean_tool
+from fairlead.catalog.digest import definition_digest
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitise import clean
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import fit_arguments
 from fairlead.connection.deadline import Deadline
-from fairlead.errors import ArgumentsInvalid, CallDenied, FairleadError
+from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadError
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
-from fairlead.policy.decision import Within, decide
+from fairlead.host.permission import Permission, Proposal, fixed
+from fairlead.host.readiness import listing_of, rejection, require_usable
+from fairlead.host.records import Records
+from fairlead.policy.audit import AuditedCall
+from fairlead.policy.results import Source
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Told how far a call is: progress, total and a message, as far as the server says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """What is to be called, and what the caller wants to know and allow."""
+class CallOptions:
+    """What a caller wants to know of a call, and allows it."""
 
-    call_id: int
-    tool: str
-    arguments: Mapping[str, Any] | msgspec.Raw
     on_progress: OnProgress | None = None
     request_timeout_ms: int | None = None
+    whole: bool = False
+    """The result as large as it is, rather than what of it a model may be handed."""
 
 
-def check_policy(member: Member, tool: str, within: Within | None, *, reviewed: bool) -> None:
-    """Raise `CallDenied` where the configuration does not let this tool be called.
+class Calls:
+    """The way of every tool call of one host, whoever makes it."""
 
-    A person who looked at the call may allow what is not on the allow list, but not what is denied.
-    """
-    decision = decide(member.config, tool, within)
-    if decision.verdict == "deny" and not (reviewed and decision.field != "deny_tools"):
-        server_id = member.server.server_id
-        origin = None
-        if decision.field is not None and decision.bundle is None:
-            origin = member.server.definition.origin((decision.field,))
-        where = f" ({origin})" if origin else ""
-        hint = f"add it to `allow_tools`, or call it yourself: `fairlead call {server_id} {tool} --yes`"
-        raise CallDenied(f"`{server_id}/{tool}` may not be called: {decision.reason}{where}", hint=hint)
+    def __init__(self, records: Records, permission: Permission, bus: EventBus) -> None:
+        self._store = records.store
+        self._audit = records.audit
+        self._artifacts = records.artifacts
+        self._permission = permission
+        self._bus = bus
+        self._made = 0
+
+    async def call(
+        self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
+    ) -> ToolResult:
+        """Call a tool and return its result."""
+        audited, sent = await self._permitted(proposal, arguments)
+        return await self._run(proposal, sent, options, audited)
+
+    async def begin(self, proposal: Proposal, arguments: Mapping[str, Any]) -> msgspec.Raw:
+        """Call a tool, in the background if its server can, and return what comes first."""
+        member, tool = proposal.member, proposal.tool
+        audited, sent = await self._permitted(proposal, arguments)
+        audited.sent()
+        with _audited_end(audited):
+            raw = await member.live().begin_tool(tool, sent, as_task=True)
+            audited.returned("begun", "done", size=len(raw))
+        return raw
+
+    async def deliver(self, raw: msgspec.Raw, proposal: Proposal, *, whole: bool = False) -> ToolResult:
+        """A result as it may be handed on: nothing hidden in it, and no larger than it may be."""
+        member, tool = proposal.member, proposal.tool
+        entry = member.entry(tool)
+        source = Source(
+            server_id=member.server.server_id,
+            tool=tool,
+            trusted=member.config.trust == "trusted",
+            limit=None if whole else member.config.max_result_bytes,
+            definition=entry.definition if entry else None,
+        )
+        return await self._artifacts.deliver(raw, source, principal=proposal.principal)
+
+    async def _permitted(
+        self, proposal: Proposal, arguments: Mapping[str, Any]
+    ) -> tuple[AuditedCall, Mapping[str, Any] | msgspec.Raw]:
+        """The arguments to send once the call may be made: those that were decided about, and no others."""
+        member, tool = proposal.member, proposal.tool
+        entry = member.entry(tool)
+        audited = self._audit.proposed(
+            principal=proposal.principal,
+            server=member.server.server_id,
+            tool=tool,
+            arguments=arguments,
+            definition_digest=definition_digest(entry.definition) if entry else "",
+        )
+        try:
+            self._permission.refuse_hopeless(proposal)
+            if member.awaits_consent is not None or rejection(member.listing, tool) is not None:
+                await require_usable(member, tool, self._store)
+            if member.is_unchecked:
+                # It may have changed since it was last listed, and this call must not be what finds out.
+                await listing_of(member, self._store, fresh=True)
+                self._permission.refuse_hopeless(proposal)
+            fit = await self._fitted(member, tool, arguments)
+            sent: Mapping[str, Any] | msgspec.Raw = fit
+            permit = self._permission.granted(proposal, fit)
+            if permit is None:
+                if member.entry(tool) is None:
+                    # A person, and `auto`, must know what it is about.
+                    await listing_of(member, self._store)
+                shown, sent = fixed(fit)
+                permit = await self._permission.permit(proposal, shown, audited.asked)
+        except FairleadError as exc:
+            if isinstance(exc, CallDenied):
+                audited.decided("deny", str(exc))  # the words of other errors may quote the arguments
+            audited.refused(exc.code)
+            raise
+        audited.decided("allow", permit.reason, by=permit.by)
+        return audited, sent
+
+    async def _fitted(self, member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
+        try:
+            return _fitted(member, tool, arguments)
+        except ArgumentsInvalid:
+            if member.is_listed:
+                raise
+        await listing_of(member, self._store, fresh=True)
+        return _fitted(member, tool, arguments)
+
+    async def _run(
+        self,
+        proposal: Proposal,
+        arguments: Mapping[str, Any] | msgspec.Raw,
+        options: CallOptions,
+        audited: AuditedCall,
+    ) -> ToolResult:
+        member, tool, bus = proposal.member, proposal.tool, self._bus
+        server_id, connection, config = member.server.server_id, member.live(), member.config
+        self._made += 1
+        call_id = self._made
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            message = clean(message) if message else None
+            bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
+            if options.on_progress is not None:
+                await options.on_progress(progress, total, message)
+
+        def deadline() -> Deadline:
+            idle = options.request_timeout_ms or config.request_timeout_ms
+            return Deadline(idle / 1000, config.max_request_ms / 1000)
+
+        if bus.has_listeners:
+            bus.emit(CallStarted(call_id=call_id, server_id=server_id, tool=tool))
+        started = time.perf_counter()
+        is_error, error = True, "cancelled"
+        audited.sent()
+        try:
+            with _audited_end(audited):
+                raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
+                result = await self.deliver(raw, proposal, whole=options.whole)
+                is_error, error = result.is_error, None
+                kinds = [finding.kind for finding in result.remarks.findings]
+                outcome = "tool_error" if is_error else "ok"
+                audited.returned(outcome, "done", size=len(result.original), findings=kinds)
+        except FairleadError as exc:
+            error = exc.code
+            raise
+        finally:
+            if bus.has_listeners:
+                bus.emit(
+                    CallFinished(
+                        call_id=call_id,
+                        server_id=server_id,
+                        tool=tool,
+                        seconds=time.perf_counter() - started,
+                        is_error=is_error,
+                        error=error,
+                    )
+                )
+        return result
 
 
-def rejection(listing: Listing | None, tool: str) -> str | None:
-    """Why a tool cannot be offered, if that is so."""
-    if listing is None or not listing.rejected:
-        return None
-    reason = next((rejected.reason for rejected in listing.rejected if rejected.name == tool), None)
-    if reason is None or any(entry.key.tool == tool for entry in listing.tools):
-        return None  # of a tool that is listed twice, the first counts
-    return reason
+@contextmanager
+def _audited_end(audited: AuditedCall) -> Generator[None]:
+    """Record how a call that was sent failed, if it does."""
+    try:
+        yield
+    except CallFailed as exc:
+        audited.returned(exc.code, exc.delivery)
+        raise
+    except FairleadError as exc:
+        audited.returned(exc.code, "not_sent")
+        raise
+    except BaseException:
+        audited.returned("cancelled", "unknown")
+        raise
 
 
-def fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments as the tool's schema wants them, as far as it is known. Raises `ArgumentsInvalid`."""
     entry = member.entry(tool)
     if entry is None:
@@ -68,45 +206,6 @@ def fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[s
     if fit.verdict.outcome == "invalid":
         problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
         message = f"the arguments do not fit `{entry.key}`, so it was not called:\n{problems}"
-        raise ArgumentsInvalid(message, hint=f"it takes {signature(entry)}")
+        # What does not fit is told in the words of the server's schema.
+        raise ArgumentsInvalid(clean(message), hint=f"it takes {signature(clean_tool(entry).entry)}")
     return fit.arguments
-
-
-async def run_call(member: Member, call: Call, bus: EventBus) -> ToolResult:
-    """Send a call and return its result."""
-    server_id = member.server.server_id
-    connection, config = member.live(), member.config
-
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        bus.emit(CallProgressed(call_id=call.call_id, progress=progress, total=total, message=message))
-        if call.on_progress is not None:
-            await call.on_progress(progress, total, message)
-
-    def deadline() -> Deadline:
-        idle = call.request_timeout_ms or config.request_timeout_ms
-        return Deadline(idle / 1000, config.max_request_ms / 1000)
-
-    if bus.has_listeners:
-        bus.emit(CallStarted(call_id=call.call_id, server_id=server_id, tool=call.tool))
-    started = time.perf_counter()
-    is_error, error = True, "cancelled"
-    try:
-        raw = await connection.call_tool(call.tool, call.arguments, on_progress=progressed, deadline=deadline)
-        result = ToolResult(server_id, raw)
-        is_error, error = result.is_error, None
-    except FairleadError as exc:
-        error = exc.code
-        raise
-    finally:
-        if bus.has_listeners:
-            bus.emit(
-                CallFinished(
-                    call_id=call.call_id,
-                    server_id=server_id,
-                    tool=call.tool,
-                    seconds=time.perf_counter() - started,
-                    is_error=is_error,
-                    error=error,
-                )
-            )
-    return result

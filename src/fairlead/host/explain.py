@@ -6,14 +6,16 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from fairlead.catalog.catalog import Absence, Catalog
-from fairlead.catalog.entries import Listing, ToolKey
+from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import NameTable, name_tools
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, Origin
 from fairlead.config.shapes import as_list, value_at
 from fairlead.host.bundles import Selection
 from fairlead.host.catalogs import cost_of, is_direct, mode_for
-from fairlead.policy.decision import Decision, decide
+from fairlead.policy.decision import CallPolicy, Decision, Verdict, listed
+
+_LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
 
 State = Literal["direct", "deferred", "unavailable"] | Absence
 """Given to a model as it is, or behind the meta-tools; its server is not there; or why it is not offered."""
@@ -36,7 +38,11 @@ class ToolExplanation:
     because: Because
     """Why it is in that state."""
     rule: Because | None
-    """What allows or denies it; None where its server is not part of what was chosen, or not sound."""
+    """What lets it be offered, or not; None where its server is not part of what was chosen, or not sound."""
+    verdict: Verdict | None
+    """What happens when it is called; None as above."""
+    approval: Because | None
+    """Why that happens."""
     name: str
     naming: str
     """What models call it, or would, and why that is not what its server calls it."""
@@ -52,11 +58,12 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
 
 def tools_called(name: str, names: NameTable) -> list[ToolKey]:
     """The tools that a person may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
-    return [
-        key
-        for key, public in names.names.items()
-        if name in (public, key.tool, f"{key.server_id}/{key.tool}", f"{key.server_id}.{key.tool}")
-    ]
+    return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
+
+
+def _spellings(key: ToolKey) -> set[str]:
+    tools = {key.tool, key.shown_tool}
+    return tools | {f"{key.server_id}{mark}{tool}" for tool in tools for mark in "/."}
 
 
 class Explainer:
@@ -76,27 +83,60 @@ class Explainer:
         server = self._config.servers[key.server_id]
         offered = self._catalog.of(key)
         name = offered.name if offered else self._names.names[key]
-        state, because, rule = self._state(server, key)
+        absence = self._absence(server, key)
+        if absence is not None:
+            return ToolExplanation(
+                key=key,
+                state="unavailable",
+                because=absence,
+                rule=None,
+                verdict=None,
+                approval=None,
+                name=name,
+                naming=_naming(key, name),
+            )
+        assert server.config is not None
+        within = self._selection.within(key.server_id)
+        rule = self._rule(server, key.tool, listed(server.config, key.tool, within))
+        decision = CallPolicy(server).decide(key.tool, within, entry=self._entry(key))
+        approval = self._approval(server, key.tool, decision) if decision.field not in _LISTS else rule
+        state, because = self._state(key, approval)
         return ToolExplanation(
-            key=key, state=state, because=because, rule=rule, name=name, naming=_naming(key, name)
+            key=key,
+            state=state,
+            because=because,
+            rule=rule,
+            verdict=decision.verdict,
+            approval=approval,
+            name=name,
+            naming=_naming(key, name),
         )
 
-    def _state(self, server: LoadedServer, key: ToolKey) -> tuple[State, Because, Because | None]:
+    def _entry(self, key: ToolKey) -> ToolEntry | None:
+        offering = self._catalog.offerings.get(key.server_id)
+        return next((entry for entry in offering.tools if entry.key == key), None) if offering else None
+
+    def _absence(self, server: LoadedServer, key: ToolKey) -> Because | None:
+        """Why the tool's server is not there at all."""
         bundle = self._selection.name
         if not self._selection.has(key.server_id):
             place = _place(self._config, ("bundles", bundle or "", "servers"))
             reason = f"the bundle `{bundle}` has no server `{key.server_id}`"
-            return "unavailable", Because(reason=reason, place=place), None
+            return Because(reason=reason, place=place)
         if server.config is None or not server.usable:
             place = str(server.definition.origin(() if server.enabled else ("enabled",)))
             reason = "its entry is not sound" if server.enabled else "its server is switched off"
-            return "unavailable", Because(reason=reason, place=place), None
-        decision = decide(server.config, key.tool, self._selection.within(key.server_id))
-        rule = self._rule(server, key.tool, decision)
+            return Because(reason=reason, place=place)
+        return None
+
+    def _state(self, key: ToolKey, denial: Because) -> tuple[State, Because]:
         hidden = self._catalog.hidden.get(key)
-        if hidden is not None:
-            return hidden.absence, rule if hidden.absence == "denied" else Because(reason=hidden.reason), rule
-        return (*self._handing(key), rule)
+        if hidden is None:
+            return self._handing(key)
+        if hidden.absence == "denied":
+            return hidden.absence, denial
+        place = hidden.origin or ("its pin" if hidden.absence == "quarantined" else "its definition")
+        return hidden.absence, Because(reason=hidden.reason, place=place)
 
     def _handing(self, key: ToolKey) -> tuple[State, Because]:
         """How a tool that is offered is given to a model."""
@@ -118,8 +158,17 @@ class Explainer:
         direct = is_direct(key, selection, self._cost)
         return "direct" if direct else "deferred", Because(reason=reason, place=_place(self._config, field))
 
+    def _approval(self, server: LoadedServer, tool: str, decision: Decision) -> Because:
+        """What decides about a call that the lists let through: a rule, a mode, or nobody."""
+        if decision.rule is not None:
+            return Because(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
+        path = ("approval", "tools", tool) if decision.field == "approval" else None
+        if path is not None:
+            return Because(reason=decision.reason, place=str(server.definition.origin(path)))
+        return Because(reason=decision.reason, place=_place(self._config, ("policy", "approval")))
+
     def _rule(self, server: LoadedServer, tool: str, decision: Decision) -> Because:
-        """The rule behind a decision, down to the line of the pattern where one matches."""
+        """The list behind a decision, down to the line of the pattern where one matches."""
         field = decision.field or "trust"
         if decision.bundle is not None:
             path = ("bundles", decision.bundle, "servers", server.server_id, field)

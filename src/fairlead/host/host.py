@@ -1,6 +1,5 @@
 """The host: owns every connection, and knows the order things happen in."""
 
-import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,45 +16,43 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.results import ToolResult
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
-from fairlead.config.paths import state_folder, store_file
+from fairlead.config.log_masking import mask_logs
+from fairlead.config.models import Server
+from fairlead.config.paths import state_folder
+from fairlead.config.principal import LOCAL
+from fairlead.connection.authorization import AuthProvider
 from fairlead.connection.connection import Connection
 from fairlead.connection.guardian import Guardian
 from fairlead.connection.transports import Surroundings
 from fairlead.errors import (
-    ArgumentsInvalid,
     ConnectFailed,
-    ConsentRequired,
     FairleadError,
-    ListFailed,
-    StoreError,
-    UnknownTool,
 )
 from fairlead.events import Event
 from fairlead.host.bundles import Selection, select
 from fairlead.host.bus import EventBus, Subscriber
-from fairlead.host.calls import Call, OnProgress, check_policy, fitted, rejection, run_call
+from fairlead.host.calls import CallOptions, Calls, OnProgress
 from fairlead.host.catalogs import Catalogs
 from fairlead.host.custom import Custom, CustomCapabilities
+from fairlead.host.logins import Logins
 from fairlead.host.member import Member, Person, ServerStatus
 from fairlead.host.members import Members
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.own_tools import RESERVED
+from fairlead.host.permission import Permission, Proposal
 from fairlead.host.prompts import Prompts
+from fairlead.host.readiness import listing_of, require_consent
+from fairlead.host.records import Records, open_records
 from fairlead.host.resources import Resources
 from fairlead.host.skills import Skills
 from fairlead.host.tasks import Tasks
 from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
-from fairlead.policy.consent import NAMESPACE as CONSENT
-from fairlead.policy.consent import stored_under
+from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import Within
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import Store
 
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,14 +72,15 @@ class Host:
         config: LoadedConfig,
         tasks: TaskGroup,
         around: Surroundings,
-        store: Store | None,
+        records: Records,
         person: Person,
+        logins: Logins,
     ) -> None:
         self._config = config
         self._catalogs = Catalogs(config.config.tools.names, RESERVED)
         self._tasks = tasks
         self._programs = around.programs
-        self.store = store
+        self.store = store = records.store
         self._bus = EventBus()
         self._members = Members(tasks, around, store, person, self._bus)
         self.docs_allow: tuple[str, ...] = ()
@@ -91,7 +89,13 @@ class Host:
         self.prompts = Prompts(self)
         self.tasks = Tasks(self)
         self.custom = Custom(self)
-        self._calls = 0
+        self._permission = Permission(person.operator, Approvals(store))
+        self.logins = logins
+        """Who this host is to which server."""
+        self.artifacts = records.artifacts
+        """What did not fit into results."""
+        self._audit = records.audit
+        self._calls = Calls(records, self._permission, self._bus)
         self._closed = False
 
     @classmethod
@@ -107,33 +111,51 @@ class Host:
         servers: Mapping[str, "McpServer"] | None = None,
         operator: Operator = UNATTENDED,
         capabilities: CustomCapabilities | None = None,
+        auth_providers: Mapping[str, AuthProvider] | None = None,
     ) -> AsyncGenerator["Host"]:
         """Run a host for the length of the block, and leave nothing behind.
 
         `servers` are servers of your own that run in this process, by id, beside the configured ones.
-        `operator` answers for a person when a server asks, `capabilities` are declared to every server.
+        `operator` answers for a person when a server asks, `capabilities` are declared to every server,
+        `auth_providers` are what entries mean by their `auth_provider_id`.
         Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
         fails the start; others never do.
         """
         env = os.environ if env is None else env
+        mask_logs()
         loaded = config or load_config(path, overrides, env, cwd)
         failure: BaseException | None = None
         async with AsyncExitStack() as stack:
-            store = await _open_store(stack, store_file(env, loaded.config.store.path))
+            records = await open_records(stack, loaded.config, env)
+            http = _http_client(stack)
             guardian = Guardian()
             stack.callback(guardian.close)
             around = Surroundings(
                 env=env,
                 guardian=guardian,
-                http=_http_client(stack),
+                http=http,
                 logs=state_folder(env) / "logs",
                 cache=state_folder(env) / "cache",
                 docs_allow=lambda: host.docs_allow,
                 programs=servers or {},
+                headers_for=lambda server, resolved: host.logins.headers_for(server, resolved),
             )
             async with anyio.create_task_group() as tasks:
-                person = Person(operator=operator, capabilities=capabilities or CustomCapabilities())
-                host = cls(loaded, tasks, around, store, person)
+                logins = Logins(
+                    env,
+                    records,
+                    operator=operator,
+                    providers=auth_providers or {},
+                    http=http,
+                    tasks=tasks,
+                )
+                person = Person(
+                    operator=operator,
+                    capabilities=capabilities or CustomCapabilities(),
+                    log_in=logins.wanted,
+                )
+                host = cls(loaded, tasks, around, records, person, logins)
+                tasks.start_soon(records.audit.rotate)
                 try:
                     await host._begin(loaded)
                     yield host
@@ -206,9 +228,11 @@ class Host:
     async def reload(self, config: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
         self.docs_allow = config.config.docs.allow
+        self._audit.settings = config.config.audit
         self._config = config
         self._catalogs = Catalogs(config.config.tools.names, RESERVED)
-        wanted = config.servers | {name: program_server(name, Path()) for name in self._programs}
+        own = {name: program_server(name, Path(), config.rules) for name in self._programs}
+        wanted = config.servers | own
         self._members.keep_only(wanted)
         await self._take(wanted.values())
 
@@ -219,6 +243,10 @@ class Host:
     def remove(self, server_id: str) -> None:
         """Take a server out. Its calls under way finish first."""
         self._members.drop(self._member(server_id).server.server_id)
+
+    def configured(self, server_id: str) -> Server:
+        """How a server is configured. Raises where that is not sound."""
+        return self._member(server_id).config
 
     # Tools.
 
@@ -257,7 +285,7 @@ class Host:
         """A server's connection, open or not, for requests that go to it and nowhere else."""
         member = self._member(server_id)
         connection = member.live()
-        await self._require_consent(member)
+        await require_consent(member, self.store)
         return connection
 
     def skills(self, server_id: str) -> Skills:
@@ -268,8 +296,9 @@ class Host:
         """Who a server says it is. It is connected if it is not."""
         connection = await self.reach(server_id)
         session = await connection.ready()
+        listing = await self.offers(server_id)  # which has no instructions that nobody has looked at
         return ServerInfo(
-            name=connection.vitals.server, version=session.version, instructions=session.instructions
+            name=connection.vitals.server, version=session.version, instructions=listing.instructions
         )
 
     async def call(  # noqa: PLR0913 - the parts of one call
@@ -282,37 +311,38 @@ class Host:
         request_timeout_ms: int | None = None,
         reviewed: bool = False,
         within: Within | None = None,
+        principal: str = LOCAL,
+        whole: bool = False,
     ) -> ToolResult:
         """Call a tool. `reviewed` says that a person looked at this very call and wants it; `within` is what
-        a bundle takes from the server.
+        a bundle takes from the server; `principal` is who it is made for. The result is as large as a model
+        may be handed, and the rest is kept in `artifacts`, unless you want it `whole`.
 
-        Raises `CallDenied` where policy says no, `UnknownTool` where the tool's definition was rejected,
-        `ArgumentsInvalid` where the arguments do not fit it, and `CallFailed` where no result came, which
-        says in `delivery` whether the server may have carried it out. A tool that failed returns a result
-        with `is_error`.
+        Where the configuration says `ask`, the operator's person is asked first. Raises `CallDenied` where
+        policy or that person says no (`ApprovalRequired` where nobody can be asked), `UnknownTool` where the
+        tool's definition was rejected, `ArgumentsInvalid` where the arguments do not fit it, and `CallFailed`
+        where no result came, which says in `delivery` whether the server may have carried it out. A tool that
+        failed returns a result with `is_error`.
         """
-        member = self._allowed(server_id, tool, within, reviewed=reviewed)
-        if member.awaits_consent is not None or rejection(member.listing, tool) is not None:
-            await self._require_fit(member, tool)
-        fit = await self._fitted(member, tool, arguments or {})
-        self._calls += 1
-        call = Call(
-            call_id=self._calls,
-            tool=tool,
-            arguments=fit,
-            on_progress=on_progress,
-            request_timeout_ms=request_timeout_ms,
-        )
-        return await run_call(member, call, self._bus)
+        proposal = self._proposal(server_id, tool, within, principal, reviewed=reviewed)
+        options = CallOptions(on_progress=on_progress, request_timeout_ms=request_timeout_ms, whole=whole)
+        return await self._calls.call(proposal, arguments or {}, options)
+
+    async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
+        """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
+        await self._permission.allow_always(self._proposal(server_id, tool, None, principal, reviewed=True))
 
     async def begin_call(
         self, server_id: str, tool: str, arguments: Mapping[str, Any], *, reviewed: bool = False
     ) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
-        member = self._allowed(server_id, tool, None, reviewed=reviewed)
-        await self._require_fit(member, tool)
-        fit = await self._fitted(member, tool, arguments)
-        return await member.live().begin_tool(tool, fit, as_task=True)
+        proposal = self._proposal(server_id, tool, None, LOCAL, reviewed=reviewed)
+        return await self._calls.begin(proposal, arguments)
+
+    async def delivered(self, server_id: str, tool: str, raw: msgspec.Raw) -> ToolResult:
+        """What a call that went on in the background brought, as it may be handed on."""
+        proposal = self._proposal(server_id, tool, None, LOCAL, reviewed=False)
+        return await self._calls.deliver(raw, proposal)
 
     @asynccontextmanager
     async def events(self) -> AsyncGenerator[AsyncIterator[Event]]:
@@ -346,68 +376,14 @@ class Host:
         return self._members[server_id]
 
     async def _listing(self, member: Member, *, fresh: bool = False) -> Listing:
-        """What a server offers: what is known, or with `fresh` what it says in this run."""
-        if member.listing is not None and not fresh:
-            return member.listing
-        connection = member.live()
-        await self._require_consent(member)
-        await connection.ready()
-        if connection.vitals.state in ("error", "auth_required"):
-            connection.refresh()
-        await member.listed.wait()
-        error = connection.vitals.last_error
-        if connection.vitals.state in ("error", "auth_required") and error is not None:
-            raise error
-        if member.listing is None:
-            raise ListFailed(member.server.server_id, "it was closed before it said what it offers")
-        return member.listing
+        return await listing_of(member, self.store, fresh=fresh)
 
-    async def _require_consent(self, member: Member) -> None:
-        """Raise unless a project's entry was approved. Once it was, it stays so for this run."""
-        key = member.awaits_consent
-        if key is None:
-            return
-        if self.store is not None and await self.store.get(CONSENT, stored_under(key)) is not None:
-            member.awaits_consent = None
-            return
-        message = f"it comes from {key.file}, and you have not approved this entry"
-        raise ConsentRequired(key.server_id, message, hint=f"run `fairlead approve {key.server_id}`")
-
-    async def _fitted(self, member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
-        try:
-            return fitted(member, tool, arguments)
-        except ArgumentsInvalid:
-            if member.is_listed:
-                raise
-        await self._listing(member, fresh=True)
-        return fitted(member, tool, arguments)
-
-    def _allowed(self, server_id: str, tool: str, within: Within | None, *, reviewed: bool) -> Member:
-        """The server of a tool that may be called, as far as that can be told without waiting."""
+    def _proposal(
+        self, server_id: str, tool: str, within: Within | None, principal: str, *, reviewed: bool
+    ) -> Proposal:
         member = self._member(server_id)
-        member.live()
-        check_policy(member, tool, within, reviewed=reviewed)
-        return member
-
-    async def _require_fit(self, member: Member, tool: str) -> None:
-        """Raise unless the server was consented to and the tool is in order in this run."""
-        await self._require_consent(member)
-        if rejection(member.listing, tool) is None:
-            return
-        reason = rejection(await self._listing(member, fresh=True), tool)
-        if reason is not None:
-            message = f"`{member.server.server_id}` defines `{tool}` in a way that cannot be used: {reason}"
-            raise UnknownTool(message)
-
-
-async def _open_store(stack: AsyncExitStack, path: Path) -> Store | None:
-    """Open the store. A host without one works; it remembers nothing, and no project server is approved."""
-    try:
-        return await stack.enter_async_context(SqliteStore.open(path))
-    except StoreError:
-        logger.warning("no store: nothing is remembered", exc_info=True)
-        return None
+        member.live()  # raises what is wrong with it, rather than what policy would say
+        return Proposal(member=member, tool=tool, within=within, principal=principal, reviewed=reviewed)
 
 
 def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:

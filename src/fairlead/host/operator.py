@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from fairlead.config.principal import LOCAL
 from fairlead.host.forms import Form, Value
 from fairlead.host.urls import ShownUrl
 
@@ -26,7 +27,12 @@ class ApprovalQuestion:
     tool: str
     arguments: dict[str, Any]
     reason: str
+    """Why it is asked about at all."""
     claims: tuple[str, ...] = ()
+    remember: bool = True
+    """Whether an answer can hold for later calls. If not, `session` and `always` mean `once`."""
+    principal: str = LOCAL
+    """Who wants the call made."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ import mcp_types as types
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic_core import to_json
 
+from fairlead.catalog.sanitise import clean
 from fairlead.config.models import Server
 from fairlead.connection.peer import refusal
 from fairlead.connection.tasks import EXTENSION as TASKS
@@ -159,7 +160,7 @@ class ServerPeer:
 
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""
-        self._emit(ResourceUpdated(server_id=self._server_id, uri=uri))
+        self._emit(ResourceUpdated(server_id=self._server_id, uri=clean(uri)))
 
 
 def _tokens(text: str) -> int:

@@ -59,7 +59,9 @@ class Tasks:
         raw = await self._host.begin_call(server_id, tool, arguments or {}, reviewed=reviewed)
         task = created_task(raw)
         if task is None:
-            return Begun(server_id=server_id, tool=tool, result=ToolResult(server_id, raw))
+            return Begun(
+                server_id=server_id, tool=tool, result=await self._host.delivered(server_id, tool, raw)
+            )
         known = KnownTask(server_id=server_id, tool=tool, task_id=task.id, begun_at=time.time())
         await self._keep(known)
         return Begun(server_id=server_id, tool=tool, task=task)
@@ -74,8 +76,9 @@ class Tasks:
         """Wait for a task's end and return what the call brought. Whoever stops waiting stops the task."""
         connection = await self._host.reach(server_id)
         raw = await connection.finish(await self.get(server_id, task_id))
+        begun = await self._known(server_id, task_id)
         await self._forget(server_id, task_id)
-        return ToolResult(server_id, raw)
+        return await self._host.delivered(server_id, begun.tool if begun else "", raw)
 
     async def cancel(self, server_id: str, task_id: str) -> None:
         """Ask for a task to be given up."""
@@ -96,6 +99,11 @@ class Tasks:
         if store is None:
             return ()
         return tuple(_decode(stored.value) for stored in await store.scan(NAMESPACE))
+
+    async def _known(self, server_id: str, task_id: str) -> KnownTask | None:
+        store = self._host.store
+        found = await store.get(NAMESPACE, _key(server_id, task_id)) if store is not None else None
+        return _decode(found.value) if found is not None else None
 
     async def _keep(self, task: KnownTask) -> None:
         if (store := self._host.store) is not None:

@@ -1,18 +1,30 @@
-"""May a tool be called? A pure function of what the configuration says, with the reason in the result."""
+"""May a tool be called? A pure function of what the configuration says, with the reason in the result.
 
-from dataclasses import dataclass
+First the lists: deny beats allow, of two allow lists a tool must be in both, and an untrusted server needs at
+least one. What they let through is decided by rules and approval modes, the strictest of those that speak of
+it: deny, then ask, then allow. Where nothing does, a person is asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
 
-from fairlead.config.models import Server
+from fairlead.catalog.entries import ToolEntry
+from fairlead.config.load import LoadedRule, LoadedServer
+from fairlead.config.merge import STRICTNESS
+from fairlead.config.models import ApprovalMode, Server
+from fairlead.policy.arguments import matches
+from fairlead.policy.claims import is_harmless
 
-Verdict = Literal["allow", "deny"]
+Verdict = Literal["allow", "ask", "deny"]
 
 _WILD = frozenset("*?[")
+_MOST_SETTLED = 4096
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Within:
     """What a bundle takes from a server. One that the user wrote can grant what the entry does not."""
 
@@ -24,20 +36,144 @@ class Within:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """A verdict, why, and the field that decided: of the server's entry, or of the bundle's."""
+    """A verdict, why, and who decided: a field of the server's entry or of a bundle's, or a rule."""
 
     verdict: Verdict
     reason: str
     field: str | None = None
     bundle: str | None = None
+    rule: LoadedRule | None = None
+    every_time: bool = False
+    """Ask about each single call: a rule looks at its arguments, and no earlier answer speaks of those."""
 
 
 _ALLOWED = Decision(verdict="allow", reason="no rule says otherwise")
 _LISTED = Decision(verdict="allow", reason="it is in allow_tools", field="allow_tools")
 
 
-def decide(server: Server, tool: str, within: Within | None = None) -> Decision:
-    """Deny beats allow; of two allow lists a tool must be in both; an untrusted server needs at least one."""
+class CallPolicy:
+    """What the configuration says about calls to one server, ready to be asked about each of them."""
+
+    def __init__(self, server: LoadedServer) -> None:
+        self.server = server
+        self._settled: dict[tuple[str, Within | None], _Settled] = {}
+
+    def decide(
+        self,
+        tool: str,
+        within: Within | None = None,
+        *,
+        entry: ToolEntry | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Decision:
+        """May a tool be called? Without `arguments`: may it ever, with arguments that no rule is against?"""
+        settled = self._settled.get((tool, within))
+        if settled is None:
+            if len(self._settled) == _MOST_SETTLED:
+                self._settled.clear()  # tools that nobody ever listed can be asked for without end
+            settled = self._settled[tool, within] = _settle(self.server, tool, within)
+        decision = settled.harmless if _is_believed_harmless(self.server, entry) else settled.otherwise
+        if arguments is None or not settled.looking or decision.verdict == "deny":
+            return decision
+        return _looked_at(decision, settled.looking, arguments)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Settled:
+    """All that can be said about a tool before there is a call."""
+
+    harmless: Decision
+    """If its server is believed that the tool does no harm."""
+    otherwise: Decision
+    looking: tuple[LoadedRule, ...]
+    """The rules that look at arguments."""
+
+
+def _settle(server: LoadedServer, tool: str, within: Within | None) -> _Settled:
+    assert server.config is not None, "nobody calls a server whose entry is not sound"
+    lists = listed(server.config, tool, within)
+    if lists.verdict == "deny":
+        return _Settled(harmless=lists, otherwise=lists, looking=())
+    every = (*server.rules, *server.admin_rules)
+    rules = [loaded for loaded in every if loaded.rule.tool is None or _fits(tool, loaded.rule.tool)]
+    plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
+    return _Settled(
+        harmless=_strictest(server, tool, plain, harmless=True),
+        otherwise=_strictest(server, tool, plain, harmless=False),
+        looking=tuple(loaded for loaded in rules if loaded.rule.arguments),
+    )
+
+
+def _strictest(server: LoadedServer, tool: str, by_rules: list[Decision], *, harmless: bool) -> Decision:
+    assert server.config is not None
+    said = [*by_rules]
+    own = _own_mode(server.config, tool)
+    if own is not None:
+        said.append(_by_mode(*own, "approval", harmless=harmless))
+    elif not said:
+        said.append(_by_mode(server.approval or "ask", "", None, harmless=harmless))
+    if server.admin_approval is not None:
+        said.append(
+            _by_mode(server.admin_approval, " at least, says the administrator", None, harmless=harmless)
+        )
+    return max(said, key=lambda decision: STRICTNESS[decision.verdict])
+
+
+def _looked_at(
+    decision: Decision, rules: tuple[LoadedRule, ...], arguments: Mapping[str, object]
+) -> Decision:
+    found = [
+        _by_rule(loaded)
+        for loaded in rules
+        if matches(loaded.rule.arguments, arguments, narrows=loaded.rule.action != "allow")
+    ]
+    narrower = [other for other in found if STRICTNESS[other.verdict] > STRICTNESS["allow"]]
+    if narrower:
+        strictest = max(narrower, key=lambda other: STRICTNESS[other.verdict])
+        return replace(strictest, every_time=strictest.verdict == "ask")
+    # An allowance for these arguments answers only what nobody has decided: the question of last resort.
+    if found and decision.verdict == "ask" and decision.field is None and decision.rule is None:
+        return found[0]
+    return decision
+
+
+def _by_rule(loaded: LoadedRule) -> Decision:
+    rule = loaded.rule
+    reason = rule.reason or f"a rule of the policy says `{rule.action}`"
+    return Decision(verdict=rule.action, reason=reason, rule=loaded)
+
+
+def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, harmless: bool) -> Decision:
+    said = f"approval is `{mode}`{where}"
+    if mode == "auto":
+        why = "it is said to do no harm" if harmless else "it may do harm, or nobody we trust says otherwise"
+        return Decision(verdict="allow" if harmless else "ask", reason=f"{said}: {why}", field=field)
+    if field is None and mode == "ask":
+        said = "nothing says that it may be called without asking"
+    return Decision(verdict=mode, reason=said, field=field)
+
+
+def _own_mode(server: Server, tool: str) -> tuple[ApprovalMode, str] | None:
+    """The mode of a tool as its server's entry says: by its name, else by the strictest glob, else any."""
+    said = server.approval
+    if said is None or isinstance(said, str):
+        return (said, " for its server") if said else None
+    if tool in said.tools:
+        return said.tools[tool], f" for `{tool}`"
+    globs = [glob for glob in said.tools if fnmatchcase(tool, glob)]
+    if globs:
+        strictest = max(globs, key=lambda glob: STRICTNESS[said.tools[glob]])
+        return said.tools[strictest], f" for `{strictest}`"
+    return (said.default, " for its server") if said.default else None
+
+
+def _is_believed_harmless(server: LoadedServer, entry: ToolEntry | None) -> bool:
+    trusted = server.config is not None and server.config.trust == "trusted"
+    return trusted and entry is not None and is_harmless(entry.definition)
+
+
+def listed(server: Server, tool: str, within: Within | None = None) -> Decision:
+    """What the lists of an entry and a bundle say: deny beats allow, and nothing is allowed by accident."""
     if _matches(tool, server.deny_tools):
         return Decision(verdict="deny", reason="it is in deny_tools", field="deny_tools")
     if within is not None and (refused := _refused_within(tool, within)) is not None:
@@ -66,6 +202,10 @@ def _refused_within(tool: str, within: Within) -> Decision | None:
 
 def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
     return tool in patterns or any(fnmatchcase(tool, glob) for glob in _globs(patterns))
+
+
+def _fits(tool: str, pattern: str) -> bool:
+    return tool == pattern or fnmatchcase(tool, pattern)
 
 
 @lru_cache(maxsize=1024)

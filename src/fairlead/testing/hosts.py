@@ -18,7 +18,8 @@ async def open_host(
 ) -> AsyncGenerator[Host]:
     """Run a host whose home, state and current folder are below `folder`, for at most `seconds`.
 
-    A server is an entry as in a configuration file, or an `McpServer`, which then runs in this process.
+    A server is an entry as in a configuration file, or an `McpServer`, which then runs in this process. Calls
+    are not asked about, unless an entry says so.
     """
     home, project = folder / "home", folder / "project"
     home.mkdir(parents=True, exist_ok=True)
@@ -32,5 +33,6 @@ async def open_host(
     entries = {name: server for name, server in servers.items() if not isinstance(server, McpServer)}
     own = {name: server for name, server in servers.items() if isinstance(server, McpServer)}
     with anyio.fail_after(seconds):
-        async with Host.open(overrides={"servers": entries}, servers=own, env=env, cwd=project) as host:
+        overrides = {"servers": entries, "policy": {"approval": "allow"}}
+        async with Host.open(overrides=overrides, servers=own, env=env, cwd=project) as host:
             yield host

@@ -7,7 +7,7 @@ import click
 
 from fairlead.cli.changes import require_free, require_sound, settle, write_entries
 from fairlead.cli.options import edit_scope_option, target_file
-from fairlead.cli.output import say, shown_path
+from fairlead.cli.output import is_interactive, say, shown_path
 from fairlead.config.stash import stash_secrets
 
 
@@ -23,10 +23,15 @@ class AddOptions(TypedDict):
     header: tuple[str, ...]
     env: tuple[str, ...]
     cwd: str | None
+    sandbox: bool
+    sandbox_network: bool
+    sandbox_read: tuple[str, ...]
+    sandbox_write: tuple[str, ...]
     scope: str | None
     replace: bool
     enabled: bool | None
     required: bool
+    later: bool
     trust: str | None
     allow_tool: tuple[str, ...]
     deny_tool: tuple[str, ...]
@@ -58,12 +63,17 @@ class AddOptions(TypedDict):
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Send a header; repeat it.")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Give the process a variable; repeat it.")
 @click.option("--cwd", metavar="FOLDER", help="Where the process starts.")
+@click.option("--sandbox", is_flag=True, help="Run it without your rights: no home, no network.")
+@click.option("--sandbox-network", is_flag=True, help="Sandboxed, but with the network.")
+@click.option("--sandbox-read", multiple=True, metavar="PATH", help="Sandboxed, but it can read this.")
+@click.option("--sandbox-write", multiple=True, metavar="PATH", help="Sandboxed, but it can change this.")
 @edit_scope_option
 @click.option("--replace", is_flag=True, help="Overwrite the server of that id.")
 @click.option(
     "--enabled", type=click.BOOL, metavar="true|false", help="Add it switched on (the default) or off."
 )
 @click.option("--required", is_flag=True, help="Fail the host's start when it is not ready.")
+@click.option("--later", is_flag=True, help="Write it down, and do not connect to it now.")
 @click.option("--trust", type=click.Choice(["trusted", "untrusted"]), help="Untrusted if left out.")
 @click.option("--allow-tool", multiple=True, metavar="TOOL", help="A tool (or glob) it may run; repeat it.")
 @click.option(
@@ -90,13 +100,15 @@ def command(
     """Add a server: a command to run, a URL, or one that comes with Fairlead.
 
     Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
-    read) and the config gets a reference. `--env NAME` without a value passes on your own variable.
+    read) and the config gets a reference. `--env NAME` without a value passes on your own variable. At a
+    terminal the server is then connected, and you are asked which of its tools agents may use.
 
     \b
     Examples:
       fairlead add files -- npx -y @modelcontextprotocol/server-filesystem .
       fairlead add github --url https://api.example.com/mcp --header Authorization='Bearer …'
       fairlead add tool --env API_KEY --scope user -- uvx some-server
+      fairlead add notes --sandbox-write ~/notes -- notes-server
       fairlead add library --builtin repo --root ../library --trust trusted
     """
     target = target_file(ctx, options["scope"])
@@ -110,7 +122,16 @@ def command(
     say(f"added `{server_id}` to {shown_path(target.path)}")
     for secret in stashed:
         say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
-    settle(ctx, target, [server_id])
+    loaded = settle(ctx, target, [server_id])
+    server = loaded.servers.get(server_id) if loaded else None
+    if loaded is None or server is None or server.config is None or not server.usable:
+        return
+    if is_interactive() and not options["later"]:
+        from fairlead.cli.first_look import take_first_look
+
+        take_first_look(ctx, loaded, server)
+    elif server.config.trust == "untrusted" and server.config.allow_tools is None:
+        say(f"hint: `fairlead review {server_id}` shows its tools, and lets agents use them")
 
 
 def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:
@@ -127,6 +148,7 @@ def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:
         "args": arguments,
         "cwd": options["cwd"],
         "env": dict(_variable(pair) for pair in options["env"]),
+        "sandbox": _sandbox(options),
         "url": options["url"],
         "builtin": options["builtin"],
         "roots": list(options["root"]),
@@ -162,6 +184,17 @@ def _program(words: tuple[str, ...], options: AddOptions) -> tuple[str | None, l
             )
         return words[0], list(words[1:])
     return options["command_"], list(options["arg"])
+
+
+def _sandbox(options: AddOptions) -> dict[str, Any] | None:
+    """What was said about a sandbox. Whoever says what one may do wants one."""
+    more: dict[str, Any] = {
+        "network": options["sandbox_network"],
+        "read": list(options["sandbox_read"]),
+        "write": list(options["sandbox_write"]),
+    }
+    said = {name: value for name, value in more.items() if value}
+    return {"kind": "bwrap", **said} if options["sandbox"] or said else None
 
 
 def _variable(pair: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import click
 
+from fairlead.catalog.entries import tool_called
 from fairlead.catalog.results import ToolResult
 from fairlead.cli.displays import showing
 from fairlead.cli.exits import Exit
@@ -33,6 +34,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument; NAME:=JSON for JSON.")
 @click.option("--input", "document", metavar="JSON", help="All arguments as JSON; `-` reads them from stdin.")
 @click.option("--yes", is_flag=True, help="This call is meant, though no person is at the terminal.")
+@click.option("--always", is_flag=True, help="Besides, let agents call it without asking from now on.")
 @click.option(
     "--timeout", "seconds", type=float, metavar="SECONDS", help="Time without an answer or progress."
 )
@@ -46,6 +48,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     document: str | None,
     *,
     yes: bool,
+    always: bool,
     seconds: float | None,
     as_json: bool,
 ) -> int:
@@ -56,6 +59,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead call time get_current_time --arg timezone=Europe/Berlin
       fairlead call files read_text_file --input '{"path": "README.md"}'
       fairlead call files write_file --input - --yes < arguments.json
+      fairlead call files list_directory --arg path=. --always
     """
     from fairlead.cli.running import run_with_host, spinning
     from fairlead.cli.terminal import operator_here
@@ -69,27 +73,30 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         async with Host.open(loaded, operator=operator_here()) as host:
             async with spinning(f"starting {server_id} …"):
                 known = await host.tools_of(server_id)
-                if all(entry.key.tool != tool for entry in known):
+                if tool_called(tool, known) is None:
                     await host.connect(server_id)  # the list may be an old one
                     known = await host.tools_of(server_id)
-            schema = next(
-                (entry.read().get("inputSchema") for entry in known if entry.key.tool == tool), None
-            )
-            if schema is None:
-                hint = suggestion(tool, [entry.key.tool for entry in known])
+            entry = tool_called(tool, known)
+            if entry is None:
+                hint = suggestion(tool, [each.key.shown_tool for each in known])
                 raise UnknownTool(
                     f"`{server_id}` has no tool `{tool}`", hint=hint or f"run `fairlead tools {server_id}`"
                 )
+            schema = entry.read().get("inputSchema")
             arguments = {**given, **dict(_argument(pair, schema) for pair in pairs)}
             async with _progress_bar() as on_progress:
                 result = await host.call(
                     server_id,
-                    tool,
+                    entry.key.tool,
                     arguments,
                     on_progress=on_progress,
                     request_timeout_ms=round(seconds * 1000) if seconds else None,
                     reviewed=yes or is_interactive(),
+                    whole=True,
                 )
+            if always:
+                await host.allow(server_id, tool)
+                say(f"agents may call `{server_id}/{printable(tool)}` without asking; `fairlead approvals`")
         return _show(result, as_json=as_json)
 
     return run_with_host(main)

@@ -1,6 +1,7 @@
 """`fairlead explain`."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownTool
 
 if TYPE_CHECKING:
+    from fairlead.catalog.cleaning import Finding
     from fairlead.cli.known import Absence, Known
     from fairlead.host.explain import Because, ToolExplanation
 
@@ -101,9 +103,12 @@ def tool_command(ctx: click.Context, name: str, bundle: str | None, *, as_json: 
         names = names_of(found.loaded, found.listings)
         keys = tools_called(name, names)
     if not keys:
-        raise _unknown(found, name, [key.tool for key in names.names])
+        raise _unknown(found, name, [key.shown_tool for key in names.names])
     explainer = Explainer(found.loaded, found.selection, found.catalog, names)
-    explained = [(explainer.explain(key), found.absence(key.server_id)) for key in keys]
+    explained = [
+        (explainer.explain(key), found.absence(key.server_id), found.catalog.findings.get(key, ()))
+        for key in keys
+    ]
     if as_json:
         print_json({"tools": [_tool_as_json(*each) for each in explained]})
         return
@@ -123,14 +128,17 @@ def _unknown(found: "Known", name: str, tools: list[str]) -> UnknownTool:
     return UnknownTool(f"no server that could be asked has a tool `{name}`", hint=hint)
 
 
-def _show_tool(tool: "ToolExplanation", absence: "Absence | None") -> None:
-    print_data(f"{printable(str(tool.key))}: {tool.state}")
+def _show_tool(tool: "ToolExplanation", absence: "Absence | None", findings: "Sequence[Finding]") -> None:
+    print_data(f"{printable(f'{tool.key.server_id}/{tool.key.shown_tool}')}: {tool.state}")
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
     if tool.rule is not None and tool.rule != tool.because:
         rows.append(("rule", _with_place(tool.rule)))
+    if tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
+        rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
     rows.append(("name", f"{tool.name} ({tool.naming})"))
     if absence is not None:
         rows.append(("server", f"{absence.reason}; {absence.hint}" if absence.hint else absence.reason))
+    rows += [("hid", f"{finding.sample}  [{finding.kind}, in {finding.where}]") for finding in findings]
     for label, text in rows:
         print_data(f"  {label:<9}{printable(text)}")
 
@@ -145,18 +153,30 @@ _STATES = {
 }
 
 
+_VERDICTS = {
+    "allow": "are made without asking",
+    "ask": "are asked about first",
+    "deny": "are refused",
+}
+
+
 def _with_place(because: "Because") -> str:
     return f"{because.reason}  [{because.place or 'the default'}]"
 
 
-def _tool_as_json(tool: "ToolExplanation", absence: "Absence | None") -> dict[str, Any]:
+def _tool_as_json(
+    tool: "ToolExplanation", absence: "Absence | None", findings: "Sequence[Finding]"
+) -> dict[str, Any]:
     return {
         "server": tool.key.server_id,
-        "tool": tool.key.tool,
+        "tool": tool.key.shown_tool,
         "name": tool.name,
         "naming": tool.naming,
         "state": tool.state,
         "because": asdict(tool.because),
         "rule": asdict(tool.rule) if tool.rule else None,
+        "verdict": tool.verdict,
+        "approval": asdict(tool.approval) if tool.approval else None,
         "unavailable": absence.reason if absence else None,
+        "hidden_text": [asdict(finding) for finding in findings],
     }

@@ -10,6 +10,7 @@ from fairlead.adapters.openai import MAX_TOOLS
 from fairlead.adapters.providers import PROVIDERS
 from fairlead.catalog.catalog import Catalog, Offering
 from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.sanitise import clean
 from fairlead.catalog.schema import Change
 from fairlead.cli.exits import Exit
 from fairlead.cli.known import Known, known, warn_of_absent, with_unasked
@@ -23,7 +24,7 @@ EVERY = "every provider"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What happens to one tool on its way to one provider: it is refused, or changed."""
+    """What happens to one tool on its way to one provider: refused, changed, or without what it hid."""
 
     key: ToolKey
     provider: str
@@ -33,12 +34,16 @@ class Finding:
     """What a server calls an argument, and what the provider gets to see."""
     notice: str | None = None
     """What a person should know, though nothing is changed."""
+    hidden: str | None = None
+    """What was hidden in its definition, and is not shown to anybody."""
 
     @property
     def verdict(self) -> str:
         """In a word."""
         if self.refused is not None:
             return "refused"
+        if self.hidden is not None:
+            return "hid text"
         return "looks alike" if self.notice is not None else "rewritten"
 
     @property
@@ -48,7 +53,7 @@ class Finding:
             return f"the argument `{self.renamed[0]}` is called `{self.renamed[1]}`"
         if self.change is not None:
             return f"{self.change.where or 'the schema'} {self.change.what}"
-        return self.refused or self.notice or ""
+        return self.refused or self.hidden or self.notice or ""
 
 
 def _providers(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -124,8 +129,11 @@ def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[Finding]
                 yield Finding(key=tool.key, provider=provider, change=change)
             for shown, own in adapted.renamed.items():
                 yield Finding(key=tool.key, provider=provider, renamed=(own, shown))
+    for key, hidden in sorted(catalog.findings.items()):
+        for each in hidden:
+            yield Finding(key=key, provider=EVERY, hidden=f"{each.where} ({each.kind}): {each.sample}")
     for finding in catalog.names.findings:
-        yield Finding(key=finding.key, provider=EVERY, notice=finding.message)
+        yield Finding(key=finding.key, provider=EVERY, notice=clean(finding.message))
 
 
 def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...]) -> None:
@@ -133,7 +141,7 @@ def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...])
     for finding in findings:
         together.setdefault((finding.key, finding.verdict, finding.how), []).append(finding.provider)
     rows = [
-        (key.server_id, key.tool, verdict, ", ".join(whose), how)
+        (key.server_id, key.shown_tool, verdict, ", ".join(whose), how)
         for (key, verdict, how), whose in together.items()
     ]
     if rows:
@@ -156,7 +164,7 @@ def _as_json(catalog: Catalog, finding: Finding) -> dict[str, Any]:
     tool = catalog.of(finding.key)
     return {
         "server": finding.key.server_id,
-        "tool": finding.key.tool,
+        "tool": finding.key.shown_tool,
         "name": tool.name if tool else None,
         "provider": None if finding.provider == EVERY else finding.provider,
         "verdict": finding.verdict.replace(" ", "_"),

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairlead.catalog.cleaning import clean_offers
 from fairlead.catalog.entries import Listing
-from fairlead.catalog.offers import Prompt, read_offers
+from fairlead.catalog.offers import Prompt
 from fairlead.cli.offered import offered, on_one_line
 from fairlead.cli.options import json_option
 from fairlead.cli.output import print_json, print_table, say
@@ -41,7 +42,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
 
 
 def _known(server_id: str, listing: Listing) -> Iterator[Prompt]:
-    return read_offers(server_id, Prompt, listing.prompts)
+    return clean_offers(server_id, Prompt, listing.prompts)
 
 
 async def _ask(host: "Host", server_id: str | None) -> "Gathered[Prompt]":

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairlead.catalog.cleaning import clean_offers
 from fairlead.catalog.entries import Listing
-from fairlead.catalog.offers import Resource, ResourceTemplate, read_offers
+from fairlead.catalog.offers import Resource, ResourceTemplate
 from fairlead.cli.offered import offered, on_one_line
 from fairlead.cli.options import json_option
 from fairlead.cli.output import print_json, print_table, say
@@ -49,8 +50,8 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
 
 
 def _known(server_id: str, listing: Listing) -> Iterator[Readable]:
-    yield from read_offers(server_id, Resource, listing.resources)
-    yield from read_offers(server_id, ResourceTemplate, listing.templates)
+    yield from clean_offers(server_id, Resource, listing.resources)
+    yield from clean_offers(server_id, ResourceTemplate, listing.templates)
 
 
 async def _ask(host: "Host", server_id: str | None) -> "Gathered[Readable]":

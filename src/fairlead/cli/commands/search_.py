@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.search import Hit
 from fairlead.catalog.signatures import signature
 from fairlead.cli.evaluating import evaluate
@@ -102,9 +103,11 @@ def _show(found: Known, hits: tuple[Hit, ...], *, explain: bool) -> None:
 
 def _say_what_is_hidden(found: Known, wanted: str) -> None:
     """Say that a tool is there, if not for agents, to whoever asks for it by its name."""
-    named = [key for key in found.catalog.hidden if wanted in (key.tool, str(key))]
+    named = [
+        key for key in found.catalog.hidden if wanted in (key.tool, key.shown_tool, str(key), _shown(key))
+    ]
     for key in named:
-        say(f"\nhint: {printable(str(key))} is not for agents; `fairlead explain tool` says why")
+        say(f"\nhint: {printable(_shown(key))} is not for agents; `fairlead explain tool` says why")
     if found.catalog.hidden and not len(found.catalog):
         say("\nhint: `fairlead tools` shows what there is, and what agents may use")
 
@@ -112,11 +115,15 @@ def _say_what_is_hidden(found: Known, wanted: str) -> None:
 def _row(found: Known, hit: Hit, *, explain: bool) -> tuple[str, ...]:
     entry = _tool(found, hit).entry
     last = _why(hit) if explain else on_one_line(entry.description or entry.title)
-    return f"{hit.score:.2f}", hit.key.server_id, hit.key.tool, last
+    return f"{hit.score:.2f}", hit.key.server_id, hit.key.shown_tool, last
+
+
+def _shown(key: ToolKey) -> str:
+    return f"{key.server_id}/{key.shown_tool}"
 
 
 def _why(hit: Hit) -> str:
-    twins = f"; the same as {', '.join(map(str, hit.twins))}" if hit.twins else ""
+    twins = f"; the same as {', '.join(map(_shown, hit.twins))}" if hit.twins else ""
     return f"{hit.why}{twins}"
 
 
@@ -124,17 +131,17 @@ def _as_json(found: Known, hit: Hit) -> dict[str, Any]:
     tool = _tool(found, hit)
     return {
         "server": hit.key.server_id,
-        "tool": hit.key.tool,
+        "tool": hit.key.shown_tool,
         "name": tool.name,
         "score": round(hit.score, 4),
-        "signature": signature(tool.entry),
+        "signature": signature(tool.entry, found.catalog.shown(tool.key)),
         "description": tool.entry.description,
         "why": {
             "name": hit.why.name,
             "terms": {term: round(score, 4) for term, score in hit.why.terms},
             "likeness": hit.why.likeness,
         },
-        "twins": [{"server": twin.server_id, "tool": twin.tool} for twin in hit.twins],
+        "twins": [{"server": twin.server_id, "tool": twin.shown_tool} for twin in hit.twins],
     }
 
 

@@ -61,7 +61,7 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
         "stale": snapshot is not None and snapshot.is_stale(ttl_ms),
         "last_connected_at": snapshot.saved_at if snapshot else None,
         "last_error": error,
-        "notes": list(snapshot.listing.notes) if snapshot else [],
+        "notes": list(saved.screened.listing.notes) if saved.screened else [],
     }
 
 

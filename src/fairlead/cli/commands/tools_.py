@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.cleaning import clean_tool
+from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.cli.costs import show_costs
 from fairlead.cli.exits import Exit
 from fairlead.cli.known import Known, bundle_option, known, warn_of_absent, with_unasked
@@ -13,7 +14,7 @@ from fairlead.cli.offered import on_one_line
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
-from fairlead.policy.decision import decide
+from fairlead.policy.decision import listed
 
 Listed = list[tuple[LoadedServer, ToolEntry]]
 
@@ -74,31 +75,47 @@ def _entries(found: Known, server: LoadedServer) -> tuple[ToolEntry, ...]:
     if listing is None:
         return ()
     for tool in listing.rejected:
-        warn(f"{server.server_id}/{tool.name} is left out: {tool.reason}")
-    return listing.tools
+        warn(f"{_shown(ToolKey(server.server_id, tool.name))} is left out: {tool.reason}")
+    return tuple(clean_tool(entry).entry for entry in listing.tools)
 
 
 def _allowed(found: Known, server: LoadedServer, entry: ToolEntry) -> bool:
     within = found.selection.within(server.server_id)
-    return server.config is not None and decide(server.config, entry.key.tool, within).verdict == "allow"
+    return server.config is not None and listed(server.config, entry.key.tool, within).verdict == "allow"
+
+
+def _held_back(found: Known, server: LoadedServer, entry: ToolEntry) -> str | None:
+    """Why an allowed tool waits for a review, if it does."""
+    return found.screened[server.server_id].quarantined.get(entry.key.tool)
 
 
 def _row(found: Known, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
     allowed = "yes" if _allowed(found, server, entry) else "no"
-    return server.server_id, entry.key.tool, allowed, on_one_line(entry.description or entry.title)
+    if allowed == "yes" and _held_back(found, server, entry):
+        allowed = "held back"
+    return server.server_id, entry.key.shown_tool, allowed, on_one_line(entry.description or entry.title)
 
 
 def _as_json(found: Known, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
-    return {"server": server.server_id, "allowed": _allowed(found, server, entry), **entry.read()}
+    return {
+        "server": server.server_id,
+        "allowed": _allowed(found, server, entry),
+        "quarantined": _held_back(found, server, entry),
+        **entry.read(),
+    }
 
 
 def _show_schemas(tools: Listed) -> None:
     for _, entry in tools:
-        print_data(printable(str(entry.key)))
+        print_data(printable(_shown(entry.key)))
         shown = json.dumps(entry.read().get("inputSchema", {}), indent=2, ensure_ascii=False)
         print_data("\n".join(f"  {printable(line)}" for line in shown.split("\n")))
 
 
+def _shown(key: ToolKey) -> str:
+    return f"{key.server_id}/{key.shown_tool}"
+
+
 def _say_how_to_allow(found: Known, tools: Listed) -> None:
     if any(not _allowed(found, server, entry) for server, entry in tools):
-        say("\nhint: agents may use what `allow_tools` of its server names; you may call any tool yourself")
+        say("\nhint: agents may use what `fairlead review ID` allows; you may call any tool yourself")

@@ -1,0 +1,190 @@
+"""`fairlead login`."""
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.options import load, server_argument
+from fairlead.cli.output import confirm, printable, say
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.errors import (
+    AuthRequired,
+    ConfigError,
+    ConfigUnwritable,
+    ConsentRequired,
+    FairleadError,
+    LoginFailed,
+)
+
+if TYPE_CHECKING:
+    from fairlead.auth.target import Target
+    from fairlead.auth.tokens import Login
+    from fairlead.host.host import Host
+
+
+class LoginOptions(TypedDict):
+    """The options of `fairlead login`, as click hands them over."""
+
+    account: str | None
+    scope: tuple[str, ...]
+    client_id: str | None
+    client_secret: str | None
+    no_browser: bool
+    yes: bool
+    force: bool
+
+
+@click.command("login")
+@server_argument
+@click.option("--account", metavar="NAME", help="Log in another account; entries with that `account` use it.")
+@click.option("--scope", multiple=True, metavar="SCOPE", help="Ask for this, this time; repeat it.")
+@click.option("--client-id", metavar="ID", help="Log in as this OAuth client, and remember it if that works.")
+@click.option(
+    "--client-secret", metavar="SECRET", help="The client's secret; goes to the keyring, not to the file."
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and read the one it ends up at.")
+@click.option("--yes", is_flag=True, help="Open the login page without asking.")
+@click.option("--force", is_flag=True, help="Log in again, though there is a login that works.")
+@click.pass_context
+def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions]) -> int:
+    """Log in to a server. It is kept and renews by itself, for all agents and after every restart.
+
+    You see where the login page is and are asked before it opens in your browser. Where the browser is on
+    another machine, as over SSH, paste the address that it ends up at; `--no-browser` wants just that. A
+    server whose entry has an `oauth.grant` for machines is logged in to without a page.
+
+    Some providers know only clients that you registered with them: create one in their developer settings and
+    give it as `--client-id`. It is written into the server's entry once the login worked.
+
+    \b
+    Examples:
+      fairlead login notion
+      fairlead login notion --no-browser
+      fairlead login notion --account work
+      fairlead login github --client-id Iv1.0123456789abcdef --scope repo --scope read:org
+    """
+    from fairlead.cli.clients import client_place, remember_client
+    from fairlead.cli.running import run_with_host
+    from fairlead.host.host import Host
+
+    if options["client_secret"] and not options["client_id"]:
+        raise click.UsageError("`--client-secret` goes with `--client-id`", ctx)
+    loaded = load(ctx)
+    server = loaded.server(server_id)
+    _require_ready(loaded, server)
+    names = ("client_id", "client_secret")
+    client = {name: value for name in names if (value := options[name])}
+    place = client_place(server) if client else None
+
+    async def main() -> int:
+        # Without servers, so that none starts: a required one may be the very one that wants the login.
+        async with Host.open(replace(loaded, servers={})) as host:
+            own = await host.logins.target(server)
+            target = await host.logins.target(server, account=options["account"])
+            is_own = target.account == own.account
+            if not (options["force"] or client or options["scope"]) and await _is_enough(
+                host, server, target, is_own=is_own
+            ):
+                return Exit.OK
+            login = await _log_in(host, _with_client(target, client), options)
+            _say_who(server_id, login, is_machine=target.oauth.grant != "authorization_code")
+            if place is not None:
+                remember_client(ctx, place, client)
+            if not is_own:
+                say(f'hint: an entry with `"account": "{printable(target.account)}"` uses this login')
+            elif server.usable:
+                await _require_working(host, server)
+        return Exit.OK
+
+    return run_with_host(main)
+
+
+def _require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
+    """Raise where there is nothing to log in to, or nobody agreed to contact it."""
+    from fairlead.cli.logins import own_way_in, remote_config
+    from fairlead.cli.saved import read_saved
+
+    server_id = server.server_id
+    own_way = own_way_in(remote_config(server))
+    if own_way is not None:
+        raise ConfigError(
+            f"a login to `{server_id}` would not be used: {own_way}",
+            hint=f"take that out to log in: `fairlead explain server {server_id}` says where it is",
+        )
+    if not read_saved(loaded)[server_id].approved:
+        raise ConsentRequired(
+            server_id, "you have not approved this entry", hint=f"run `fairlead approve {server_id}`"
+        )
+
+
+async def _is_enough(host: "Host", server: LoadedServer, target: "Target", *, is_own: bool) -> bool:
+    """Tell whether there is a login that will do. A person may still want another."""
+    login = await host.logins.broker.current(target.principal, target.account, target.resource)
+    if login is None:
+        return False
+    if is_own and server.usable:
+        failure = await _failure(host, server)
+        if isinstance(failure, AuthRequired | LoginFailed):
+            return False
+        if failure is not None:
+            raise failure
+    account = f" as `{printable(login.account)}`" if login.account else ""
+    say(f"you are logged in to `{server.server_id}`{account} already")
+    if confirm("Log in again?"):
+        return False
+    say(f"hint: `fairlead whoami {server.server_id}` shows the login, `--force` logs in again")
+    return True
+
+
+def _with_client(target: "Target", client: dict[str, str]) -> "Target":
+    return replace(target, oauth=target.oauth.model_copy(update=client))
+
+
+async def _log_in(host: "Host", target: "Target", options: LoginOptions) -> "Login":
+    from fairlead.auth.vault import Vault
+    from fairlead.cli.login_page import LoginPage
+    from fairlead.cli.logins import warn_of
+
+    page = LoginPage(host.logins, target, scopes=" ".join(options["scope"]) or None)
+    login = await page.log_in(by_paste=options["no_browser"], yes=options["yes"])
+    # The host goes on with a login that it cannot write down; for this command that is all there is to do.
+    kept = await Vault.of(os.environ, warn=warn_of).get(login.key)
+    if kept is None or kept.token.access_token != login.token.access_token:
+        raise ConfigUnwritable(
+            f"the login to `{target.server_id}` worked, but could not be kept",
+            hint="see that the state folder can be written to, then log in again",
+        )
+    return login
+
+
+def _say_who(server_id: str, login: "Login", *, is_machine: bool) -> None:
+    from fairlead.cli.logins import scopes_of, shown_expiry
+
+    account = f" as `{printable(login.account)}`" if login.account else ""
+    say(f"logged in to `{server_id}`{account}")
+    say(f"  issuer: {printable(login.issuer)}")
+    if scopes := scopes_of(login):
+        say(f"  may: {printable(' '.join(scopes))}")
+    renews = is_machine or login.token.refresh_token is not None
+    say(f"  expires: {shown_expiry(login, renews=renews)}")
+
+
+async def _require_working(host: "Host", server: LoadedServer) -> None:
+    failure = await _failure(host, server)
+    if failure is not None:
+        raise failure
+    listing = host.listing(server.server_id)
+    many = len(listing.tools) if listing else 0
+    say(f"`{server.server_id}` is ready: {many} {'tool' if many == 1 else 'tools'}")
+
+
+async def _failure(host: "Host", server: LoadedServer) -> FairleadError | None:
+    """Connect once, with the login that is kept. Returns what goes wrong."""
+    from fairlead.cli.running import spinning
+
+    async with spinning(f"connecting {server.server_id} …"):
+        await host.add(server)
+        return (await host.connect(server.server_id)).get(server.server_id)

@@ -1,0 +1,123 @@
+"""A person at a terminal and a login page: where it is, whether to open it, and how they come back."""
+
+import sys
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+
+from fairlead.auth.callback import BrowserRedirect, PastedRedirect
+from fairlead.auth.opening import open_in_browser
+from fairlead.auth.target import Target
+from fairlead.auth.tokens import Login
+from fairlead.cli.output import is_interactive, print_data, printable, say
+from fairlead.cli.running import spinning
+from fairlead.cli.terminal import ask_yes_or_no, bold, typed_line
+from fairlead.errors import AuthRequired, LoginFailed
+from fairlead.host.logins import Logins
+from fairlead.host.urls import ShownUrl, UrlRefused, show_url
+
+
+class LoginPage:
+    """Has whoever is at the terminal log in to one server. One use only.
+
+    The address of the page goes to stdout, for people and scripts alike; everything else is said on stderr.
+    """
+
+    def __init__(self, logins: Logins, target: Target, *, scopes: str | None = None) -> None:
+        self._logins = logins
+        self._target = target
+        self._scopes = scopes
+        self._server_id = target.server_id
+        self._looking = AsyncExitStack()
+        """Shows that the page is being looked for, until it is found."""
+
+    async def log_in(self, *, by_paste: bool, yes: bool) -> Login:
+        """Log in: without a person where the entry says so, else by what they paste, or by their browser."""
+        async with self._looking:
+            await self._looking.enter_async_context(spinning(f"asking {self._server_id} how to log in …"))
+            if self._target.oauth.grant != "authorization_code":
+                return await self._logins.log_in(self._target, None, scopes=self._scopes)
+            return await (self._by_paste() if by_paste else self._by_browser(yes=yes))
+
+    async def _by_paste(self) -> Login:
+        redirect = PastedRedirect(self._server_id, self._pasted, port=self._target.oauth.callback_port)
+        return await self._logins.log_in(self._target, redirect, scopes=self._scopes)
+
+    async def _pasted(self, url: str, problem: str | None) -> str | None:
+        if problem is None:
+            await self._show(url)
+            say("Open that address in a browser on any machine, and log in. In the end the browser shows a")
+            say("page that cannot be reached: copy its address, which has a `code` in it, and paste it here.")
+        else:
+            say(f"  that is not it: {printable(problem)}")
+        return await typed_line("address: ")
+
+    async def _by_browser(self, *, yes: bool) -> Login:
+        interactive = is_interactive()
+        if not (yes or interactive or sys.stderr.isatty()):
+            raise AuthRequired(
+                self._server_id,
+                "nobody is here to log in",
+                hint=f"run `fairlead login {self._server_id}` at a terminal; a script can use "
+                "`--no-browser`, which prints an address and reads the one that the browser ends up at",
+            )
+
+        async def agree(url: str) -> bool:
+            page = await self._show(url)
+            if yes or not interactive:
+                return True
+            # Whoever ran this command wants it, unless the page is an odd one.
+            return await ask_yes_or_no("Open it?", default="no" if page.warnings else "yes")
+
+        async def open_url(url: str) -> bool:
+            """Open it, and see to the person until they are back: this ends when the login has its answer."""
+            opened = (yes or interactive) and await open_in_browser(url)
+            if not opened:
+                say("no browser was started from here: please open that address yourself")
+            if interactive:
+                await self._take_pastes(redirect)
+            else:
+                await self._wait(redirect)
+            return opened
+
+        async with self._logins.browser(self._target, agree=agree, open_url=open_url) as redirect:
+            return await self._logins.log_in(self._target, redirect, scopes=self._scopes)
+
+    async def _show(self, url: str) -> ShownUrl:
+        """Say where the page is and what is asked for there."""
+        await self._looking.aclose()
+        page = show_url(url)
+        if isinstance(page, UrlRefused):
+            raise LoginFailed(self._server_id, f"its login page cannot be opened: {page}")
+        scopes = " ".join(parse_qs(urlsplit(url).query).get("scope", []))
+        account = f" as `{printable(self._target.account)}`" if self._target.account else ""
+        say(f"To log in to `{self._server_id}`{account} you go to {bold(printable(page.host))}.")
+        say(f"  asks for: {printable(scopes) or 'what its issuer gives to everybody'}")
+        for warning in page.warnings:
+            say(f"  warning: {printable(warning)}")
+        print_data(page.url)
+        return page
+
+    async def _take_pastes(self, redirect: BrowserRedirect) -> None:
+        say(f"Waiting for you to log in there, {_until(redirect)}. Ctrl-C gives up. If your browser is on")
+        say("another machine, it ends up at a page that cannot be reached: paste that page's address here.")
+        try:
+            while (text := await typed_line("address: ")) is not None:
+                problem = redirect.paste(text)
+                if problem is None:
+                    return
+                say(f"  that is not it: {printable(problem)}")
+        except anyio.get_cancelled_exc_class():
+            say()  # the browser came back, and the prompt is still there
+            raise
+
+    async def _wait(self, redirect: BrowserRedirect) -> None:
+        async with spinning(f"waiting for you to log in there, {_until(redirect)} …"):
+            await anyio.sleep_forever()
+
+
+def _until(redirect: BrowserRedirect) -> str:
+    end = datetime.now().astimezone() + timedelta(seconds=redirect.seconds)
+    return f"until {end:%H:%M} ({redirect.seconds / 60:.0f} min)"

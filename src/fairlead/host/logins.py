@@ -1,0 +1,263 @@
+"""The logins of a host: who it is to which server, and how a person logs in when one wants it."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+from yarl import URL
+
+from fairlead.auth.broker import Broker
+from fairlead.auth.callback import Agree, BrowserRedirect, OpenUrl
+from fairlead.auth.challenge import Challenge, login_challenge
+from fairlead.auth.flow import log_in, machine_login, renew
+from fairlead.auth.target import Target
+from fairlead.auth.tokens import Login, Redirect, Token
+from fairlead.auth.vault import Vault
+from fairlead.auth.web import Web
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import OAuth, RemoteServer
+from fairlead.config.principal import LOCAL
+from fairlead.connection.authorization import AuthProvider, LoginHeaders, ProvidedHeaders
+from fairlead.connection.endpoint import EXCHANGE_FAILURES, Endpoint, HeaderSource, fixed_headers
+from fairlead.errors import AuthRequired, ConnectFailed, FairleadError, ListenFailed, LoginFailed
+from fairlead.host.operator import Operator, UrlQuestion
+from fairlead.host.records import Records
+from fairlead.host.urls import UrlRefused, show_url
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_PROBE = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
+_PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+_PROBE_SECONDS = 15.0
+
+
+class _Pending:
+    """A login that somebody is busy with, for all who wait for it."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.error: FairleadError | None = None
+
+
+class Logins:
+    """Logs in, keeps logins usable, and lets requests in with them: `host.logins`."""
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        records: Records,
+        *,
+        operator: Operator,
+        providers: Mapping[str, AuthProvider],
+        http: "Callable[[], aiohttp.ClientSession]",
+        tasks: TaskGroup,
+    ) -> None:
+        self._env = env
+        self._web = Web(environment=env)
+        self._audit = records.audit
+        self._operator = operator
+        self._providers = providers
+        self._http = http
+        self._tasks = tasks
+        self._servers: dict[str, LoadedServer] = {}
+        """Those that somebody can log in to."""
+        self._pending: dict[str, _Pending] = {}
+        self._declined: set[str] = set()
+        self.broker = Broker(Vault.of(env), records.store, self._renewed, tasks)
+
+    # For connections.
+
+    def headers_for(self, server: LoadedServer, resolved: RemoteServer) -> HeaderSource:
+        """What lets requests to a server in, where its entry has neither a header nor a program for that."""
+        server_id = server.server_id
+        if resolved.auth_provider_id is not None:
+            provider = self._providers.get(resolved.auth_provider_id)
+            if provider is None:
+                message = f"this program has no auth provider `{resolved.auth_provider_id}`"
+                raise ConnectFailed(server_id, message, hint="pass `auth_providers=` to `Host.open`")
+            return ProvidedHeaders(server_id, provider, resolved.headers)
+        if resolved.oauth is False or any(name.lower() == "authorization" for name in resolved.headers):
+            return fixed_headers(resolved.headers)
+        target = target_of(server_id, resolved)
+        self._servers[server_id] = server
+        is_person = target.oauth.grant == "authorization_code"
+
+        async def without_a_person(challenge: Challenge | None, previous: Login | None) -> Login:
+            now = await self.target(server)  # what vouches for us may be a file that changes
+            return await machine_login(now, self._web, challenge=challenge, previous=previous)
+
+        return LoginHeaders(
+            target,
+            self.broker,
+            fixed=resolved.headers,
+            machine_login=None if is_person else without_a_person,
+        )
+
+    async def wanted(self, error: AuthRequired) -> None:
+        """A server wants a login: have the person do it, once for all who wait. Raises where that fails.
+
+        Whoever stops waiting does not stop the person.
+        """
+        server_id = error.server_id
+        server = self._servers.get(server_id)
+        if server is None or "url" not in self._operator.abilities or server_id in self._declined:
+            raise error
+        pending = self._pending.get(server_id)
+        if pending is None:
+            pending = self._pending[server_id] = _Pending()
+            self._tasks.start_soon(self._ask, server, error, pending, name=f"login {server_id}")
+        await pending.done.wait()
+        if pending.error is not None:
+            raise pending.error
+
+    async def _ask(self, server: LoadedServer, error: AuthRequired, pending: _Pending) -> None:
+        try:
+            target = await self.target(server)
+            challenge = login_challenge([error.challenge or ""])
+            async with self.browser(
+                target, agree=self._agree(target), open_url=self._opening(target)
+            ) as redirect:
+                await self._log_in(target, redirect, challenge=challenge)
+        except FairleadError as exc:
+            pending.error = exc
+        finally:
+            del self._pending[server.server_id]
+            pending.done.set()
+
+    def _agree(self, target: Target) -> Agree:
+        async def agree(url: str) -> bool:
+            shown = show_url(url)
+            if isinstance(shown, UrlRefused):
+                raise LoginFailed(target.server_id, f"its login page cannot be opened: {shown}")
+            message = "To use it you have to log in. The page of its login is:"
+            question = UrlQuestion(server_id=target.server_id, message=message, url=shown)
+            agreed = await self._operator.elicit_url(question) == "accept"
+            if not agreed:
+                self._declined.add(target.server_id)
+            return agreed
+
+        return agree
+
+    def _opening(self, target: Target) -> OpenUrl:
+        async def open_url(url: str) -> bool:
+            opened = await self._operator.open_url(url)
+            if not opened:
+                other_way = f"`fairlead login {target.server_id} --no-browser`"
+                self._operator.notify(
+                    target.server_id, f"if your browser is on another machine, use {other_way}"
+                )
+            return opened
+
+        return open_url
+
+    # For people.
+
+    async def target(self, server: LoadedServer, *, account: str | None = None) -> Target:
+        """What somebody would log in to. Raises where there is nothing to log in to."""
+        if server.transport not in ("http", "sse"):
+            raise LoginFailed(server.server_id, "it is not reached by URL, and has no login")
+        resolved = await to_thread.run_sync(server.resolve, self._env)
+        assert isinstance(resolved, RemoteServer)
+        if resolved.oauth is False:
+            raise LoginFailed(
+                server.server_id, "its entry says `oauth: false`", hint="take that out to log in to it"
+            )
+        return target_of(server.server_id, resolved, account=account)
+
+    @asynccontextmanager
+    async def browser(
+        self, target: Target, *, agree: Agree, open_url: OpenUrl
+    ) -> AsyncGenerator[BrowserRedirect]:
+        """The way to a browser and back, at the port that an earlier login had, if that is free.
+
+        So a client that was registered for that port need not be registered again.
+        """
+        chosen = target.oauth.callback_port
+        previous = await self.broker.previous(target.principal, target.account, target.resource)
+        async with AsyncExitStack() as stack:
+            opened = partial(BrowserRedirect.open, target.server_id, agree=agree, open_url=open_url)
+            try:
+                redirect = await stack.enter_async_context(opened(port=chosen or _port_of(previous)))
+            except ListenFailed:
+                if chosen is not None:
+                    raise
+                redirect = await stack.enter_async_context(opened())
+            yield redirect
+
+    async def log_in(self, target: Target, redirect: Redirect | None, *, scopes: str | None = None) -> Login:
+        """Log in to a server: by way of `redirect`, or without a person where its entry says so."""
+        challenge = await self._challenge(target)
+        return await self._log_in(target, redirect, challenge=challenge, scopes=scopes)
+
+    async def log_out(self, login: Login) -> None:
+        """Forget a login, in all processes."""
+        await self.broker.forget(login.key)
+        details = {"issuer": login.issuer, "account": login.account}
+        self._audit.noted("logout", principal=login.principal, server=login.resource, details=details)
+
+    async def _log_in(
+        self,
+        target: Target,
+        redirect: Redirect | None,
+        *,
+        challenge: Challenge | None,
+        scopes: str | None = None,
+    ) -> Login:
+        previous = await self.broker.previous(target.principal, target.account, target.resource)
+        if redirect is None or target.oauth.grant != "authorization_code":
+            login = await machine_login(target, self._web, challenge=challenge, previous=previous)
+        else:
+            login = await log_in(
+                target, redirect, self._web, challenge=challenge, previous=previous, scopes=scopes
+            )
+        await self.broker.adopt(login)
+        self._declined.discard(target.server_id)
+        details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
+        self._audit.noted("login", principal=target.principal, server=target.server_id, details=details)
+        return login
+
+    async def _challenge(self, target: Target) -> Challenge | None:
+        """What the server says to somebody who is not logged in; None where it says nothing useful."""
+        endpoint = Endpoint(target.url, self._http(), fixed_headers({}))
+        try:
+            with anyio.move_on_after(_PROBE_SECONDS):
+                response = await endpoint.request("POST", _PROBE_HEADERS, _PROBE)
+                response.close()
+                return login_challenge(response.headers.getall("WWW-Authenticate", ()))
+        except EXCHANGE_FAILURES as exc:
+            raise LoginFailed(target.server_id, f"it cannot be reached: {exc}") from exc
+        finally:
+            endpoint.close()
+        return None
+
+    async def _renewed(self, login: Login) -> Token:
+        """A new token, as the entry of a server says that the login is for."""
+        wanted = (login.principal, login.account, login.resource)
+        for server in [*self._servers.values()]:
+            target = await self.target(server)
+            if (target.principal, target.account, target.resource) == wanted:
+                return await renew(target, login, self._web)
+        url, account = login.resource, login.account
+        stranger = Target(server_id=url, url=url, principal=login.principal, account=account)
+        return await renew(stranger, login, self._web)
+
+
+def _port_of(previous: Login | None) -> int | None:
+    registered = previous.client.redirect_uri if previous is not None else None
+    return URL(registered).port if registered else None
+
+
+def target_of(server_id: str, resolved: RemoteServer, *, account: str | None = None) -> Target:
+    """What a server's entry says about logging in to it."""
+    return Target(
+        server_id=server_id,
+        url=resolved.url,
+        principal=LOCAL,
+        account=resolved.account or "" if account is None else account,
+        oauth=resolved.oauth or OAuth(),
+    )

@@ -1,0 +1,198 @@
+"""Lets calls through, or not: the configuration decides, and where it says ask, a person does."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import anyio
+import msgspec
+
+from fairlead.catalog.digest import digests_of
+from fairlead.config.consent import target_digest
+from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled, UnknownTool
+from fairlead.host.member import Member
+from fairlead.host.operator import ApprovalQuestion, Operator
+from fairlead.policy.approvals import Approval, Approvals
+from fairlead.policy.claims import claims_of
+from fairlead.policy.decision import Decision, Within
+
+FINAL_FIELDS: Final = frozenset({"deny_tools", "approval"})
+"""What says no to everybody. The other lists are about agents: a person may call what is not on them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """A call that somebody wants made."""
+
+    member: Member
+    tool: str
+    within: Within | None
+    principal: str
+    reviewed: bool
+    """A person looked at this very call and wants it."""
+
+    def decide(self, arguments: Mapping[str, Any] | None = None) -> Decision:
+        """What the configuration says about it."""
+        entry = self.member.entry(self.tool)
+        return self.member.policy.decide(self.tool, self.within, entry=entry, arguments=arguments)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permit:
+    """Why a call may be made, and who said so."""
+
+    by: Literal["policy", "person", "earlier answer"]
+    reason: str
+
+
+class Permission:
+    """Decides about the calls of one host. Asks one question at a time."""
+
+    def __init__(self, operator: Operator, approvals: Approvals) -> None:
+        self._operator = operator
+        self._approvals = approvals
+        self._asking = anyio.Lock()
+
+    def refuse_hopeless(self, proposal: Proposal) -> None:
+        """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
+        _require_unchanged(proposal)
+        decision = proposal.decide()
+        if decision.verdict == "deny" and not _may_overrule(proposal, decision):
+            raise denial(proposal, decision)
+
+    def granted(self, proposal: Proposal, arguments: Mapping[str, Any]) -> Permit | None:
+        """Why this very call may be made, where that is clear without asking anybody or the store."""
+        decision = proposal.decide(arguments)
+        return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
+
+    async def permit(
+        self, proposal: Proposal, arguments: Mapping[str, Any], on_question: Callable[[], None]
+    ) -> Permit:
+        """Why this very call may be made, or `CallDenied`. Asks a person where the configuration says so."""
+        _require_unchanged(proposal)
+        decision = proposal.decide(arguments)
+        if decision.verdict == "allow":
+            return Permit(by="policy", reason=decision.reason)
+        if decision.verdict == "deny" and not _may_overrule(proposal, decision):
+            raise denial(proposal, decision)
+        if proposal.reviewed:
+            return Permit(by="person", reason="a person wants this very call")
+        approval = _approval(proposal)
+        if await self._is_answered(approval, decision):
+            return Permit(by="earlier answer", reason="a person allowed this tool")
+        if "approve" not in self._operator.abilities:
+            raise _unanswered(proposal, decision)
+        async with self._asking:
+            # While others were asked, somebody may have answered for this tool.
+            if await self._is_answered(approval, decision):
+                return Permit(by="earlier answer", reason="a person allowed this tool")
+            on_question()
+            return await self._ask(proposal, decision, arguments, approval)
+
+    async def allow_always(self, proposal: Proposal) -> None:
+        """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
+        _require_unchanged(proposal)
+        approval = _approval(proposal)
+        if approval is None:
+            server_id = proposal.member.server.server_id
+            raise UnknownTool(f"`{server_id}` has not said what `{proposal.tool}` is")
+        await self._approvals.allow_always(approval)
+
+    async def _is_answered(self, approval: Approval | None, decision: Decision) -> bool:
+        return approval is not None and not decision.every_time and await self._approvals.look_up(approval)
+
+    async def _ask(
+        self,
+        proposal: Proposal,
+        decision: Decision,
+        arguments: Mapping[str, Any],
+        approval: Approval | None,
+    ) -> Permit:
+        server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
+        answer = await self._operator.approve(
+            ApprovalQuestion(
+                server_id=server_id,
+                tool=proposal.tool,
+                arguments=dict(arguments),
+                reason=decision.reason,
+                claims=claims_of(entry.definition) if entry else (),
+                remember=approval is not None and not decision.every_time,
+                principal=proposal.principal,
+            )
+        )
+        _require_unchanged(proposal)
+        if answer == "no":
+            raise CallDenied(
+                f"`{server_id}/{proposal.tool}` was not called: a person said no",
+                hint="do not try it again unless they ask for it",
+            )
+        if answer == "cancel":
+            raise RunCancelled(f"`{server_id}/{proposal.tool}` was not called: the run was cancelled")
+        # A tool that changed while the person looked at it is not the tool they answered for.
+        same = approval is not None and approval == _approval(proposal)
+        if approval is not None and same and not decision.every_time:
+            if answer == "session":
+                self._approvals.allow_for_session(approval)
+            elif answer == "always":
+                await self._approvals.allow_always(approval)
+        return Permit(by="person", reason=f"a person said `{answer}`")
+
+
+def fixed(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
+    """Arguments to show and the same to send: nobody can change them while a person looks."""
+    encoded = msgspec.Raw(msgspec.json.encode(arguments))
+    return msgspec.json.decode(encoded, type=dict[str, Any]), encoded
+
+
+def denial(proposal: Proposal, decision: Decision) -> CallDenied:
+    """What whoever wanted the call is told: the rule, and where it stands."""
+    server_id, tool = proposal.member.server.server_id, proposal.tool
+    origin = None
+    if decision.rule is not None:
+        origin = decision.rule.origin
+    elif decision.field is not None and decision.bundle is None:
+        origin = proposal.member.server.definition.origin((decision.field,))
+    where = f" ({origin})" if origin else ""
+    hint = None
+    if decision.rule is None and decision.field not in FINAL_FIELDS:
+        hint = f"add it to `allow_tools`, or call it yourself: `fairlead call {server_id} {tool} --yes`"
+    return CallDenied(f"`{server_id}/{tool}` may not be called: {decision.reason}{where}", hint=hint)
+
+
+def _may_overrule(proposal: Proposal, decision: Decision) -> bool:
+    return proposal.reviewed and decision.rule is None and decision.field not in FINAL_FIELDS
+
+
+def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
+    server_id, tool = proposal.member.server.server_id, proposal.tool
+    return ApprovalRequired(
+        f"`{server_id}/{tool}` must be approved, and nobody can be asked: {decision.reason}",
+        hint=f"set `approval` of `{server_id}` to `allow`, or call it yourself:"
+        f" `fairlead call {server_id} {tool} --yes`",
+    )
+
+
+def _require_unchanged(proposal: Proposal) -> None:
+    changed = proposal.member.quarantined(proposal.tool)
+    if changed is not None:
+        server_id = proposal.member.server.server_id
+        raise CallDenied(
+            f"`{server_id}/{proposal.tool}` may not be called: {changed}",
+            hint=f"run `fairlead review {server_id}` to see what changed",
+        )
+
+
+def _approval(proposal: Proposal) -> Approval | None:
+    """What an answer is bound to; None where nobody knows the tool, and so nothing can be remembered."""
+    entry = proposal.member.entry(proposal.tool)
+    if entry is None:
+        return None
+    server = proposal.member.server
+    return Approval(
+        principal=proposal.principal,
+        server_id=server.server_id,
+        server_digest=target_digest(server.entry),
+        tool=proposal.tool,
+        # Some servers write another default into their schemas at every start, which is no other tool.
+        definition_digest=digests_of(entry.definition).loose,
+    )

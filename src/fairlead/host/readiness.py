@@ -1,0 +1,70 @@
+"""What must hold before a server is used: a person's consent, a connection, and a list of what it offers."""
+
+from fairlead.catalog.entries import Listing
+from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError, UnknownTool
+from fairlead.host.member import Member
+from fairlead.policy.consent import NAMESPACE, stored_under
+from fairlead.store.store import Store
+
+
+async def require_consent(member: Member, store: Store | None) -> None:
+    """Raise unless a project's entry was approved. Once it was, it stays so for this run."""
+    key = member.awaits_consent
+    if key is None:
+        return
+    if store is not None and await store.get(NAMESPACE, stored_under(key)) is not None:
+        member.awaits_consent = None
+        return
+    message = f"it comes from {key.file}, and you have not approved this entry"
+    raise ConsentRequired(key.server_id, message, hint=f"run `fairlead approve {key.server_id}`")
+
+
+async def listing_of(member: Member, store: Store | None, *, fresh: bool = False) -> Listing:
+    """What a server offers: what is known, or with `fresh` what it says in this run."""
+    if member.listing is not None and not fresh:
+        return member.listing
+    connection = member.live()
+    await require_consent(member, store)
+    await connection.ready()
+    error = await _list_error(member)
+    if isinstance(error, AuthRequired):
+        # It lets anybody connect, and wants a login before it says what it offers.
+        await connection.log_in(error)
+        await connection.ready()
+        error = await _list_error(member)
+    if error is not None:
+        raise error
+    if member.listing is None:
+        raise ListFailed(member.server.server_id, "it was closed before it said what it offers")
+    return member.listing
+
+
+async def _list_error(member: Member) -> ServerError | None:
+    """Wait until a connected server has been listed; what went wrong, if anything did."""
+    connection = member.live()
+    if connection.vitals.state in ("error", "auth_required"):
+        connection.refresh()
+    await member.listed.wait()
+    failed = connection.vitals.state in ("error", "auth_required")
+    return connection.vitals.last_error if failed else None
+
+
+async def require_usable(member: Member, tool: str, store: Store | None) -> None:
+    """Raise unless the server was consented to and the tool is in order in this run."""
+    await require_consent(member, store)
+    if rejection(member.listing, tool) is None:
+        return
+    reason = rejection(await listing_of(member, store, fresh=True), tool)
+    if reason is not None:
+        message = f"`{member.server.server_id}` defines `{tool}` in a way that cannot be used: {reason}"
+        raise UnknownTool(message)
+
+
+def rejection(listing: Listing | None, tool: str) -> str | None:
+    """Why a tool cannot be offered, if that is so."""
+    if listing is None or not listing.rejected:
+        return None
+    reason = next((rejected.reason for rejected in listing.rejected if rejected.name == tool), None)
+    if reason is None or any(entry.key.tool == tool for entry in listing.tools):
+        return None  # of a tool that is listed twice, the first counts
+    return reason

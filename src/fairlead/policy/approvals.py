@@ -1,0 +1,94 @@
+"""What people answered when they were asked about calls, for as long as they wanted it to hold.
+
+An answer is bound to whoever the call was for, to the very server (its command or URL, not only its name), to
+the tool and its definition: a tool that changed, or another server under that name, is asked about anew.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from fairlead.store.store import ANY, Store, Stored
+
+NAMESPACE: Final = "approvals"
+FRESH_SECONDS: Final = 2.0
+"""How long what was read from the store is taken for granted, so that what was taken back elsewhere ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Approval:
+    """A call that a person allowed: whose, of which server and tool, defined how."""
+
+    principal: str
+    server_id: str
+    server_digest: str
+    tool: str
+    definition_digest: str
+
+    @property
+    def key(self) -> str:
+        """Where it is kept. The parts are digested, since names may hold anything."""
+        parts = (self.principal, self.server_id, self.server_digest, self.tool, self.definition_digest)
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer as it is kept, for people to look at and to take back."""
+
+    principal: str
+    server_id: str
+    tool: str
+    approved_at: float
+
+
+def read_kept(stored: Iterable[Stored]) -> list[tuple[str, Kept]]:
+    """The answers that hold for good, each with its key in the store, by server and tool."""
+    kept = [(found.key, msgspec.json.decode(found.value, type=Kept)) for found in stored]
+    return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
+
+
+class Approvals:
+    """The answers of one host: for this session in memory, for good in the store."""
+
+    def __init__(self, store: Store | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._session: set[Approval] = set()
+        self._read: dict[Approval, float] = {}
+
+    def holds(self, approval: Approval) -> bool:
+        """Was it allowed, as far as is known without asking the store?"""
+        read = self._read.get(approval)
+        return approval in self._session or (read is not None and self._clock() - read < FRESH_SECONDS)
+
+    async def look_up(self, approval: Approval) -> bool:
+        """Was it allowed, in this session or for good?"""
+        if self.holds(approval):
+            return True
+        self._read.pop(approval, None)
+        if self._store is None or await self._store.get(NAMESPACE, approval.key) is None:
+            return False
+        self._read[approval] = self._clock()
+        return True
+
+    def allow_for_session(self, approval: Approval) -> None:
+        """Ask no more while this host runs."""
+        self._session.add(approval)
+
+    async def allow_always(self, approval: Approval) -> None:
+        """Ask no more. Without a store that lasts as long as this host does."""
+        self._session.add(approval)
+        if self._store is not None:
+            kept = Kept(
+                principal=approval.principal,
+                server_id=approval.server_id,
+                tool=approval.tool,
+                approved_at=time.time(),
+            )
+            await self._store.put(NAMESPACE, approval.key, msgspec.json.encode(kept), expect=ANY)
+            self._session.discard(approval)
+            self._read[approval] = self._clock()

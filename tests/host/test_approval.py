@@ -1,0 +1,205 @@
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled
+from fairlead.events import ToolsChanged
+from fairlead.host.host import Host
+from fairlead.host.operator import UNATTENDED, ApprovalAnswer, ApprovalQuestion, Callbacks, Operator
+from fairlead.testing import ScriptedServer
+from tests.conftest import Machine
+from tests.host.support import SECONDS
+
+ECHO: dict[str, Any] = {
+    "name": "echo",
+    "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    "annotations": {"readOnlyHint": True},
+}
+
+
+class Person:
+    """Answers what they are told to, and remembers what they were asked."""
+
+    def __init__(self, *answers: ApprovalAnswer) -> None:
+        self._answers = list(answers)
+        self.asked: list[ApprovalQuestion] = []
+        self.operator = Callbacks(on_approve=self._answer)
+
+    async def _answer(self, question: ApprovalQuestion) -> ApprovalAnswer:
+        self.asked.append(question)
+        await anyio.lowlevel.checkpoint()
+        return self._answers.pop(0)
+
+
+@asynccontextmanager
+async def hosting(
+    machine: Machine, operator: Operator, server: ScriptedServer, **document: Any
+) -> AsyncGenerator[Host]:
+    fields = {"trust": "untrusted", "allow_tools": ["*"], **document.pop("fields", {})}
+    overrides = {"servers": {"x": server.entry(**fields)}, **document}
+    with anyio.fail_after(SECONDS):
+        async with Host.open(
+            overrides=overrides, env=machine.env, cwd=machine.project, operator=operator
+        ) as host:
+            yield host
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> ScriptedServer:
+    return ScriptedServer(tmp_path / "record", tools=[ECHO])
+
+
+async def test_where_nobody_can_be_asked_nothing_is_called(machine: Machine, server: ScriptedServer) -> None:
+    async with hosting(machine, UNATTENDED, server) as host:
+        with pytest.raises(ApprovalRequired, match="nobody can be asked") as caught:
+            await host.call("x", "echo")
+    assert "approval" in (caught.value.hint or "")
+    assert server.calls("echo") == 0
+
+
+@pytest.mark.requirement("HARD-47")
+async def test_a_person_is_shown_the_server_the_tool_and_all_arguments(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    person = Person("once")
+    arguments = {"path": "/etc/passwd", "more": [1, {"deep": True}]}
+    async with hosting(machine, person.operator, server) as host:
+        await host.call("x", "echo", arguments)
+    (question,) = person.asked
+    assert (question.server_id, question.tool, question.arguments) == ("x", "echo", arguments)
+    assert question.claims == ("it only reads",)  # claimed, and asked about all the same
+    assert server.calls("echo") == 1
+
+
+@pytest.mark.requirement("HARD-47")
+async def test_what_was_approved_is_what_is_sent(machine: Machine, server: ScriptedServer) -> None:
+    arguments = {"path": "/harmless"}
+
+    async def approve(question: ApprovalQuestion) -> ApprovalAnswer:
+        arguments["path"] = "/etc/passwd"
+        question.arguments["path"] = "/etc/shadow"
+        return "once"
+
+    async with hosting(machine, Callbacks(on_approve=approve), server) as host:
+        result = await host.call("x", "echo", arguments)
+    assert "/harmless" in result.text
+
+
+async def test_once_is_once(machine: Machine, server: ScriptedServer) -> None:
+    person = Person("once", "no")
+    async with hosting(machine, person.operator, server) as host:
+        await host.call("x", "echo", {"path": "a"})
+        with pytest.raises(CallDenied, match="a person said no"):
+            await host.call("x", "echo", {"path": "a"})
+    assert len(person.asked) == 2
+
+
+async def test_an_answer_for_the_session_ends_with_it(machine: Machine, server: ScriptedServer) -> None:
+    person = Person("session", "no")
+    async with hosting(machine, person.operator, server) as host:
+        await host.call("x", "echo", {"path": "a"})
+        await host.call("x", "echo", {"path": "b"})
+    async with hosting(machine, person.operator, server) as host:
+        with pytest.raises(CallDenied):
+            await host.call("x", "echo")
+    assert len(person.asked) == 2
+
+
+async def test_an_answer_for_good_holds_in_every_later_host(machine: Machine, server: ScriptedServer) -> None:
+    async with hosting(machine, Person("always").operator, server) as host:
+        await host.call("x", "echo")
+    async with hosting(machine, UNATTENDED, server) as host:
+        await host.call("x", "echo", {"path": "b"})
+        with pytest.raises(ApprovalRequired):
+            await host.call("x", "echo", principal="somebody else")
+    assert server.calls("echo") == 2
+
+
+@pytest.mark.requirement("HARD-47")
+@pytest.mark.parametrize("change", [{"description": "now it deletes"}, {"annotations": {}}])
+async def test_an_answer_does_not_hold_for_a_tool_that_changed(
+    machine: Machine, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[ECHO, "change_tools"])
+    person = Person("always", "no")
+    async with hosting(machine, person.operator, server, fields={"trust": "trusted"}) as host:
+        await host.call("x", "echo")
+        async with host.events() as events:
+            await host.call("x", "change_tools", {"tools": [{**ECHO, **change}]}, reviewed=True)
+            async for event in events:
+                if isinstance(event, ToolsChanged):
+                    break
+        with pytest.raises(CallDenied):
+            await host.call("x", "echo")
+    assert len(person.asked) == 2
+
+
+async def test_cancel_ends_the_run_and_not_only_the_call(machine: Machine, server: ScriptedServer) -> None:
+    person = Person("cancel")
+    async with hosting(machine, person.operator, server) as host:
+        tools = await host.tools.for_openai()
+        with pytest.raises(RunCancelled):
+            await tools.call(tools.tools[0].name, {})
+
+
+async def test_a_no_is_a_result_that_the_model_can_read(machine: Machine, server: ScriptedServer) -> None:
+    async with hosting(machine, Person("no").operator, server) as host:
+        tools = await host.tools.for_openai()
+        result = await tools.call(tools.tools[0].name, {})
+    assert result.is_error
+    assert "a person said no" in result.text
+
+
+async def test_calls_at_once_are_one_question(machine: Machine, server: ScriptedServer) -> None:
+    person = Person("session")
+    async with hosting(machine, person.operator, server) as host, anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(host.call, "x", "echo")
+    assert len(person.asked) == 1
+    assert server.calls("echo") == 8
+
+
+async def test_a_rule_about_arguments_is_asked_about_though_the_tool_was_allowed_for_good(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    person = Person("always", "always", "no")
+    rule = {"action": "ask", "arguments": {"path": "/etc/**"}}
+    async with hosting(machine, person.operator, server, policy={"rules": [rule]}) as host:
+        await host.call("x", "echo", {"path": "/tmp/a"})
+        await host.call("x", "echo", {"path": "/tmp/b"})
+        await host.call("x", "echo", {"path": "/etc/a"})
+        with pytest.raises(CallDenied):
+            await host.call("x", "echo", {"path": "/etc/a"})
+    assert [question.remember for question in person.asked] == [True, False, False]
+
+
+@pytest.mark.parametrize("said", [{"deny_tools": ["echo"]}, {"approval": "deny"}])
+async def test_what_is_denied_nobody_can_allow(
+    machine: Machine, server: ScriptedServer, said: dict[str, Any]
+) -> None:
+    async with hosting(machine, Person().operator, server, fields=said) as host:
+        with pytest.raises(CallDenied):
+            await host.call("x", "echo", reviewed=True)
+        assert await host.tools.list() == ()
+    assert server.calls("echo") == 0
+
+
+async def test_a_typed_call_is_a_persons_yes(machine: Machine, server: ScriptedServer) -> None:
+    async with hosting(machine, UNATTENDED, server, fields={"allow_tools": None}) as host:
+        await host.call("x", "echo", reviewed=True)
+    assert server.calls("echo") == 1
+
+
+async def test_a_question_is_asked_through_the_meta_tools_too(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    person = Person("no", "once")
+    async with hosting(machine, person.operator, server, tools={"mode": "meta"}) as host:
+        refused = await host.tools.answer("mcp_call_tool", {"name": "x.echo", "arguments": {}})
+        allowed = await host.tools.answer("mcp_call_tool", {"name": "x.echo", "arguments": {}})
+    assert (refused.is_error, allowed.is_error) == (True, False)
+    assert len(person.asked) == 2
