@@ -173,7 +173,7 @@ def test_a_cloned_project_starts_nothing_before_it_is_approved(fairlead: Fairlea
     assert fairlead("approve", "s").status == 3  # nobody was there to say yes
     assert not record.exists()
     assert fairlead("approve", "s", "--yes").status == 0
-    assert fairlead("call", "s", "echo").status == 0
+    assert fairlead("call", "s", "echo", "--yes").status == 0
 
 
 @pytest.mark.requirement("HARD-2", "NEED-24")

@@ -26,7 +26,7 @@ def test_prompts_are_shown_with_what_they_want_to_know(fairlead: Fairlead, machi
     assert outcome.status == 0
     assert [re.split(" {2,}", line) for line in outcome.out.splitlines()[1:]] == [
         ["s", "greet", "who [how]", "Say hello"],
-        ["s", "plain", "-", "A \\u202etitle"],
+        ["s", "plain", "-", "A title"],
     ]
     assert "greet" in fairlead("prompts", "s").out
     assert server.starts == 1

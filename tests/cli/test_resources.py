@@ -29,7 +29,7 @@ def test_resources_are_shown_and_known_ones_at_once(fairlead: Fairlead, machine:
     assert outcome.status == 0
     assert [line.split(None, 3) for line in outcome.out.splitlines()] == [
         ["SERVER", "URI", "TYPE", "DESCRIPTION"],
-        ["s", "test://a", "text/plain", "one \\x1b[31m two"],
+        ["s", "test://a", "text/plain", "one two"],
         ["s", "test://{name}", "-", "any"],
     ]
     assert "--arg" in outcome.err

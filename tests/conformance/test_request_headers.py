@@ -75,7 +75,8 @@ def deployer() -> Generator[tuple[Deployer, str]]:
 async def hosting(machine: Machine, url: str) -> AsyncGenerator[Host]:
     servers = {"deployer": {"url": url, "trust": "trusted"}}
     with anyio.fail_after(SECONDS):
-        async with Host.open(overrides={"servers": servers, "policy": {"approval": "allow"}}, env=machine.env, cwd=machine.project) as host:
+        document = {"servers": servers, "policy": {"approval": "allow"}}
+        async with Host.open(overrides=document, env=machine.env, cwd=machine.project) as host:
             yield host
 
 

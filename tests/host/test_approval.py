@@ -10,6 +10,7 @@ from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled
 from fairlead.events import ToolsChanged
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED, ApprovalAnswer, ApprovalQuestion, Callbacks, Operator
+from fairlead.host.toolset import ProviderTools
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import SECONDS
@@ -46,6 +47,10 @@ async def hosting(
             overrides=overrides, env=machine.env, cwd=machine.project, operator=operator
         ) as host:
             yield host
+
+
+def named(tools: ProviderTools, tool: str) -> str:
+    return next(name for name in (each.name for each in tools.tools) if tool in name)
 
 
 @pytest.fixture
@@ -143,13 +148,13 @@ async def test_cancel_ends_the_run_and_not_only_the_call(machine: Machine, serve
     async with hosting(machine, person.operator, server) as host:
         tools = await host.tools.for_openai()
         with pytest.raises(RunCancelled):
-            await tools.call(tools.tools[0].name, {})
+            await tools.call(named(tools, "echo"), {})
 
 
 async def test_a_no_is_a_result_that_the_model_can_read(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, Person("no").operator, server) as host:
         tools = await host.tools.for_openai()
-        result = await tools.call(tools.tools[0].name, {})
+        result = await tools.call(named(tools, "echo"), {})
     assert result.is_error
     assert "a person said no" in result.text
 

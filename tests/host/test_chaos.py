@@ -12,7 +12,7 @@ from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import hosting, is_running
+from tests.host.support import hosting, is_running, unasked
 
 STEPS, TASKS = 12, 6
 STUCK_SECONDS = 7
@@ -28,7 +28,7 @@ async def test_whatever_happens_at_once_ends_well(
     chance = random.Random(seed)
     server = ScriptedServer(tmp_path / "record")
     entries = [server.entry(), server.entry(env={"OTHER": "1"}), server.entry(idle_stop_ms=1)]
-    configs = [machine.load(overrides={"servers": {"x": entry}}) for entry in entries]
+    configs = [machine.load(overrides=unasked({"x": entry})) for entry in entries]
     errors: set[type[FairleadError]] = set()
 
     def actions(host: Host) -> list[Callable[[], Awaitable[object]]]:

@@ -74,6 +74,7 @@ async def test_the_first_call_asks_a_person_to_log_in_and_then_goes_on(machine: 
         async with hosting(machine, person.operator, x={"url": server.mcp_url}) as host:
             assert (await host.call("x", "whoami")).text == "ada"
             assert (await host.call("x", "whoami")).text == "ada"
+            await host.list_now("x")
             assert host.status()[0].state == "ready"
         (question,) = person.questions
         assert question.url.url.startswith(server.url)

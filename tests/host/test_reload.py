@@ -14,11 +14,11 @@ from fairlead.events import StateChanged
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Running, begin, hosting, is_running, running
+from tests.host.support import Running, begin, hosting, is_running, running, unasked
 
 
 def loaded(machine: Machine, **servers: dict[str, Any]) -> LoadedConfig:
-    return machine.load(overrides={"servers": servers})
+    return machine.load(overrides=unasked(servers))
 
 
 async def pid_of(host: Host, server_id: str) -> str:

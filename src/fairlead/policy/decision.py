@@ -111,7 +111,8 @@ def _strictest(server: LoadedServer, tool: str, by_rules: list[Decision], *, har
     if own is not None:
         said.append(_by_mode(*own, "approval", harmless=harmless))
     elif not said:
-        said.append(_by_mode(server.approval or "ask", "", None, harmless=harmless))
+        usual: ApprovalMode = "auto" if server.transport == "builtin" else "ask"
+        said.append(_by_mode(server.approval or usual, "", None, harmless=harmless))
     if server.admin_approval is not None:
         said.append(
             _by_mode(server.admin_approval, " at least, says the administrator", None, harmless=harmless)
