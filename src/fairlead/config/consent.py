@@ -16,9 +16,6 @@ NARROWING = frozenset({"deny_tools", "description"})
 """Fields that cannot make a server do more. `enabled` is one too, but only when it is false."""
 
 
-_TARGET = ("transport", "command", "args", "cwd", "env", "url", "headers", "account", "builtin")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsentKey:
     """One exact entry of one project file."""
@@ -42,18 +39,10 @@ def consent_key(definition: Definition) -> ConsentKey | None:
 
 def entry_digest(entry: dict[str, Any]) -> str:
     """Digest an entry as it is written, less the fields that only narrow."""
-    return _digest({key: value for key, value in entry.items() if key not in NARROWING and key != "enabled"})
-
-
-def target_digest(entry: dict[str, Any]) -> str:
-    """Digest what an entry reaches, as it is written: the same program or page, whatever it may do."""
-    return _digest({key: entry[key] for key in _TARGET if key in entry})
-
-
-def _digest(fields: dict[str, Any]) -> str:
     import hashlib  # loads a crypto library, which reading commands have no use for
 
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    binding = {key: value for key, value in entry.items() if key not in NARROWING and key != "enabled"}
+    text = json.dumps(binding, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,27 +1,25 @@
 """Lets calls through, or not: the configuration decides, and where it says ask, a person does."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import anyio
 import msgspec
 
 from fairlead.catalog.digest import digests_of
-from fairlead.config.consent import target_digest
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.claims import claims_of
 from fairlead.policy.decision import Decision, Within
+from fairlead.policy.pins import pins_key
 
 FINAL_FIELDS: Final = frozenset({"deny_tools", "approval"})
 """What says no to everybody. The other lists are about agents: a person may call what is not on them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """A call that somebody wants made."""
 
     member: Member
@@ -37,8 +35,7 @@ class Proposal:
         return self.member.policy.decide(self.tool, self.within, entry=entry, arguments=arguments)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Permit:
+class Permit(msgspec.Struct, frozen=True, kw_only=True):
     """Why a call may be made, and who said so."""
 
     by: Literal["policy", "person", "earlier answer"]
@@ -62,6 +59,7 @@ class Permission:
 
     def granted(self, proposal: Proposal, arguments: Mapping[str, Any]) -> Permit | None:
         """Why this very call may be made, where that is clear without asking anybody or the store."""
+        _require_unchanged(proposal)
         decision = proposal.decide(arguments)
         return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
 
@@ -191,7 +189,7 @@ def _approval(proposal: Proposal) -> Approval | None:
     return Approval(
         principal=proposal.principal,
         server_id=server.server_id,
-        server_digest=target_digest(server.entry),
+        server_digest=pins_key(server),
         tool=proposal.tool,
         # Some servers write another default into their schemas at every start, which is no other tool.
         definition_digest=digests_of(entry.definition).loose,
