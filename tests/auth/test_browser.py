@@ -1,9 +1,10 @@
-"""`fairlead login` and a real browser: what a person sees in either, and how they get from one to the other."""
+"""`fairlead login` and a real browser: what a person sees in either, and how they get back."""
 
 import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,10 @@ if sys.platform == "win32" or shutil.which("chromium") is None:
 
 from tests.cli.pty_support import Person, at_terminal
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60.0
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_person_logs_in_in_a_browser(machine: Machine) -> None:
@@ -52,5 +56,5 @@ def _pressed(person: Person, button: str) -> str:
     person.sees("address: ")
     url = next(line for line in person.seen.splitlines() if line.startswith("http://"))
     command = clicking_browser.command(url, button)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True, cwd=ROOT)
     return done.stdout

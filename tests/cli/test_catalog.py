@@ -399,7 +399,7 @@ def test_a_server_of_a_project_that_nobody_approved_is_named_and_not_started(
     machine.write_project(json.dumps({"servers": {"theirs": server.entry()}}))
     for command in (["search", "weather"], ["tools"], ["explain", "tool", "get-weather"], ["lint"]):
         outcome = fairlead(*command)
-        assert outcome.status in (1, 4)
+        assert outcome.status in (1, 3, 4)
         assert "fairlead approve theirs" in outcome.err
     assert server.starts == 0
 

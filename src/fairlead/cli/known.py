@@ -9,6 +9,7 @@ import click
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing
+from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.output import warn
 from fairlead.cli.saved import Saved, read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
@@ -31,6 +32,14 @@ class Absence:
 
     reason: str
     hint: str | None = None
+    needs_a_person: bool = False
+    """A login or an approval is all that is missing."""
+
+    @classmethod
+    def because(cls, error: FairleadError) -> "Absence":
+        """What an error means for whoever wants the server."""
+        wanted = exit_of(error) == Exit.NEEDS_A_PERSON
+        return cls(reason=str(error), hint=error.hint, needs_a_person=wanted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +97,11 @@ class Known:
             return Absence(
                 reason=f"server `{server_id}`: you have not approved this entry",
                 hint=f"run `fairlead approve {server_id}`",
+                needs_a_person=True,
             )
         if saved.trouble is not None:
-            return Absence(reason=saved.trouble.message, hint=saved.trouble.hint)
+            wanted = saved.trouble.state == "auth_required"
+            return Absence(reason=saved.trouble.message, hint=saved.trouble.hint, needs_a_person=wanted)
         return self.failed.get(server_id)
 
 
@@ -118,8 +129,17 @@ def with_unasked(found: Known, servers: Iterable[LoadedServer], *, refresh: bool
         loaded=found.loaded,
         selection=found.selection,
         saved=read_saved(found.loaded),
-        failed={name: Absence(reason=str(error), hint=error.hint) for name, error in failures.items()},
+        failed={name: Absence.because(error) for name, error in failures.items()},
     )
+
+
+def exit_without(found: Known, missing: Iterable[LoadedServer]) -> Exit:
+    """The status of a command that had to do without some servers."""
+    absences = [found.absence(server.server_id) for server in missing]
+    if not absences:
+        return Exit.OK
+    persons = all(absence is not None and absence.needs_a_person for absence in absences)
+    return Exit.NEEDS_A_PERSON if persons else Exit.NOT_READY
 
 
 def warn_of_absent(found: Known, servers: Iterable[LoadedServer]) -> None:
@@ -132,12 +152,15 @@ def warn_of_absent(found: Known, servers: Iterable[LoadedServer]) -> None:
 def ask_now(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadError]:
     """Connect servers and keep what they offer. Returns what went wrong, by server."""
     from fairlead.cli.running import run_with_host, spinning
+    from fairlead.cli.terminal import operator_here
     from fairlead.host.host import Host
 
     failures: dict[str, FairleadError] = {}
 
     async def main() -> int:
-        async with Host.open(loaded) as host, spinning(f"connecting {', '.join(server_ids)} …"):
+        operator = operator_here()  # who is there can log in where a server wants it
+        doing = f"connecting {', '.join(server_ids)} …"
+        async with Host.open(loaded, operator=operator) as host, spinning(doing):
             failures.update(await host.connect(*server_ids))
         return 0
 

@@ -119,6 +119,9 @@ def standing_of(server: LoadedServer, saved: Saved, kept: Iterable[KeptLogin]) -
     if login is not None:
         renews = is_machine or login.login.token.refresh_token is not None
         return Standing(server_id=server_id, state="logged_in", kept=login, renews=renews)
+    if is_machine:
+        own_way = "it logs in by itself, as `oauth.grant` says"
+        return Standing(server_id=server_id, state="not_needed", own_way=own_way)
     is_wanted = bool(found) or (saved.trouble is not None and saved.trouble.state == "auth_required")
     return Standing(server_id=server_id, state="login_needed" if is_wanted else "not_logged_in")
 

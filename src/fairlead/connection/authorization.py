@@ -1,5 +1,6 @@
 """The headers that let requests in: of a login the broker keeps, or of a provider the program brought."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
@@ -14,6 +15,8 @@ from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login
 from fairlead.connection.endpoint import Challenge
 from fairlead.errors import AuthRequired
+
+_PLAIN_SCOPE = re.compile(r"[\w:/. -]{1,200}", re.ASCII)
 
 MachineLogin: TypeAlias = Callable[[Demand | None, Login | None], Awaitable[Login]]
 """Logs in without a person, as the configuration says, after what the server demanded and the last login."""
@@ -112,12 +115,19 @@ class LoginHeaders:
             await self._broker.adopt(login)
             return login
 
+    @staticmethod
+    def _scope_in(challenge: Challenge) -> str:
+        """What to say on the command line, unless it is odd: people copy hints."""
+        demand = login_challenge([challenge.www_authenticate or ""]) if challenge.kind == "scope" else None
+        plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
+        return f" --scope '{plain[0]}'" if plain else ""
+
     def _wanted(self, challenge: Challenge) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
         return AuthRequired(
             server_id,
             "it wants a login that may do more" if more else "it wants a login",
-            hint=f"run `fairlead login {server_id}`",
+            hint=f"run `fairlead login {server_id}{self._scope_in(challenge)}`",
             challenge=challenge.www_authenticate,
             wants_more=more,
         )

@@ -48,7 +48,8 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
     if error is None and not saved.approved:
         error = f"not approved; run `fairlead approve {server.server_id}`"
     if error is None and trouble is not None:
-        error = trouble.message
+        what_to_do = f"; {trouble.hint}" if trouble.state == "auth_required" and trouble.hint else ""
+        error = f"{trouble.message}{what_to_do}"
     ttl_ms = server.config.tools_ttl_ms if server.config else 0
     return {
         "id": server.server_id,

@@ -8,8 +8,7 @@ import click
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.cli.costs import show_costs
-from fairlead.cli.exits import Exit
-from fairlead.cli.known import Known, bundle_option, known, warn_of_absent, with_unasked
+from fairlead.cli.known import Known, bundle_option, exit_without, known, warn_of_absent, with_unasked
 from fairlead.cli.offered import on_one_line
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
@@ -67,7 +66,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         say("no tools known")
     missing = [s for s in servers if s.server_id in found.failed or s.server_id not in found.listings]
     warn_of_absent(found, missing)
-    return Exit.NOT_READY if missing else Exit.OK
+    return exit_without(found, missing)
 
 
 def _entries(found: Known, server: LoadedServer) -> tuple[ToolEntry, ...]:
