@@ -133,6 +133,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def shown_path(path: Path) -> str:
     """A path as people write it: relative where it is near, `~` where it is at home."""
     try:

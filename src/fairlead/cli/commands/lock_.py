@@ -8,7 +8,7 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, printable, say, shown_path
+from fairlead.cli.output import counted, print_data, print_json, printable, say, shown_path
 from fairlead.cli.saved import read_saved
 from fairlead.config.files import write_atomic
 from fairlead.config.load import LoadedConfig, LoadedServer
@@ -63,7 +63,7 @@ def command(
         return _report(drifts(compared, now), path, as_json=as_json)
     write_atomic(path, lock_text(Lock(servers={**before, **now})))
     tools = sum(len(server.tools) for server in now.values())
-    say(f"locked {tools} tools of {len(now)} servers in {shown_path(path)}")
+    say(f"locked {counted(tools, 'tool')} of {counted(len(now), 'server')} in {shown_path(path)}")
     if as_json:
         print_json({"file": str(path), "servers": {name: len(of.tools) for name, of in now.items()}})
     return Exit.OK
@@ -129,7 +129,7 @@ def _report(found: list[Drift], path: Path, *, as_json: bool) -> int:
     else:
         for drift in found:
             print_data(printable(_line(drift)))
-        say(f"{len(found)} differences from {shown_path(path)}" if found else f"as {shown_path(path)} says")
+        say(f"{counted(len(found), 'difference')} from {shown_path(path)}" if found else f"as {shown_path(path)} says")
     return Exit.DRIFT if found else Exit.OK
 
 

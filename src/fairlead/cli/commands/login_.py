@@ -8,7 +8,7 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import load, server_argument
-from fairlead.cli.output import confirm, printable, say
+from fairlead.cli.output import confirm, counted, printable, say
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import (
     AuthRequired,
@@ -178,7 +178,7 @@ async def _require_working(host: "Host", server: LoadedServer) -> None:
         raise failure
     listing = host.listing(server.server_id)
     many = len(listing.tools) if listing else 0
-    say(f"`{server.server_id}` is ready: {many} {'tool' if many == 1 else 'tools'}")
+    say(f"`{server.server_id}` is ready: {counted(many, 'tool')}")
 
 
 async def _failure(host: "Host", server: LoadedServer) -> FairleadError | None:
