@@ -1,4 +1,4 @@
-"""How the client of the conformance suite logs in: what the suite gives it, and a person who always agrees."""
+"""How the suite's client logs in: with what the suite gives it, and as a person who always agrees."""
 
 import json
 import os

@@ -15,8 +15,8 @@ from anyio import to_thread
 
 from fairlead.servers.http import serving_http
 from fairlead.testing import write_tree
+from tests.conformance.suite import PROGRAMS, ROOT, TOOLS, conformance
 from tests.conformance.suite_tools import suite_server
-from tests.conformance.test_conformance import PROGRAMS, ROOT, TOOLS, conformance
 
 SECONDS = 150
 INSPECTOR = TOOLS.parent / "clients" / "node_modules" / ".bin" / "mcp-inspector"

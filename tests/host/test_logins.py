@@ -181,6 +181,30 @@ async def test_a_server_that_never_has_enough_is_given_up_on(machine: Machine) -
     assert len(person.questions) == 1 + 2
 
 
+@pytest.mark.requirement("NEED-16")
+async def test_a_server_that_wants_more_before_it_lets_anybody_in_leads_to_one_more_consent(
+    machine: Machine,
+) -> None:
+    person = Person()
+    with authorization_server(scope="mcp:read") as server:
+        entry = {"url": server.mcp_url, "oauth": {"scope": "too:little"}}
+        async with hosting(machine, person.operator, x=entry) as host:
+            granted = await host.call("x", "whoami")
+    assert "mcp:read" in granted.text.split()
+    assert len(person.questions) == 2
+
+
+@pytest.mark.requirement("HARD-39")
+async def test_a_server_that_lets_nobody_in_with_any_rights_is_given_up_on(machine: Machine) -> None:
+    person = Person()
+    with authorization_server() as server:
+        server.behaviour.insatiable = True
+        async with hosting(machine, person.operator, x={"url": server.mcp_url}) as host:
+            with pytest.raises(AuthRequired, match="may do more"):
+                await host.call("x", "whoami")
+    assert len(person.questions) == 1 + 2
+
+
 @pytest.mark.requirement("NEED-15")
 async def test_two_accounts_on_one_url_are_two_identities(machine: Machine) -> None:
     with authorization_server() as server:

@@ -16,7 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.catalog.sanitise import clean
 from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer
+from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +66,12 @@ def answering_session(
     async def elicit(
         context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        return await questions.put(peer.elicit(params))
+        return _nobodys(sdk, peer) or await questions.put(peer.elicit(params))
 
     async def sample(
         context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        return await questions.put(peer.sample(params))
+        return _nobodys(sdk, peer) or await questions.put(peer.sample(params))
 
     async def list_roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
         return await questions.put(peer.list_roots())
@@ -81,13 +81,10 @@ def answering_session(
 
     async def handle(message: IncomingMessage) -> None:
         # Modern servers tell of resources on streams of their own, which `subscriptions` follows.
-        if isinstance(message, types.ResourceUpdatedNotification) and not is_modern():
+        if isinstance(message, types.ResourceUpdatedNotification) and not _is_modern(sdk):
             peer.updated(str(message.params.uri))
         on_message(message)
         await anyio.lowlevel.checkpoint()
-
-    def is_modern() -> bool:
-        return sdk.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     sdk = _AnsweringSession(
         dispatcher=_Introduced(dispatcher, introduction),
@@ -99,6 +96,15 @@ def answering_session(
         message_handler=handle,
     )
     return sdk
+
+
+def _is_modern(sdk: ClientSession) -> bool:
+    return sdk.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _nobodys(sdk: ClientSession, peer: Peer) -> types.ErrorData | None:
+    """Refuse what an older server asks where many share it: nobody can tell in whose call it does."""
+    return refusal("questions over a shared connection") if peer.is_shared and not _is_modern(sdk) else None
 
 
 class _AnsweringSession(ClientSession):
@@ -124,7 +130,7 @@ class _Introduced(Dispatcher[TransportContext]):
 
     def __init__(self, dispatcher: WireDispatcher, introduction: Introduction) -> None:
         self._dispatcher = dispatcher
-        self._capabilities = introduction.capabilities
+        self._introduction = introduction
 
     async def run(
         self,
@@ -142,7 +148,7 @@ class _Introduced(Dispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request that declares what we declare."""
         if params is not None and CLIENT_CAPABILITIES_META_KEY in params.get("_meta", {}):
-            meta = {**params["_meta"], CLIENT_CAPABILITIES_META_KEY: self._capabilities}
+            meta = {**params["_meta"], CLIENT_CAPABILITIES_META_KEY: self._introduction.capabilities}
             params = {**params, "_meta": meta}
         return await self._dispatcher.send_raw_request(method, params, opts)
 

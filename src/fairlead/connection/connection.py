@@ -16,6 +16,7 @@ from fairlead.connection.deadline import Deadline
 from fairlead.connection.failures import calling
 from fairlead.connection.link import Link
 from fairlead.connection.lists import list_anyway
+from fairlead.connection.logging_in import LoginCount
 from fairlead.connection.outcomes import AnswerUnreadable, RequestRejected
 from fairlead.connection.rounds import answer_questions, answer_rounds, wants_input
 from fairlead.connection.session import Session
@@ -28,9 +29,6 @@ from fairlead.connection.tasks import (
     finish_task,
 )
 from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
-
-MAX_LOGINS = 2
-"""How often somebody is asked to log in, or to allow more, for one request."""
 
 _questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
@@ -207,7 +205,7 @@ class Connection(Supervised):
 
         What belongs to a call under way goes `over` its link, even if that takes no new ones.
         """
-        logins, again = 0, False
+        logins, again = LoginCount(), False
         while True:
             link = self._link if over is None or again else over
             if link is None or not (link is over or link.usable):
@@ -224,8 +222,7 @@ class Connection(Supervised):
                 if not exc.wants_more:
                     self.vitals.last_error = exc
                     self._give_up(link, exc)
-                if logins == MAX_LOGINS:
-                    raise
+                logins.add(exc)
                 failure = exc
             except CallFailed as exc:
                 if again or not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat):
@@ -234,7 +231,6 @@ class Connection(Supervised):
                 continue
             finally:
                 link.released(time.monotonic())
-            logins += 1
             await self.log_in(failure)
 
     async def _prepare_to_repeat(self, exc: CallFailed, link: Link, *, safe_to_repeat: bool) -> bool:

@@ -82,7 +82,7 @@ async def open_session(
 
     Everything is opened and closed in the caller's task.
     """
-    introduction = Introduction.of(peer)
+    introduction = Introduction(peer)
     way: Way | None = Way(transport=0, probe=probe)
     async with AsyncExitStack() as stack:
         session: Session | None = None

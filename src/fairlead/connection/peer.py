@@ -1,6 +1,6 @@
 """Our side of a conversation: what we can do for a server that asks, and what we say of ourselves."""
 
-from dataclasses import dataclass
+from contextvars import ContextVar
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
@@ -10,12 +10,33 @@ from mcp_types import INVALID_REQUEST
 CLIENT_INFO = types.Implementation(name="fairlead", version=installed_version("fairlead"))
 
 
+class Caller(Protocol):
+    """Whoever a request is made for, where many share one connection."""
+
+    @property
+    def log_level(self) -> types.LoggingLevel | None:
+        """What a server shall log in the course of the request, and above."""
+        ...
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+"""Whoever the present task makes requests for. What a connection does on its own, it does for nobody."""
+
+QUESTION: ContextVar[str | None] = ContextVar("question", default=None)
+"""What a modern server calls the question that the present task answers."""
+
+
 class Peer(Protocol):
     """What one server may ask of us. Nothing is asked that was not declared, says the protocol; some do."""
 
     @property
     def capabilities(self) -> types.ClientCapabilities:
-        """What the server is told we can do."""
+        """What the server is told we can do: for whoever the present request is made, where that matters."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Do many callers share the connection? Then only questions that come with an answer are put."""
         ...
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
@@ -45,6 +66,7 @@ class NobodyThere:
     """A peer that can do nothing for a server, and says so."""
 
     capabilities = types.ClientCapabilities()
+    is_shared = False
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ErrorData:
         """Refuse."""
@@ -70,22 +92,28 @@ def refusal(what: str) -> types.ErrorData:
     return types.ErrorData(code=INVALID_REQUEST, message=f"{what}: not supported here")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Introduction:
     """Who we are and what we can do, as both eras want to hear it."""
 
-    client_info: dict[str, Any]
-    capabilities: dict[str, Any]
+    def __init__(self, peer: Peer) -> None:
+        self.client_info = _dumped(CLIENT_INFO)
+        self._peer = peer
+        self._dumps: dict[int, tuple[types.ClientCapabilities, dict[str, Any]]] = {}
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What modern servers are told with every request. The same object while nothing else is said."""
+        said = self._peer.capabilities
+        found = self._dumps.get(id(said))
+        if found is None:
+            found = self._dumps[id(said)] = (said, _dumped(said))  # kept, so that no other gets its id
+        return found[1]
 
     @property
     def handshake_capabilities(self) -> dict[str, Any]:
-        """What servers of the older era are told: they know no extensions."""
-        return {name: value for name, value in self.capabilities.items() if name != "extensions"}
-
-    @classmethod
-    def of(cls, peer: Peer) -> "Introduction":
-        """How this peer introduces itself."""
-        return cls(client_info=_dumped(CLIENT_INFO), capabilities=_dumped(peer.capabilities))
+        """What servers of the older era are told: they know no extensions, nor whom to ask among many."""
+        untold = {"extensions", "elicitation", "sampling"} if self._peer.is_shared else {"extensions"}
+        return {name: value for name, value in self.capabilities.items() if name not in untold}
 
 
 def _dumped(model: types.Implementation | types.ClientCapabilities) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from mcp.client.session import ClientRequestContext
 from pydantic import ValidationError
 
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
+from fairlead.connection.peer import QUESTION
 from fairlead.connection.session import Session
 from fairlead.errors import Delivery
 
@@ -96,6 +97,7 @@ async def answer_questions(questions: Mapping[str, types.InputRequest], session:
     refused: list[types.ErrorData] = []
 
     async def answer(key: str, question: types.InputRequest) -> None:
+        QUESTION.set(key)  # in a task that does nothing else
         context = ClientRequestContext(session=session.sdk, request_id=key)
         response = await session.sdk.dispatch_input_request(context, question)
         if isinstance(response, types.ErrorData):

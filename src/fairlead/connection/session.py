@@ -32,7 +32,7 @@ from mcp_types.version import (
 from fairlead.connection.answering import Questions
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.peer import Introduction
+from fairlead.connection.peer import CALLER, Introduction
 from fairlead.connection.tasks import NAME_PARAMETERS
 
 _NAMED = {**NAME_BEARING_METHODS, **NAME_PARAMETERS}
@@ -62,13 +62,9 @@ class Session:
         self._over_http = dispatcher.kind != "stdio"
         self._header_maps: dict[str, HeaderMap] = {}
         self._version_header = {MCP_PROTOCOL_VERSION_HEADER: version}
-        self._envelope: dict[str, Any] = {
-            PROTOCOL_VERSION_META_KEY: version,
-            CLIENT_INFO_META_KEY: introduction.client_info,
-            CLIENT_CAPABILITIES_META_KEY: introduction.capabilities,
-        }
-        if log_level is not None:
-            self._envelope[LOG_LEVEL_META_KEY] = log_level
+        self._introduction = introduction
+        self._log_level = log_level
+        self._stamped: dict[str, Any] = {}
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
@@ -112,7 +108,7 @@ class Session:
             params |= more
         options: CallOptions = {"on_progress": on_progress} if on_progress is not None else {}
         if self.modern:
-            params["_meta"] = self._envelope
+            params["_meta"] = self._envelope()
         if self._over_http:
             options["headers"] = self._headers("tools/call", tool, arguments)
         return await self.dispatcher.call_raw("tools/call", params, options, deadline)
@@ -129,7 +125,7 @@ class Session:
         """Send any other request and return the result as the bytes that came."""
         stamped = dict(params or {})
         if self.modern:
-            stamped["_meta"] = {**self._envelope, **stamped.get("_meta", {})}
+            stamped["_meta"] = {**self._envelope(), **stamped.get("_meta", {})}
         name = stamped.get(_NAMED.get(method, ""))
         options: CallOptions = {"headers": self._headers(method, name)}
         if seconds is not None:
@@ -142,8 +138,24 @@ class Session:
         """Send a notification."""
         stamped = dict(params or {})
         if self.modern:
-            stamped["_meta"] = {**self._envelope, **stamped.get("_meta", {})}
+            stamped["_meta"] = {**self._envelope(), **stamped.get("_meta", {})}
         await self.dispatcher.notify(method, stamped or None, {"headers": self._headers(method)})
+
+    def _envelope(self) -> dict[str, Any]:
+        """What every modern request says of us, for whoever it is made; nearly always as the last one did."""
+        capabilities, caller = self._introduction.capabilities, CALLER.get()
+        level = self._log_level if caller is None else caller.log_level or self._log_level
+        last = self._stamped
+        if last.get(CLIENT_CAPABILITIES_META_KEY) is capabilities and last.get(LOG_LEVEL_META_KEY) == level:
+            return last
+        self._stamped = {
+            PROTOCOL_VERSION_META_KEY: self.version,
+            CLIENT_INFO_META_KEY: self._introduction.client_info,
+            CLIENT_CAPABILITIES_META_KEY: capabilities,
+        }
+        if level is not None:
+            self._stamped[LOG_LEVEL_META_KEY] = level
+        return self._stamped
 
     def _headers(
         self, method: str, name: str | None = None, arguments: Mapping[str, Any] | msgspec.Raw | None = None

@@ -3,10 +3,9 @@
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -28,8 +27,9 @@ from fairlead.connection.deadline import Deadline
 from fairlead.connection.failures import calling, connecting, lost
 from fairlead.connection.link import Link, Transport, open_session
 from fairlead.connection.lists import known_headers, list_all
+from fairlead.connection.logging_in import LogIn, LoginCount
 from fairlead.connection.pages import Pages
-from fairlead.connection.peer import NobodyThere, Peer
+from fairlead.connection.peer import CALLER, NobodyThere, Peer
 from fairlead.connection.session import Session
 from fairlead.connection.state import check_move
 from fairlead.connection.subscriptions import Subscriptions
@@ -49,9 +49,6 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 8.0
 SETTING_SECONDS = 30.0
 REFRESH_DEBOUNCE_SECONDS = 0.2
-
-LogIn: TypeAlias = Callable[[AuthRequired], Awaitable[None]]
-"""Has somebody log in, as a server wants it, or raises."""
 
 _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
 
@@ -155,6 +152,12 @@ class Supervised:
             self._move("connecting")  # the list that failed is no longer the last word
         self._changed.set()
 
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Have a server of the older era log what is of this level and above, in all runs from now on."""
+        self._log_level = level
+        if self._link is not None and self._link.usable:
+            await self._set_log_level(self._link.session, level)
+
     async def aclose(self, *, drain: bool = False) -> None:
         """End the connection and wait until nothing of it is left. From any task, any number of times.
 
@@ -173,11 +176,14 @@ class Supervised:
     # Connecting.
 
     async def _ready_link(self) -> Link:
-        try:
-            return await self._connected()
-        except AuthRequired as exc:
-            await self.log_in(exc)
-            return await self._connected()
+        logins = LoginCount()
+        while True:
+            try:
+                return await self._connected()
+            except AuthRequired as exc:
+                logins.add(exc)
+                failure = exc
+            await self.log_in(failure)
 
     async def log_in(self, error: AuthRequired) -> None:
         """Have somebody log in, as the server wants, or raise what it said."""
@@ -212,6 +218,7 @@ class Supervised:
 
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
+        CALLER.set(None)  # whoever wants it first is not who it is for
         self._move("connecting")
         error: ServerError | None = None
         try:

@@ -1,6 +1,7 @@
 """What must hold before a server is used: a person's consent, a connection, and a list of what it offers."""
 
 from fairlead.catalog.entries import Listing
+from fairlead.connection.logging_in import LoginCount
 from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError, UnknownTool
 from fairlead.host.member import Member
 from fairlead.policy.consent import NAMESPACE, stored_under
@@ -26,9 +27,10 @@ async def listing_of(member: Member, store: Store | None, *, fresh: bool = False
     connection = member.live()
     await require_consent(member, store)
     await connection.ready()
-    error = await _list_error(member)
-    if isinstance(error, AuthRequired):
+    error, logins = await _list_error(member), LoginCount()
+    while isinstance(error, AuthRequired):
         # It lets anybody connect, and wants a login before it says what it offers.
+        logins.add(error)
         await connection.log_in(error)
         await connection.ready()
         error = await _list_error(member)
