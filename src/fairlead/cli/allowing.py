@@ -1,79 +1,22 @@
-"""Write what a review decided: pins, and the exact names of tools into the file of a server's entry."""
+"""Carry out what a review decided, and say what became of it."""
 
 import os
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
-from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.entries import Listing
 from fairlead.cli.changes import settle
 from fairlead.cli.output import say, shown_path
-from fairlead.config.edit import edit_file
-from fairlead.config.lists import append_name, names_at, remove_name
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
-from fairlead.config.scopes import EditScope, EditTarget
-from fairlead.config.sources import LayerName
-from fairlead.errors import ConfigUnwritable
-from fairlead.policy.decision import listed
-from fairlead.policy.pins import Pins, is_glob, is_guarded, pinned_by_review, record_review
-
-_SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decided:
-    """What a review decided about the tools of a server."""
-
-    approved: Sequence[ToolEntry] = ()
-    denied: Sequence[str] = ()
-    instructions: bool = False
-    """What it says of itself was looked at, and is fine."""
-    without_globs: Sequence[str] | None = None
-    """The names to put in the place of globs in `allow_tools`, where that is wanted."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """Where the entry of a server is written."""
-
-    target: EditTarget
-    path: tuple[str, ...]
-
-
-def entry_to_edit(server: LoadedServer) -> Entry:
-    """The file that has a server's allow list, else the one that says what the server is."""
-    setting = next(server.definition.settings(("allow_tools",)), None)
-    part = server.definition.parts[0]
-    layer, prefix = (setting.origin.layer, setting.origin.path[:-1]) if setting else (part.layer, part.prefix)
-    if layer.path is None or layer.dialect is not None:
-        reason = "which Fairlead reads but does not edit" if layer.path else "which is no file"
-        raise ConfigUnwritable(
-            f"`{server.server_id}` is described by {layer.label}, {reason}",
-            hint="write `allow_tools` there by hand, or describe the server in a fairlead.json",
-        )
-    target = EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
-    return Entry(target=target, path=tuple(map(str, prefix)))
-
-
-def globs_of(server: LoadedServer) -> list[str]:
-    """The entries of a server's allow list that are more than one name."""
-    allowed = server.config.allow_tools if server.config else None
-    return [pattern for pattern in allowed or () if is_glob(pattern)]
+from fairlead.policy.allowing import Decided, record_decision
 
 
 def carry_out(
     ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, listing: Listing, decided: Decided
 ) -> None:
-    """Pin what was approved and write both lists. The pins come first: alone they allow nothing."""
-    names = [tool.key.tool for tool in decided.approved if not _is_allowed(server, tool.key.tool)]
-    entry = entry_to_edit(server) if names or decided.denied or decided.without_globs is not None else None
-    if is_guarded(server) and (decided.approved or decided.instructions):
-        _pin(loaded, server, listing, decided)
-    if entry is not None:
-        _write(entry, names, decided)
+    """Pin what was approved, write both lists, and tell the person."""
+    entry = record_decision(store_file(os.environ, loaded.config.store.path), server, listing, decided)
     where = f" in {shown_path(entry.target.path)}" if entry else ""
     for word, tools in (("allowed", decided.approved), ("denied", decided.denied)):
         if tools:
@@ -82,47 +25,3 @@ def carry_out(
             )
     if entry is not None:
         settle(ctx, entry.target, [server.server_id])
-
-
-def _is_allowed(server: LoadedServer, tool: str) -> bool:
-    return server.config is not None and listed(server.config, tool).verdict == "allow"
-
-
-def _write(entry: Entry, names: list[str], decided: Decided) -> None:
-    allow, deny = (*entry.path, "allow_tools"), (*entry.path, "deny_tools")
-
-    def change(text: str) -> str:
-        wanted = [*names]
-        if decided.without_globs is not None:
-            wanted = [*decided.without_globs, *(tool.key.tool for tool in decided.approved)]
-        for name in wanted:
-            text = _with_name(text, allow, name)
-        if decided.without_globs is not None:
-            for pattern in filter(is_glob, names_at(text, allow)):
-                text = remove_name(text, allow, pattern)
-        for name in decided.denied:
-            text = _with_name(text, deny, name)
-        return text
-
-    edit_file(entry.target.path, change)
-
-
-def _with_name(text: str, path: tuple[str, ...], name: str) -> str:
-    return text if name in names_at(text, path) else append_name(text, path, name)
-
-
-def _pin(loaded: LoadedConfig, server: LoadedServer, listing: Listing, decided: Decided) -> None:
-    allowed = (server.config.allow_tools if server.config else None) or ()
-    names = (tool.key.tool for tool in decided.approved)
-    patterns = [*allowed, *names]
-
-    def review(pins: Pins | None) -> Pins:
-        return pinned_by_review(
-            pins,
-            decided.approved,
-            instructions=pins.instructions if pins and not decided.instructions else listing.instructions,
-            patterns=patterns,
-            at=time.time(),
-        )
-
-    record_review(store_file(os.environ, loaded.config.store.path), server, review)

@@ -4,14 +4,15 @@ from typing import Final
 
 import click
 
-from fairlead.cli.allowing import Decided, carry_out
+from fairlead.cli.allowing import carry_out
 from fairlead.cli.known import ask_now
 from fairlead.cli.offered import on_one_line
 from fairlead.cli.output import print_table, say, warn
-from fairlead.cli.reviewing import ReviewedTool, tools_to_review
 from fairlead.cli.saved import read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.policy.allowing import Decided
 from fairlead.policy.findings import findings_of
+from fairlead.policy.reviewing import ReviewedTool, tools_to_review
 
 ANSWERS: Final = ("all", "some", "later")
 

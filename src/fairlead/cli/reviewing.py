@@ -1,110 +1,12 @@
-"""What a person looks at in a review: every tool of a server, and what changed since the last look."""
+"""What a person looks at in a review, on the terminal."""
 
-import difflib
-import json
-import unicodedata
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from itertools import islice
-from typing import Any, Literal
-
-from fairlead.catalog.digest import FIELDS, read_for_certain
-from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.entries import Listing
 from fairlead.catalog.sanitise import made_visible, suspicious
 from fairlead.cli.output import print_data, printable, say
-from fairlead.config.load import LoadedServer
 from fairlead.policy.claims import claims_of
-from fairlead.policy.decision import listed
-from fairlead.policy.findings import Finding, findings_of
-from fairlead.policy.pins import Pin, Pins, change_of
-
-State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
-"""Somebody looked at it; it was pinned on first use; or how it differs from what was pinned."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReviewedTool:
-    """One tool under review."""
-
-    entry: ToolEntry
-    state: State
-    pin: Pin | None
-    allowed: bool
-    denied: bool
-
-    @property
-    def name(self) -> str:
-        """What its server calls it."""
-        return self.entry.key.tool
-
-    @property
-    def waits(self) -> bool:
-        """Does somebody have to decide about it before it can be used?"""
-        return not self.denied and (not self.allowed or self.state in ("changed", "new"))
-
-    @property
-    def is_open(self) -> bool:
-        """Is there anything to decide?"""
-        return self.waits or (not self.denied and self.state != "reviewed")
-
-    def definition(self) -> dict[str, Any]:
-        """Its definition as it came."""
-        return _read(self.entry.definition)
-
-    def before(self) -> dict[str, Any] | None:
-        """Its definition as it was pinned, where it is another now."""
-        changed = self.pin is not None and self.state in ("changed", "same but for defaults")
-        return _read(bytes(self.pin.definition)) if self.pin and changed else None
-
-
-def tools_to_review(server: LoadedServer, listing: Listing, pins: Pins | None) -> list[ReviewedTool]:
-    """Every tool of a server with what is known of it, those that wait for somebody first."""
-    tools = [_tool(server, entry, pins) for entry in listing.tools]
-    return sorted(tools, key=lambda tool: (not tool.waits, tool.state == "reviewed"))
-
-
-def _tool(server: LoadedServer, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
-    assert server.config is not None, "it was connected"
-    decision = listed(server.config, entry.key.tool)
-    pin = pins.tools.get(entry.key.tool) if pins else None
-    return ReviewedTool(
-        entry=entry,
-        state=_state(entry, pin),
-        pin=pin,
-        allowed=decision.verdict == "allow",
-        denied=decision.field == "deny_tools",
-    )
-
-
-def _state(entry: ToolEntry, pin: Pin | None) -> State:
-    if pin is None:
-        return "new"
-    match change_of(pin.strict, pin.loose, entry):
-        case None:
-            return "reviewed" if pin.by == "review" else "in use"
-        case "defaults":
-            return "same but for defaults"
-        case _:
-            return "changed"
-
-
-def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
-    """Does a server say something of itself that nobody looked at?"""
-    return listing.instructions is not None and (pins is None or pins.instructions != listing.instructions)
-
-
-def _read(definition: bytes) -> dict[str, Any]:
-    """A definition; one that cannot be read for certain is shown as it came."""
-    try:
-        whole = read_for_certain(definition)
-        json.dumps(whole, indent=2)
-    except (ValueError, RecursionError) as exc:
-        came = definition.decode(errors="backslashreplace")
-        return {"description": f"(its definition cannot be read: {exc})\n{came}"}
-    return whole
-
-
-# Showing it.
+from fairlead.policy.findings import findings_of
+from fairlead.policy.pins import Pins
+from fairlead.policy.reviewing import ReviewedTool, diff, instructions_diff, whole, words_of
 
 
 def show_tool(tool: ReviewedTool) -> None:
@@ -112,23 +14,21 @@ def show_tool(tool: ReviewedTool) -> None:
     standing = "denied" if tool.denied else "allowed" if tool.allowed else "not allowed"
     print_data(f"{printable(made_visible(tool.name))}: {tool.state}, {standing}")
     before = tool.before()
-    for line in _whole(tool.definition()) if before is None else diff(before, tool.definition()):
-        print_data(f"  {line}")
+    for line in whole(tool.definition()) if before is None else diff(before, tool.definition()):
+        print_data(f"  {printable(line)}")
     claims = claims_of(tool.entry.definition)
     if claims:
         print_data(f"  it claims, and nobody has checked: {'; '.join(claims)}")
     for finding in findings_of(tool.entry):
-        print_data(f"  warning: {_found(finding)}")
+        print_data(f"  warning: {printable(words_of(finding))}")
     print_data("")
 
 
 def show_instructions(listing: Listing, pins: Pins | None) -> None:
     """Show what a server tells models about itself, and what of it is new."""
     print_data("instructions for models:")
-    before = {"instructions": pins.instructions} if pins and pins.instructions else {}
-    now = {"instructions": listing.instructions}
-    for line in diff(before, now, fields=("instructions",)):
-        print_data(f"  {line}")
+    for line in instructions_diff(listing, pins):
+        print_data(f"  {printable(line)}")
     for look in suspicious(listing.instructions or ""):
         print_data(f"  warning: it {look}")
     print_data("")
@@ -137,77 +37,3 @@ def show_instructions(listing: Listing, pins: Pins | None) -> None:
 def show_in_one_line(tool: ReviewedTool) -> None:
     """Name a tool about which there is nothing to decide."""
     say(f"{printable(made_visible(tool.name))}: {'denied' if tool.denied else 'reviewed, and as it was'}")
-
-
-def _whole(definition: dict[str, Any]) -> Iterator[str]:
-    for field in FIELDS:
-        if field in definition and field != "name":
-            yield f"{field}:"
-            yield from (f"  | {_shown(line)}" for line in _lines(definition[field]))
-
-
-def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = FIELDS) -> Iterator[str]:
-    """What changed, field by field: lines that went with `-`, lines that came with `+`."""
-    for field in fields:
-        old, new = _lines(before.get(field)), _lines(now.get(field))
-        if old == new:  # the values themselves would be the same to Python where one is 1 and one is true
-            continue
-        yield f"{field}:"
-        lines = islice(difflib.unified_diff(old, new, lineterm="", n=2), 2, None)
-        yield from (f"  {_shown(line)}" for line in lines if not line.startswith("@@"))
-        unusual = _new_letters(old, new)
-        if unusual:
-            yield f"  letters that were not there before: {unusual}"
-
-
-def _lines(value: object) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return value.split("\n")
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).split("\n")
-
-
-def _shown(line: str) -> str:
-    return printable(made_visible(line))
-
-
-def _new_letters(old: list[str], new: list[str]) -> str:
-    """The letters beyond ASCII that came in, by name: they may look like others."""
-    came = sorted({letter for line in new for letter in line if not letter.isascii()} - set("".join(old)))
-    shown = [f"{_shown(letter)} (U+{ord(letter):04X} {unicodedata.name(letter, '?')})" for letter in came[:8]]
-    return ", ".join([*shown, "…"] if len(came) > len(shown) else shown)
-
-
-def _found(finding: Finding) -> str:
-    if finding.kind == "suspicious":
-        return f"{printable(finding.where)} {finding.sample}"
-    hidden = f"{finding.kind} characters ({finding.count})"
-    return f"{printable(finding.where)} hides {hidden}: {printable(finding.sample)}"
-
-
-def review_as_json(
-    server_id: str, listing: Listing, pins: Pins | None, tools: list[ReviewedTool]
-) -> dict[str, Any]:
-    """A review for programs."""
-    return {
-        "server": server_id,
-        "instructions": listing.instructions,
-        "instructions_changed": instructions_changed(listing, pins),
-        "tools": [_as_json(tool) for tool in tools],
-    }
-
-
-def _as_json(tool: ReviewedTool) -> dict[str, Any]:
-    before = tool.before()
-    return {
-        "name": tool.name,
-        "state": tool.state,
-        "allowed": tool.allowed,
-        "denied": tool.denied,
-        "waits": tool.waits,
-        "claims": claims_of(tool.entry.definition),
-        "findings": [asdict(finding) for finding in findings_of(tool.entry)],
-        "diff": [*diff(before, tool.definition())] if before is not None else None,
-        "definition": tool.definition(),
-    }

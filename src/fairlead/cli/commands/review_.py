@@ -5,25 +5,19 @@ from collections.abc import Sequence
 import click
 
 from fairlead.catalog.entries import Listing, tool_called
-from fairlead.cli.allowing import Decided, carry_out, globs_of
+from fairlead.cli.allowing import carry_out
 from fairlead.cli.exits import Exit
 from fairlead.cli.known import ask_now
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import confirm, is_interactive, print_json, say
-from fairlead.cli.reviewing import (
-    ReviewedTool,
-    instructions_changed,
-    review_as_json,
-    show_in_one_line,
-    show_instructions,
-    show_tool,
-    tools_to_review,
-)
+from fairlead.cli.reviewing import show_in_one_line, show_instructions, show_tool
 from fairlead.cli.saved import read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.validate import suggestion
-from fairlead.errors import ConfigError, ListFailed, UnknownTool
+from fairlead.errors import ListFailed, UnknownTool
+from fairlead.policy.allowing import Decided, globs_of, require_worth
 from fairlead.policy.pins import Pins
+from fairlead.policy.reviewing import ReviewedTool, instructions_changed, review_as_json, tools_to_review
 
 _ANSWERS = {"y": "allow", "d": "deny", "s": "skip", "a": "all", "q": "quit"}
 _CHOICES = "allow (y), deny (d), skip (s), all the rest (a), quit (q)"
@@ -75,7 +69,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         decided = _decided_by_person(server, listing, pins, tools)
     if decided is None:
         return Exit.NEEDS_A_PERSON
-    _require_worth(server, decided)
+    require_worth(server, decided)
     if decided.approved or decided.denied or decided.instructions:
         carry_out(ctx, loaded, server, listing, _without_globs(server, tools, decided, replace=replace_globs))
     if as_json:
@@ -191,13 +185,3 @@ def _without_globs(
         instructions=decided.instructions,
         without_globs=[name for name in names if name not in decided.denied],
     )
-
-
-def _require_worth(server: LoadedServer, decided: Decided) -> None:
-    """Refuse what would take away more than it gives: an allow list for a server that needs none."""
-    trusted = server.config is not None and server.config.trust == "trusted"
-    if decided.approved and trusted and server.config and server.config.allow_tools is None:
-        raise ConfigError(
-            f"`{server.server_id}` is trusted, and all its tools are allowed already",
-            hint="use `--deny` for those that are not to be used",
-        )

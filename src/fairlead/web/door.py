@@ -1,0 +1,175 @@
+"""One request on its way to a page and back: who asks, whether a form is ours, what every answer says."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from fairlead.errors import FairleadError, StoreError, UnknownServer
+from fairlead.gateway.perimeter import Refused
+from fairlead.web.entrance import Entrance, Ticket, keep_ticket
+
+Audience = Literal["people", "strangers", "programs", "everybody"]
+"""Who a door is for: people are sent to the login, where they are strangers; programs are told that they need
+a token; everybody else is asked nothing."""
+
+LOGIN: Final = "/login"
+MAX_FORM_BYTES: Final = 64 * 1024
+MAX_FIELDS: Final = 2000
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # without any, browsers send our own forms with `Origin: null`
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    """A request, as pages see it."""
+
+    request: Request
+    entrance: Entrance
+    ticket: Ticket
+    form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    @property
+    def form_token(self) -> str:
+        """What every form on the page has to carry."""
+        return self.entrance.form_token(self.ticket)
+
+    def step(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str:
+        """A field of the address, empty where it is not there."""
+        return self.request.query_params.get(name, "")[:1000]
+
+    def field(self, name: str) -> str:
+        """A field of the form, empty where it is not there."""
+        return next(iter(self.form.get(name, ())), "")
+
+
+Answer = Callable[[Visit], Awaitable[Response]]
+ErrorPage = Callable[[Visit, FairleadError], str]
+
+
+class Door:
+    """The way to one page. An ASGI application, so that every answer of its path goes through here."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        *,
+        get: Answer | None = None,
+        post: Answer | None = None,
+        audience: Audience = "people",
+        error_page: ErrorPage | None = None,
+    ) -> None:
+        self._entrance = entrance
+        self._answers = {"GET": get, "HEAD": get, "POST": post}
+        self._audience: Audience = audience
+        self._error_page = error_page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        visit = Visit(request=request, entrance=self._entrance, ticket=self._entrance.ticket(scope))
+        try:
+            response = await self._answered(visit)
+        except ClientDisconnect:
+            return
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        has_forms = self._audience in ("people", "strangers")
+        if visit.ticket.is_new and has_forms and "set-cookie" not in response.headers:
+            keep_ticket(response, visit.ticket, scope)
+        await response(scope, receive, send)
+
+    async def _answered(self, visit: Visit) -> Response:
+        answer = self._answers.get(visit.request.method)
+        if answer is None:
+            allowed = ", ".join(method for method, known in self._answers.items() if known)
+            return _plain(405, "this is not used so", {"Allow": allowed})
+        if refused := self._entrance.screen(visit.request.scope) or await self._kept_out(visit):
+            return _refusal(visit, refused, self._audience)
+        if visit.request.method == "POST":
+            form = await _read_form(visit.request)
+            if form is None:
+                return _plain(400, "that is no form of this page, or too large a one")
+            visit = Visit(request=visit.request, entrance=self._entrance, ticket=visit.ticket, form=form)
+            if not self._entrance.is_own_form(visit.ticket, visit.field("form_token")):
+                return _plain(403, "this form was not sent from the dashboard; load the page again")
+        try:
+            return await answer(visit)
+        except FairleadError as exc:
+            return self._failed(visit, exc)
+
+    async def _kept_out(self, visit: Visit) -> Refused | None:
+        if self._audience in ("strangers", "everybody"):
+            return None
+        needed = "admin" if self._audience == "people" else "status"
+        admitted = await self._entrance.admit(visit.request.scope, visit.ticket, needed)
+        return admitted if isinstance(admitted, Refused) else None
+
+    def _failed(self, visit: Visit, error: FairleadError) -> Response:
+        status = 404 if isinstance(error, UnknownServer) else 503 if isinstance(error, StoreError) else 409
+        if self._error_page is None:
+            return _plain(status, str(error))
+        return Response(self._error_page(visit, error), status, media_type="text/html")
+
+
+def see(path: str) -> Response:
+    """Send the browser on after a form was dealt with."""
+    return RedirectResponse(path, status_code=303)
+
+
+def _refusal(visit: Visit, refused: Refused, audience: Audience) -> Response:
+    if refused.status == 401 and audience == "people" and visit.request.method != "POST":
+        return see(LOGIN)
+    return Response(refused.body, refused.status, dict(refused.headers))
+
+
+def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{text}\n", status, dict(headers or {}))
+
+
+async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
+    """The fields of a form; None where it is none, or too large."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        return None
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FORM_BYTES:
+            return None
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return None
+    fields: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        fields[name] = (*fields.get(name, ()), value)
+    return fields
+
+
+def own_path(text: str, fallback: str) -> str:
+    """A path of this very site that a form wants to go back to, or another."""
+    parts = urlsplit(text)
+    is_own = (
+        not parts.scheme and not parts.netloc and text.startswith("/") and not text.startswith(("//", "/\\"))
+    )
+    return text if is_own and text.isprintable() else fallback

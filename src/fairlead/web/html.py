@@ -1,0 +1,67 @@
+"""HTML as values. Whatever is not `Html` is text: escaped, and with all that hides in it spelled out.
+
+There is no way to write markup but `tag`, and none to have a string taken for markup.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Final, TypeAlias
+
+from fairlead.catalog.sanitise import made_visible
+
+_VOID: Final = frozenset({"input", "link", "meta"})
+_ADDRESSES: Final = frozenset({"action", "href", "src"})
+_SCHEMES: Final = ("https://", "http://", "/", "#")
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """Markup that `tag` made."""
+
+    markup: str
+
+
+Child: TypeAlias = "Html | str | int | Iterable[Child] | None"
+Attribute: TypeAlias = "str | int | bool | None"
+
+
+def tag(element: str, /, *children: Child, **attributes: Attribute) -> Html:
+    """An element. `class_` is the attribute `class`, `aria_label` is `aria-label`; None leaves one out."""
+    opening = f"<{element}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    if element in _VOID:
+        return Html(opening)
+    return Html(f"{opening}{_markup(children)}</{element}>")
+
+
+def document(*children: Child) -> str:
+    """A whole page, to be sent."""
+    return f"<!doctype html>\n{tag('html', *children, lang='en').markup}"
+
+
+def _markup(child: Child) -> str:
+    match child:
+        case None:
+            return ""
+        case Html():
+            return child.markup
+        case str() | int():
+            return _text(str(child))
+        case _:
+            return "".join(map(_markup, child))
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    text = str(value)
+    if name in _ADDRESSES and (not text.startswith(_SCHEMES) or text.startswith("//")):
+        raise ValueError(f"no page leads to such an address: {name}")
+    return f' {name}="{_text(text)}"'
+
+
+def _text(text: str) -> str:
+    return escape(text if text.isascii() and text.isprintable() else made_visible(text))

@@ -1,0 +1,168 @@
+"""What all pages have in common: the frame around them, and the small parts they are made of."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from fairlead.config.masking import SECRETS
+from fairlead.errors import FairleadError
+from fairlead.web.door import Visit
+from fairlead.web.html import Child, Html, document, tag
+from fairlead.web.panel import Panel
+
+_DIFF: Final = {"  +": "came", "  -": "went"}
+PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/approvals", "Approvals"))
+
+
+def page(visit: Visit, panel: Panel, title: str, *content: Child) -> str:
+    """A whole page, with the way to all others."""
+    here = "/" + visit.request.url.path.strip("/").partition("/")[0].replace("servers", "")
+    waiting = len(panel.pending()) + sum(panel.held_back().values())
+    header = tag(
+        "header",
+        tag("a", "fairlead", href="/", class_="brand"),
+        tag("nav", live("places", [_place(*place, here, waiting) for place in PLACES]), aria_label="Pages"),
+        tag("span", id="live", class_="live", role="status"),
+        form(visit, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
+    )
+    return _frame(
+        title, header, tag("main", tag("h1", title), *content, id="content", tabindex="-1"), "live.js"
+    )
+
+
+def bare_page(title: str, script: str | None, *content: Child) -> str:
+    """A page for somebody who is not let in yet."""
+    return _frame(title, None, tag("main", tag("h1", title), *content, id="content", class_="narrow"), script)
+
+
+def error_page(visit: Visit, panel: Panel, error: FairleadError) -> str:
+    """What went wrong, and what to do about it."""
+    hint = tag("p", error.hint, class_="dim") if error.hint else None
+    back = tag("p", tag("a", "Back", href=visit.request.url.path))
+    return page(
+        visit,
+        panel,
+        "That did not work",
+        tag("p", SECRETS.mask(str(error)), class_="trouble", role="alert"),
+        hint,
+        back,
+    )
+
+
+def _frame(title: str, header: Html | None, main: Html, script: str | None) -> str:
+    return document(
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("title", f"{title} · fairlead"),
+            tag("link", rel="stylesheet", href="/static/fairlead.css"),
+            tag("link", rel="icon", href="/static/fairlead.svg", type="image/svg+xml"),
+            tag("script", src=f"/static/{script}", defer=True) if script else None,
+        ),
+        tag("body", tag("a", "Skip to the content", href="#content", class_="skip"), header, main),
+    )
+
+
+def _place(path: str, name: str, here: str, waiting: int) -> Html:
+    badge = None
+    if path == "/approvals" and waiting:
+        badge = tag("span", waiting, class_="badge", aria_label=f"{waiting} waiting")
+    return tag("a", name, badge, id=f"to-{name}", href=path, aria_current="page" if path == here else None)
+
+
+# Parts.
+
+
+def live(name: str, *children: Child) -> Html:
+    """A part of a page that is kept fresh while somebody looks."""
+    return tag("div", *children, id=f"live-{name}", data_live=True)
+
+
+def form(visit: Visit, action: str, /, *children: Child, **hidden: str) -> Html:
+    """A form that is sent to us, with what shows that it is ours."""
+    fields = {"form_token": visit.form_token, **hidden}
+    inputs = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
+    return tag("form", inputs, *children, method="post", action=action)
+
+
+def button(label: str, name: str, value: str, *, key: str, kind: str = "") -> Html:
+    """A button that sends its form and says which one it was. `key` tells it apart on the whole page."""
+    return tag(
+        "button", label, type="submit", name=name, value=value, id=f"{value}-{key}", class_=kind or None
+    )
+
+
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:
+    """A table. The first cell of a row is what the row is about."""
+    heads = tag("tr", [tag("th", column, scope="col") for column in columns])
+    body = [
+        tag(
+            "tr",
+            tag("th", first, scope="row"),
+            [tag("td", cell, data_column=column) for column, cell in zip(columns[1:], rest, strict=True)],
+        )
+        for first, *rest in rows
+    ]
+    inside = (tag("caption", caption, class_="hidden"), tag("thead", heads), tag("tbody", body))
+    return tag("div", tag("table", *inside), class_="wide")
+
+
+def state(name: str) -> Html:
+    """The state of a server: a dot of its colour, and the word."""
+    return tag(
+        "span", tag("span", class_="dot", aria_hidden="true"), name.replace("_", " "), class_=f"state {name}"
+    )
+
+
+def code(text: str) -> Html:
+    """A short text as programs write it."""
+    return tag("code", text)
+
+
+def block(lines: Iterable[str], label: str) -> Html:
+    """Lines of text as programs write them. It can be scrolled with the keyboard."""
+    return tag("pre", "\n".join(lines), tabindex="0", role="region", aria_label=label)
+
+
+def diff_block(lines: Iterable[str], label: str) -> Html:
+    """Lines of a diff, in its colours; signs tell as much to who does not see them."""
+    shown = [tag("span", line, "\n", class_=_DIFF.get(line[:3])) for line in lines]
+    return tag("pre", shown, tabindex="0", role="region", aria_label=label, class_="diff")
+
+
+def as_json(value: object) -> list[str]:
+    """A value, line by line."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str).split("\n")
+
+
+def moment(seconds: float | None) -> Child:
+    """A point in time, as this machine tells it."""
+    if not seconds:
+        return "-"
+    then = datetime.fromtimestamp(seconds, UTC)
+    return tag("time", f"{then.astimezone():%Y-%m-%d %H:%M:%S}", datetime=f"{then:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def server_path(server_id: str, *rest: str) -> str:
+    """The address of a server's page, or one below it."""
+    return "/".join(("/servers", quote(server_id, safe=""), *rest))
+
+
+def server_link(server_id: str) -> Html:
+    """A link to a server's page."""
+    return tag("a", server_id, href=server_path(server_id), id=f"server-{server_id}")
+
+
+def plural(count: int, noun: str) -> str:
+    """So many of something."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def first_line(text: str | None, length: int = 160) -> str:
+    """The beginning of a text."""
+    line = (text or "").strip().split("\n", 1)[0]
+    return line if len(line) <= length else f"{line[: length - 1]}…"

@@ -1,0 +1,1 @@
+"""One file for each page: what is on it, as HTML."""

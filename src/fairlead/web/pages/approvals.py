@@ -1,0 +1,96 @@
+"""What waits for a person: calls that were asked about, and tools that changed."""
+
+from typing import Final, get_args
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.errors import ConfigError
+from fairlead.host.operator import ApprovalAnswer
+from fairlead.web.door import Answer, Visit, see
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import as_json, block, button, code, form, live, moment, page, plural, server_path
+from fairlead.web.panel import Panel, PendingCall
+
+ANSWERS: Final[dict[str, ApprovalAnswer]] = {
+    answer: answer for answer in get_args(ApprovalAnswer) if answer != "cancel"
+}
+
+
+def approvals(panel: Panel) -> Answer:
+    """All that waits."""
+
+    async def answer(visit: Visit) -> Response:
+        waiting = panel.pending()
+        asked = [_call(visit, call) for call in waiting] or tag("p", "No call waits for you.", class_="dim")
+        content = live("approvals", tag("h2", "Calls"), asked, tag("h2", "Reviews"), _reviews(panel))
+        return HTMLResponse(page(visit, panel, "Approvals", content))
+
+    return answer
+
+
+def give(panel: Panel) -> Answer:
+    """Answer a call that waits."""
+
+    async def answer(visit: Visit) -> Response:
+        word = ANSWERS.get(visit.field("answer"))
+        if word is None:
+            raise ConfigError("there is no such answer")
+        if not panel.answer(visit.field("id"), word):
+            raise ConfigError("nobody waits for that answer any more")
+        return see("/approvals")
+
+    return answer
+
+
+def _call(visit: Visit, call: PendingCall) -> Html:
+    question = call.question
+    claims = (
+        f"Its server claims, and nobody has checked: {'; '.join(question.claims)}."
+        if question.claims
+        else None
+    )
+    buttons = [button("Allow once", "answer", "once", key=call.id, kind="main")]
+    if question.remember:
+        buttons.append(button("Allow in this session", "answer", "session", key=call.id))
+        buttons.append(button("Always allow", "answer", "always", key=call.id))
+    buttons.append(button("Refuse", "answer", "no", key=call.id, kind="danger"))
+    return tag(
+        "article",
+        tag("h3", code(question.server_id), " ", code(question.tool)),
+        tag(
+            "p",
+            "For ",
+            tag("strong", question.principal),
+            ", since ",
+            moment(call.created),
+            ". Asked because ",
+            question.reason,
+            ".",
+        ),
+        tag("p", claims, class_="dim") if claims else None,
+        block(as_json(question.arguments), f"Arguments of {question.tool}"),
+        tag("div", form(visit, "/approvals", buttons, id=call.id), class_="actions"),
+        class_="card",
+    )
+
+
+def _reviews(panel: Panel) -> Child:
+    held = panel.held_back()
+    if not held:
+        return tag("p", "No tool was changed behind your back.", class_="dim")
+    return tag(
+        "ul",
+        [
+            tag(
+                "li",
+                tag(
+                    "a",
+                    f"Review {plural(count, 'tool')} of {server_id}",
+                    href=server_path(server_id, "review"),
+                    id=f"review-{server_id}",
+                ),
+                class_="note",
+            )
+            for server_id, count in held.items()
+        ],
+    )

@@ -1,0 +1,129 @@
+"""A review: every tool of a server with nothing hidden, what changed, and what a person says to that."""
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.errors import ConfigError
+from fairlead.policy.claims import claims_of
+from fairlead.policy.findings import findings_of
+from fairlead.policy.reviewing import ReviewedTool, diff, whole, words_of
+from fairlead.web.door import Answer, Visit, see
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import (
+    block,
+    button,
+    code,
+    diff_block,
+    form,
+    live,
+    page,
+    plural,
+    server_link,
+    server_path,
+)
+from fairlead.web.panel import Panel, Review, Verdict
+
+MOST = 100
+"""How many tools are shown at once. Those that wait come first, and the rest follows as they are decided."""
+
+
+def review(panel: Panel) -> Answer:
+    """All there is to look at."""
+
+    async def answer(visit: Visit) -> Response:
+        found = await panel.review(visit.step("server"))
+        title = f"Review {found.server_id}"
+        content = live("review", tag("p", "Back to ", server_link(found.server_id)), _content(visit, found))
+        return HTMLResponse(page(visit, panel, title, content))
+
+    return answer
+
+
+def decide(panel: Panel) -> Answer:
+    """Carry out what was decided."""
+
+    async def answer(visit: Visit) -> Response:
+        server_id = visit.step("server")
+        digests = visit.form.get("digest", ())
+        match visit.field("verdict"):
+            case "allow" if digests:
+                verdict = Verdict(allow=digests)
+            case "deny" if digests:
+                verdict = Verdict(deny=digests)
+            case "instructions" if digests:
+                verdict = Verdict(instructions=digests[0])
+            case _:
+                raise ConfigError("there is no such verdict")
+        await panel.decide(server_id, verdict)
+        return see(server_path(server_id, "review"))
+
+    return answer
+
+
+def _content(visit: Visit, found: Review) -> Child:
+    if found.problem:
+        return tag("p", f"There is nothing to review: {found.problem}.")
+    shown = [tool for tool in found.tools if tool.is_open][:MOST]
+    done = len(found.tools) - sum(tool.is_open for tool in found.tools)
+    if found.needs_no_list:
+        lead = "This server is trusted: all its tools are allowed, but for those you deny."
+    else:
+        lead = f"{plural(found.waiting, 'decision')} to make. Nothing in what follows is hidden."
+    return (
+        tag("p", lead, class_="dim"),
+        _instructions(visit, found) if found.instructions else None,
+        [_tool(visit, found, tool) for tool in shown],
+        _all(visit, found, [tool for tool in shown if tool.waits]),
+        tag("p", f"{plural(done, 'tool')} denied, or reviewed and as it was.", class_="dim")
+        if done
+        else None,
+    )
+
+
+def _all(visit: Visit, found: Review, waiting: list[ReviewedTool]) -> Child:
+    """One button for all that is shown and waits; what was not shown is not in it."""
+    if found.needs_no_list or len(waiting) < 2:
+        return None
+    digests = [tag("input", type="hidden", name="digest", value=tool.digest) for tool in waiting]
+    label = f"Allow all {len(waiting)} that wait, as they are shown above"
+    allow = button(label, "verdict", "allow", key=f"{found.server_id}-all")
+    return tag("div", form(visit, server_path(found.server_id, "review"), digests, allow), class_="actions")
+
+
+def _instructions(visit: Visit, found: Review) -> Html:
+    path = server_path(found.server_id, "review")
+    accept = button("Models may see these", "verdict", "instructions", key=found.server_id, kind="main")
+    return tag(
+        "article",
+        tag("h3", "Instructions for models"),
+        diff_block(found.instructions, "What changed in the instructions"),
+        tag("div", form(visit, path, accept, digest=found.instructions_digest), class_="actions"),
+        class_="card",
+    )
+
+
+def _tool(visit: Visit, found: Review, tool: ReviewedTool) -> Html:
+    before, now = tool.before(), tool.definition()
+    standing = "denied" if tool.denied else "allowed" if tool.allowed else "not allowed"
+    shown = (
+        block(whole(now), "Definition") if before is None else diff_block(diff(before, now), "What changed")
+    )
+    claims = claims_of(tool.entry.definition)
+    key = f"{found.server_id}-{tool.digest[:12]}"
+    buttons: list[Html] = []
+    if not found.needs_no_list:
+        buttons.append(
+            button("Allow as it is", "verdict", "allow", key=key, kind="main" if tool.waits else "")
+        )
+    buttons.append(button("Deny", "verdict", "deny", key=key, kind="danger"))
+    path = server_path(found.server_id, "review")
+    return tag(
+        "article",
+        tag("h3", code(tool.name), " ", tag("span", f"{tool.state}, {standing}", class_="note")),
+        shown,
+        tag("p", f"It claims, and nobody has checked: {'; '.join(claims)}.", class_="dim")
+        if claims
+        else None,
+        [tag("p", f"Warning: {words_of(finding)}", class_="trouble") for finding in findings_of(tool.entry)],
+        tag("div", form(visit, path, buttons, digest=tool.digest), class_="actions"),
+        class_="card",
+    )

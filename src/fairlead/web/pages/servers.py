@@ -1,0 +1,208 @@
+"""Servers: all of them, and one with everything about it."""
+
+from collections.abc import Sequence
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.errors import ConfigError
+from fairlead.host.member import ServerStatus
+from fairlead.host.urls import ShownUrl
+from fairlead.web.door import Answer, Visit, own_path, see
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import (
+    block,
+    button,
+    code,
+    first_line,
+    form,
+    live,
+    moment,
+    page,
+    plural,
+    server_link,
+    server_path,
+    state,
+    table,
+)
+from fairlead.web.panel import LoginVisit, Panel, ServerDetails
+
+COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error", "Actions")
+
+
+def overview(panel: Panel) -> Answer:
+    """All servers."""
+
+    async def answer(visit: Visit) -> Response:
+        servers = panel.status()
+        ready = sum(status.state == "ready" for status in servers)
+        lead = (
+            f"{plural(len(servers), 'server')}, {ready} ready." if servers else "No MCP servers configured."
+        )
+        rows = [_row(visit, status) for status in servers]
+        content = (tag("p", lead, class_="dim"), table("Servers", COLUMNS, rows) if rows else None)
+        return HTMLResponse(page(visit, panel, "Servers", live("servers", *content)))
+
+    return answer
+
+
+def one(panel: Panel) -> Answer:
+    """One server."""
+
+    async def answer(visit: Visit) -> Response:
+        details = await panel.details(visit.step("server"))
+        server_id = details.status.server_id
+        path = server_path(server_id)
+        content = (
+            live("facts", _facts(details), _notes(panel, details)),
+            live("actions", _actions(visit, details.status, path, can_switch=details.can_switch)),
+            live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
+            live("log", _log(details)) if details.status.transport == "stdio" else None,
+        )
+        return HTMLResponse(page(visit, panel, server_id, *content))
+
+    return answer
+
+
+def act(panel: Panel) -> Answer:
+    """Do what a button says."""
+
+    async def answer(visit: Visit) -> Response:
+        server_id = visit.step("server")
+        match visit.field("do"):
+            case "restart":
+                await panel.restart(server_id)
+            case "enable" | "disable" as word:
+                await panel.switch(server_id, on=word == "enable")
+            case "log_in":
+                await panel.begin_login(server_id)
+            case "finish_login":
+                if problem := panel.finish_login(server_id, visit.field("address").strip()):
+                    raise ConfigError(f"that is not the address: {problem}")
+            case _:
+                raise ConfigError("there is no such action")
+        return see(own_path(visit.field("back"), server_path(server_id)))
+
+    return answer
+
+
+def _row(visit: Visit, status: ServerStatus) -> Sequence[Child]:
+    return (
+        server_link(status.server_id),
+        state(status.state),
+        status.transport or "?",
+        status.version or "-",
+        ("?" if status.tools is None else f"{status.tools:,}", " (old)" if status.stale else None),
+        f"{status.calls:,}",
+        (
+            tag("span", first_line(status.last_error), class_="trouble") if status.last_error else None,
+            [tag("span", first_line(note), class_="note") for note in status.notes],
+        ),
+        _actions(visit, status, "/", can_switch=status.transport != "in_process"),
+    )
+
+
+def _actions(visit: Visit, status: ServerStatus, back: str, *, can_switch: bool) -> Html:
+    server_id = status.server_id
+    buttons: list[Html] = []
+    if status.enabled:
+        word = "Start" if status.state == "idle" else "Restart"
+        buttons.append(button(word, "do", "restart", key=server_id))
+    if can_switch:
+        label, value = ("Disable", "disable") if status.enabled else ("Enable", "enable")
+        buttons.append(button(label, "do", value, key=server_id, kind="quiet"))
+    return tag("div", form(visit, server_path(server_id), buttons, back=back), class_="actions")
+
+
+def _facts(details: ServerDetails) -> Html:
+    status = details.status
+    facts: list[tuple[str, Child]] = [
+        ("State", state(status.state)),
+        ("What it is", code(details.target)),
+        ("Transport", status.transport or "?"),
+        ("Protocol", status.version or "not known yet"),
+        ("Comes from", status.source),
+        (
+            "Tools",
+            "not known yet"
+            if status.tools is None
+            else tag("a", plural(status.tools, "tool"), href=f"/tools?server={status.server_id}"),
+        ),
+        ("Last connected", moment(status.last_connected_at)),
+        ("Connections, calls", f"{status.connects:,}, {status.calls:,}"),
+    ]
+    if details.description:
+        facts.insert(0, ("Description", details.description))
+    if status.last_error:
+        facts.append(("Last error", tag("span", status.last_error, class_="trouble")))
+    if status.hint:
+        facts.append(("Hint", status.hint))
+    return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
+
+
+def _log(details: ServerDetails) -> Child:
+    said = block(details.log, "Log") if details.log else tag("p", "It has said nothing yet.", class_="dim")
+    return (tag("h2", "Log"), said)
+
+
+def _notes(panel: Panel, details: ServerDetails) -> Child:
+    server_id = details.status.server_id
+    notes = [tag("li", note, class_="note") for note in details.status.notes]
+    held = panel.held_back().get(server_id, 0)
+    label = f"Review {plural(held, 'tool')} that changed" if held else "Review its tools"
+    review = tag("p", tag("a", label, href=server_path(server_id, "review"))) if details.can_switch else None
+    return (tag("ul", notes) if notes else None, review)
+
+
+def _login(visit: Visit, details: ServerDetails, login: LoginVisit | None) -> Child:
+    return (tag("h2", "Login"), _login_state(visit, details, login))
+
+
+def _login_state(visit: Visit, details: ServerDetails, login: LoginVisit | None) -> Child:
+    server_id = details.status.server_id
+
+    def begin(label: str, kind: str = "") -> Html:
+        return form(visit, server_path(server_id), button(label, "do", "log_in", key=server_id, kind=kind))
+
+    if login is None:
+        return begin("Log in", "main" if details.status.state == "auth_required" else "")
+    if login.is_done:
+        return (tag("p", "You are logged in.", role="status"), begin("Log in again", "quiet"))
+    if login.error:
+        return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again", "main"))
+    if login.page is None:
+        return tag("p", "Asking the server how to log in …", role="status")
+    return (_login_page(login.page), _elsewhere(visit, server_id), begin("Begin again", "quiet"))
+
+
+def _login_page(shown: ShownUrl) -> Child:
+    link = tag(
+        "a",
+        "Open its login page",
+        href=shown.url,
+        target="_blank",
+        rel="noopener noreferrer",
+        class_="button main",
+        id="login-page",
+    )
+    return (
+        tag("p", "To log in you go to ", tag("strong", shown.readable_host or shown.host), "."),
+        [tag("p", f"Warning: {warning}.", class_="trouble") for warning in shown.warnings],
+        tag("p", link),
+        tag("p", code(shown.url), class_="dim"),
+    )
+
+
+def _elsewhere(visit: Visit, server_id: str) -> Html:
+    asked = "In the end it shows a page that cannot be reached. The address of that page:"
+    return tag(
+        "details",
+        tag("summary", "My browser is on another machine"),
+        form(
+            visit,
+            server_path(server_id),
+            tag("label", asked, for_="address"),
+            tag("input", id="address", name="address", autocomplete="off", required=True),
+            button("Finish", "do", "finish_login", key=server_id),
+        ),
+        id="elsewhere",
+    )

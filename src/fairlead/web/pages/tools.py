@@ -1,0 +1,126 @@
+"""The catalog: every tool that agents get, searchable, with what it costs a model to read."""
+
+from urllib.parse import urlencode
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.web.door import Answer, Visit
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import code, first_line, live, page, plural, server_link, table
+from fairlead.web.panel import ListedTool, Panel, ToolPage
+
+PAGE = 100
+MAX_HIDDEN = 200
+
+
+def catalog(panel: Panel) -> Answer:
+    """The tools of a search, or all of them."""
+
+    async def answer(visit: Visit) -> Response:
+        query, server_id = visit.query("q").strip(), visit.query("server")
+        given = visit.query("start")
+        start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
+        found = await panel.tools(query, server_id or None, start=start, limit=PAGE)
+        servers = [status.server_id for status in panel.status()]
+        content = (
+            _search(query, server_id, servers),
+            live(
+                "tools",
+                _summary(found),
+                _found(found),
+                _pages(query, server_id, start, found),
+                _hidden(found),
+            ),
+        )
+        return HTMLResponse(page(visit, panel, "Tools", *content))
+
+    return answer
+
+
+def _search(query: str, server_id: str, servers: list[str]) -> Html:
+    options = [
+        tag("option", "all servers", value=""),
+        *(tag("option", name, value=name, selected=name == server_id) for name in servers),
+    ]
+    return tag(
+        "form",
+        tag("label", "Search", for_="q"),
+        tag("input", type="search", id="q", name="q", value=query, placeholder="what it is for"),
+        tag("label", "Server", for_="server"),
+        tag("select", options, id="server", name="server"),
+        tag("button", "Search", type="submit"),
+        method="get",
+        action="/tools",
+        role="search",
+        class_="search",
+    )
+
+
+def _summary(found: ToolPage) -> Html:
+    way = "as they are" if found.is_direct else "through search, to save tokens"
+    cost = f"about {found.total_tokens:,} tokens"
+    return tag(
+        "p", f"{plural(found.total, 'tool')}, {cost} of definitions. Agents get them {way}.", class_="dim"
+    )
+
+
+def _found(found: ToolPage) -> Html:
+    if not found.tools:
+        return tag("p", "No tool fits.")
+    rows = [
+        (
+            _name(each),
+            server_link(each.tool.key.server_id),
+            _about(each),
+            f"{each.tokens:,}",
+        )
+        for each in found.tools
+    ]
+    return table("Tools", ("Tool", "Server", "What it does", "Tokens"), rows)
+
+
+def _name(each: ListedTool) -> Child:
+    """What its server calls it, and what agents do."""
+    return (code(each.tool.key.shown_tool), tag("span", code(each.tool.name), class_="note"))
+
+
+def _about(each: ListedTool) -> Child:
+    entry = each.tool.entry
+    text = (entry.description or entry.title or "-").strip()
+    if text == first_line(text):
+        return text
+    whole = tag("div", text, class_="text")
+    return tag("details", tag("summary", first_line(text)), whole, id=f"about-{each.tool.name}")
+
+
+def _pages(query: str, server_id: str, start: int, found: ToolPage) -> Child:
+    if found.matching <= PAGE:
+        return None
+
+    def link(label: str, to: int) -> Html:
+        return tag("a", label, href="/tools?" + urlencode({"q": query, "server": server_id, "start": to}))
+
+    last = min(start + PAGE, found.matching)
+    return tag(
+        "nav",
+        link("Previous", max(0, start - PAGE)) if start else None,
+        tag("span", f" {start + 1:,} to {last:,} of {found.matching:,} "),
+        link("Next", last) if last < found.matching else None,
+        aria_label="Pages of tools",
+        class_="pages",
+    )
+
+
+def _hidden(found: ToolPage) -> Child:
+    if not found.hidden:
+        return None
+    rows = [
+        (code(key.shown_tool), server_link(key.server_id), hidden.absence, hidden.reason)
+        for key, hidden in [*found.hidden.items()][:MAX_HIDDEN]
+    ]
+    return tag(
+        "details",
+        tag("summary", f"{plural(len(found.hidden), 'tool')} not offered"),
+        table("Tools that are not offered", ("Tool", "Server", "Why", "Reason"), rows),
+        id="not-offered",
+    )

@@ -1,0 +1,170 @@
+"""A dashboard over a real host on a real port, and somebody who looks at it."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http.cookies import Morsel, SimpleCookie
+from itertools import count
+from re import search
+from typing import Any
+
+import aiohttp
+import anyio
+from starlette.applications import Starlette
+
+from fairlead.config.load import LoadedConfig
+from fairlead.gateway.access import Gatekeeper
+from fairlead.gateway.approvals import PendingApprovals
+from fairlead.gateway.client import SessionInfo
+from fairlead.gateway.perimeter import Perimeter
+from fairlead.gateway.tokens import TokenFile, Tokens, token_file
+from fairlead.host.host import Host
+from fairlead.host.operator import Callbacks
+from fairlead.net.listen import bind, listening, url_of
+from fairlead.web.app import dashboard_routes
+from fairlead.web.entrance import Entrance
+from fairlead.web.host_panel import HostPanel
+from tests.conftest import Machine
+
+SECONDS = 60
+TOKEN = "the-token-of-this-test"
+
+
+class Configuration:
+    """The files of the test's machine."""
+
+    def __init__(self, machine: Machine, loaded: LoadedConfig) -> None:
+        self._machine = machine
+        self.loaded = loaded
+        self.host: Host | None = None
+
+    async def reload(self) -> None:
+        self.loaded = self._machine.load()
+        assert self.host is not None
+        await self.host.reload(self.loaded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What came back."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def form_token(self) -> str:
+        found = search(r'name="form_token" value="([^"]+)"', self.text)
+        assert found, self.text
+        return found[1]
+
+    def hidden(self, name: str) -> str:
+        """What a form keeps to itself."""
+        found = search(rf'name="{name}" value="([^"]+)"', self.text)
+        assert found, self.text
+        return found[1]
+
+
+class Client:
+    """A browser without scripts: it keeps cookies and sends forms, and follows nothing by itself."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self.url = url
+
+    async def get(self, path: str, **headers: str) -> Page:
+        async with self._session.get(self.url + path, headers=headers, allow_redirects=False) as response:
+            return Page(status=response.status, text=await response.text(), headers=response.headers)
+
+    async def sees(self, path: str, text: str) -> Page:
+        """Load a page until it says so: what it shows may reach the disk a moment later."""
+        while text not in (page := await self.get(path)).text:  # noqa: ASYNC110 - nobody else tells
+            await anyio.sleep(0.01)
+        return page
+
+    async def post(self, path: str, fields: Mapping[str, str], **headers: str) -> Page:
+        async with self._session.post(
+            self.url + path, data=fields, headers=headers, allow_redirects=False
+        ) as response:
+            return Page(status=response.status, text=await response.text(), headers=response.headers)
+
+    async def send(self, page: str, path: str, **fields: str) -> Page:
+        """Send a form that stands on a page."""
+        token = (await self.get(page)).form_token
+        return await self.post(path, {"form_token": token, **fields})
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncGenerator[AsyncIterator[str]]:
+        """What the server tells of changes, line by line."""
+        async with self._session.get(self.url + "/events") as response:
+            assert response.status == 200
+            yield (line.decode().strip() async for line in response.content)
+
+    async def log_in(self, secret: str = TOKEN) -> Page:
+        return await self.send("/login", "/login", secret=secret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dashboard:
+    """All there is of it."""
+
+    host: Host
+    panel: HostPanel
+    entrance: Entrance
+    tokens: TokenFile
+    queue: PendingApprovals
+    sessions: list[SessionInfo]
+    configuration: Configuration
+    url: str
+
+    @asynccontextmanager
+    async def visited(self, *, logged_in: bool = True) -> AsyncGenerator[Client]:
+        """Somebody who looks at it."""
+        jar = aiohttp.CookieJar(unsafe=True)  # which is what keeps cookies of an address without a name
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            client = Client(session, self.url)
+            if logged_in:
+                assert (await client.log_in()).status == 303
+            yield client
+
+
+@asynccontextmanager
+async def dashboard(
+    machine: Machine, servers: Mapping[str, Any], *, with_tokens: bool = True, **document: Any
+) -> AsyncGenerator[Dashboard]:
+    """Run the dashboard of a host with these servers, which the user's file has."""
+    machine.write_user(json.dumps({"servers": servers, **document}, indent=2))
+    queue, configuration = PendingApprovals(), Configuration(machine, machine.load())
+    with anyio.fail_after(SECONDS), bind("127.0.0.1", 0) as listener:
+        async with Host.open(
+            configuration.loaded,
+            env=machine.env,
+            cwd=machine.project,
+            operator=Callbacks(on_approve=queue.ask),
+        ) as host:
+            configuration.host = host
+            sessions: list[SessionInfo] = []
+            panel = HostPanel(host, configuration, env=machine.env, queue=queue, sessions=lambda: sessions)
+            queue.on_change = panel.changed
+            tokens = token_file(machine.env)  # looked at each time, by that clock
+            known = Tokens(TOKEN, tokens, clock=count(0.0, 10.0).__next__)
+            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
+            entrance = Entrance(Gatekeeper(perimeter, tokens=known if with_tokens else None))
+            app = Starlette(routes=dashboard_routes(panel, entrance))
+            async with listening(app, listener), panel.running():
+                yield Dashboard(
+                    host=host,
+                    panel=panel,
+                    entrance=entrance,
+                    tokens=tokens,
+                    queue=queue,
+                    sessions=sessions,
+                    configuration=configuration,
+                    url=url_of(listener),
+                )
+
+
+def cookie_of(page: Page) -> Morsel[str]:
+    """The cookie that came with a page."""
+    return next(iter(SimpleCookie(page.headers["set-cookie"]).values()))

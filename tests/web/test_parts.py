@@ -1,0 +1,69 @@
+"""The small parts that pages are made of."""
+
+from importlib.resources import files
+
+import anyio
+import pytest
+
+from fairlead.web import changes
+from fairlead.web.app import STATIC
+from fairlead.web.changes import Changes
+from fairlead.web.door import own_path
+from fairlead.web.html import document, tag
+
+
+@pytest.mark.requirement("HARD-54")
+def test_whatever_is_not_html_is_text() -> None:
+    inside = ["<b>", tag("i", "&"), None, 3, ("x", ["\"'"])]
+    assert tag("p", inside).markup == "<p>&lt;b&gt;<i>&amp;</i>3x&quot;&#x27;</p>"
+    assert tag("input", value='"><script>', disabled=True, checked=False).markup == (
+        '<input value="&quot;&gt;&lt;script&gt;" disabled>'
+    )
+    assert tag("p", "a\u202eb\x1b", class_="x", aria_label="y").markup == (
+        '<p class="x" aria-label="y">a⟨U+202E⟩b⟨U+001B⟩</p>'
+    )
+    assert document(tag("body")) == '<!doctype html>\n<html lang="en"><body></body></html>'
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "//evil.example", "data:text/html,x", " /", ""])
+def test_no_page_leads_to_such_an_address(address: str) -> None:
+    with pytest.raises(ValueError, match="no page leads"):
+        tag("a", href=address)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "//evil.example", "/\\evil.example", "https://evil.example", "/a\nb"]
+)
+def test_forms_lead_back_to_this_site_alone(text: str) -> None:
+    assert own_path(text, "/here") == "/here"
+    assert own_path("/tools?q=a", "/here") == "/tools?q=a"
+
+
+def test_what_browsers_load_is_small() -> None:
+    folder = files("fairlead.web") / "static"
+    sizes = {name: len((folder / name).read_bytes()) for name in STATIC}
+    assert sum(sizes.values()) < 30_000
+    assert len((folder / "live.js").read_text().splitlines()) < 150
+    for name in STATIC:
+        text = (folder / name).read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http" not in text, "nothing is loaded from elsewhere"
+
+
+async def test_many_changes_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "HEARTBEAT_SECONDS", 0.5)
+    told = Changes()
+    seen: list[bool] = []
+
+    async def watch() -> None:
+        async for changed in told.watch():
+            seen.append(changed)
+            if len(seen) == 2:
+                told.close()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await anyio.wait_all_tasks_blocked()
+            for _ in range(100):
+                told.note()
+    assert seen == [True, False]
