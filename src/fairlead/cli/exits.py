@@ -11,6 +11,7 @@ from fairlead.errors import (
     IssuerUnavailable,
     ListFailed,
     LoginFailed,
+    ModelUnavailable,
 )
 
 
@@ -26,9 +27,11 @@ class Exit(IntEnum):
     NOT_READY = 4
     """A required server is not ready."""
     TOOL_ERROR = 5
-    """The tool answered with an error."""
+    """The tool answered with an error, or the model gave up."""
     DRIFT = 6
     """Tool definitions are not what the lock file says."""
+    UNFINISHED = 7
+    """A run reached its limit of steps or tokens before the model was done."""
     OUR_FAULT = 70
     INTERRUPTED = 130
 
@@ -38,7 +41,7 @@ def exit_of(error: FairleadError) -> Exit:
     match error:
         case AuthRequired() | CallDenied() | ConsentRequired() | LoginFailed():
             return Exit.NEEDS_A_PERSON
-        case ConnectFailed() | IssuerUnavailable() | ListFailed():
+        case ConnectFailed() | IssuerUnavailable() | ListFailed() | ModelUnavailable():
             return Exit.NOT_READY
         case _:
             return Exit.FIXABLE

@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "tools": "Show what servers offer.",
         "search": "Find a tool by what it does.",
         "call": "Call a tool.",
+        "run": "Have a model carry out a task with your tools.",
         "resources": "Show what servers have to read.",
         "read": "Read a resource.",
         "prompts": "Show the prompts of servers.",
@@ -51,6 +52,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "auth": "Show the logins that are kept on this machine.",
     },
     "Other agents": {
+        "gateway": "Put one endpoint in front of all servers, for every agent.",
         "serve": "Offer the built-in repo and docs servers to any MCP client.",
         "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
         "export": "Write servers in another agent's format.",

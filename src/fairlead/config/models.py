@@ -13,6 +13,7 @@ from pydantic import (
     Strict,
     StringConstraints,
     Tag,
+    ValidationInfo,
     field_validator,
 )
 
@@ -329,6 +330,19 @@ class Bundle(Handing):
 
     servers: dict[ServerId, BundleServer] = Field(min_length=1)
     description: str | None = None
+    names: Literal["plain"] | None = Field(
+        default=None,
+        description="`plain` leaves tools the names their server gave them: for one server alone.",
+    )
+
+    @field_validator("names")
+    @classmethod
+    def _plain_names_are_of_one_server(
+        cls, names: Literal["plain"] | None, info: ValidationInfo
+    ) -> Literal["plain"] | None:
+        if names == "plain" and len(info.data.get("servers", ())) > 1:
+            raise ValueError("the tools of several servers cannot all keep their names: leave it out")
+        return names
 
 
 class PolicyRule(StrictModel):
@@ -358,11 +372,33 @@ class Docs(StrictModel):
     )
 
 
+class GatewayOAuth(StrictModel):
+    """Tokens of a team's own issuer, which open the gateway besides its own."""
+
+    issuer: WebUrl = Field(description="Who issues them, as its metadata and its tokens spell it.")
+    audience: Text = Field(
+        description="Whom tokens must be made out to: the URL of the gateway, as its clients know it."
+    )
+    jwks_url: WebUrl | None = Field(
+        default=None, description="Where its keys are; as its metadata says if not set."
+    )
+    required_scopes: Texts = Field(default=(), description="Scopes a token must have.")
+    principal_claim: Text = Field(default="sub", description="The claim that says who somebody is.")
+
+
 class Gateway(StrictModel):
     """One endpoint in front of all servers."""
 
     host: Text = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=0, description="0 takes any free port.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8130, description="0 takes any free port.")
+    names: Texts = Field(
+        default=(),
+        description="Other names clients reach it by: `gateway.example.org`, with a port if need be.",
+    )
+    oauth: GatewayOAuth | None = Field(default=None, description="Accept tokens of your own issuer too.")
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        default=60_000, description="What one principal may ask; null for no limit."
+    )
     mode: BundleMode = "auto"
     approval: ApprovalMode | None = None
 
@@ -395,6 +431,29 @@ class Audit(StrictModel):
     )
 
 
+class Model(StrictModel):
+    """The model that `fairlead run` talks to."""
+
+    provider: Literal["openai", "anthropic"] = Field(
+        description="Whose API it speaks: OpenAI's chat API (most local servers do), or Anthropic's."
+    )
+    name: Text = Field(description="Its name, as the API knows it.")
+    base_url: WebUrl | None = Field(
+        default=None,
+        description="Where the API is, such as `http://localhost:11434/v1`; the provider's if not set.",
+    )
+    api_key: Text | None = Field(
+        default=None,
+        description="Use a reference such as `${NAME}`; not needed for the usual variable and no `base_url`.",
+    )
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="The longest answer in one step."
+    )
+    request_timeout_ms: Milliseconds = Field(
+        default=300_000, description="Time without a word from it before a step fails."
+    )
+
+
 class Config(StrictModel):
     """Everything Fairlead can be told."""
 
@@ -410,3 +469,4 @@ class Config(StrictModel):
     store: Store = Field(default_factory=Store.model_construct)
     audit: Audit = Field(default_factory=Audit.model_construct)
     artifacts: Artifacts = Field(default_factory=Artifacts.model_construct)
+    model: Model | None = None

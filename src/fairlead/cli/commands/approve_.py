@@ -19,13 +19,19 @@ from fairlead.errors import ConsentRequired
 @click.argument("server_id", metavar="ID", required=False)
 @click.option("--all", "every", is_flag=True, help="Every server that waits for approval.")
 @click.option("--yes", is_flag=True, help="Approve without asking.")
+@click.option("--pending", is_flag=True, help="Instead, the calls that wait at a running gateway.")
 @click.pass_context
-def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool) -> int:
+def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool, pending: bool) -> int:
     """Let a project's server start. Shows exactly what would run, and asks.
 
-    A project's file is foreign until you approve it, entry by entry; a changed entry asks again.
+    A project's file is foreign until you approve it, entry by entry; a changed entry asks again. With
+    --pending you are asked about the calls that wait for somebody's word at a gateway.
     """
     loaded = load(ctx)
+    if pending:
+        from fairlead.cli.pending_calls import answer_pending, gateway_here
+
+        return answer_pending(gateway_here(loaded), {})
     saved = read_saved(loaded)
     waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
     if server_id is not None:

@@ -129,7 +129,8 @@ def _report(found: list[Drift], path: Path, *, as_json: bool) -> int:
     else:
         for drift in found:
             print_data(printable(_line(drift)))
-        say(f"{counted(len(found), 'difference')} from {shown_path(path)}" if found else f"as {shown_path(path)} says")
+        differing = f"{counted(len(found), 'difference')} from {shown_path(path)}"
+        say(differing if found else f"as {shown_path(path)} says")
     return Exit.DRIFT if found else Exit.OK
 
 

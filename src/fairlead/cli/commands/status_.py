@@ -1,5 +1,6 @@
 """`fairlead status`."""
 
+import os
 import time
 from datetime import datetime
 from typing import Any
@@ -8,9 +9,12 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, say
+from fairlead.cli.output import print_json, print_table, say, warn
 from fairlead.cli.saved import Saved, read_saved
-from fairlead.config.load import LoadedServer
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.shapes import as_list
+from fairlead.errors import ConnectFailed
+from fairlead.gateway.running import find, sources_of
 
 COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
 WATCH_SECONDS = 2.0
@@ -21,13 +25,14 @@ WATCH_SECONDS = 2.0
 @json_option
 @click.pass_context
 def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
-    """Show where every server stands, from what the last run left. Nothing is started or contacted."""
+    """Show where every server stands: in the gateway that is running, else as the last run left it.
+
+    Nothing is started, and no server is contacted.
+    """
     while True:
-        loaded = load(ctx)
-        saved = read_saved(loaded)
-        rows = [_status(server, saved[name]) for name, server in loaded.servers.items()]
+        gateway, rows = _rows(load(ctx))
         if as_json:
-            print_json({"servers": rows})
+            print_json({"gateway": gateway, "servers": rows})
         elif rows:
             if watch:
                 click.clear()
@@ -35,11 +40,25 @@ def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
             for row in rows:
                 for note in row["notes"]:
                     say(f"note: `{row['id']}`: {note}")
+            if gateway:
+                say(f"as the gateway at {gateway} says")
         else:
             say("no MCP servers configured")
         if not watch:
             return Exit.OK
         time.sleep(WATCH_SECONDS)
+
+
+def _rows(loaded: LoadedConfig) -> tuple[str | None, list[dict[str, Any]]]:
+    """Where servers stand, and the gateway that says so."""
+    running = find(os.environ, sources_of(loaded))
+    if running is not None:
+        try:
+            return running.url, as_list(running.ask("/api/status").get("servers"))
+        except ConnectFailed as exc:
+            warn(f"{exc}; this is what was known before")
+    saved = read_saved(loaded)
+    return None, [_status(server, saved[name]) for name, server in loaded.servers.items()]
 
 
 def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:

@@ -1,0 +1,244 @@
+"""`fairlead gateway`."""
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.gateway_options import GatewayOptions
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import (
+    confirm,
+    print_data,
+    print_json,
+    print_table,
+    printable_lines,
+    say,
+    shown_path,
+    warn,
+)
+from fairlead.config.sources import place_of
+from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.gateway.snippets import AGENTS
+
+
+@click.group("gateway", invoke_without_command=True)
+@click.option("--host", help="The address to listen on; `gateway.host`, or 127.0.0.1, if left out.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="The port; 8130 if nothing else is said, 0 for any."
+)
+@click.option("--bundle", metavar="NAME", help="Speak of this bundle alone.")
+@click.option(
+    "--mode", type=click.Choice(["direct", "meta", "auto"]), help="Tools as they are, or meta-tools."
+)
+@click.option("--stdio", is_flag=True, help="Speak over stdin and stdout, for agents that start the gateway.")
+@click.option(
+    "--auth",
+    type=click.Choice(["token", "none"]),
+    default="token",
+    show_default=True,
+    help="Who may call: whoever has a token, or anybody on this machine.",
+)
+@click.option("--i-know", is_flag=True, help="Goes with `--auth none`: yes, anybody.")
+@click.option(
+    "--install",
+    type=click.Choice(AGENTS),
+    help="Write the gateway into this agent's configuration; with `--stdio`, as a command.",
+)
+@click.option("--uninstall", type=click.Choice(AGENTS), help="Take it out again.")
+@click.option("--yes", is_flag=True, help="With `--install` and `--uninstall`: do not ask.")
+@json_option
+@click.pass_context
+def command(  # noqa: PLR0913 - click hands every option over by name
+    ctx: click.Context,
+    host: str | None,
+    port: int | None,
+    bundle: str | None,
+    mode: str | None,
+    *,
+    stdio: bool,
+    auth: str,
+    i_know: bool,
+    install: str | None,
+    uninstall: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Put one MCP endpoint in front of all servers, for every agent.
+
+    Prints the URL, the token and what to paste into other agents, and serves until Ctrl-C. `/mcp` has all
+    servers, `/mcp/BUNDLE` those of a bundle, `/` is the dashboard. The token stays the same from run to run.
+
+    \b
+    Examples:
+      fairlead gateway
+      fairlead gateway --port 0 --mode meta
+      fairlead gateway --install claude
+      fairlead gateway token add ci --bundle work
+    """
+    if ctx.invoked_subcommand is not None:
+        return Exit.OK
+    if auth == "none" and not i_know:
+        raise click.UsageError("`--auth none` lets every program on this machine call; add `--i-know`")
+    if bundle is not None and bundle not in load(ctx).config.bundles:
+        raise UnknownBundle(
+            f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
+        )
+    options = GatewayOptions(host=host, port=port, bundle=bundle, mode=mode, open_to_all=auth == "none")
+    if install or uninstall:
+        return _change(ctx, options, install, uninstall, stdio=stdio, yes=yes)
+    if stdio and (running := options.shared(load(ctx))):
+        from fairlead.cli.running import run_with_host
+        from fairlead.gateway.attached import attach
+
+        return run_with_host(lambda: attach(f"{running.url}{options.path}", running.token()))
+    from fairlead.cli.gateway_serving import serve, serve_stdio
+
+    return serve_stdio(ctx, options) if stdio else serve(ctx, options, as_json=as_json)
+
+
+def _change(
+    ctx: click.Context,
+    options: GatewayOptions,
+    install: str | None,
+    uninstall: str | None,
+    *,
+    stdio: bool,
+    yes: bool,
+) -> int:
+    """Show what would become of an agent's file, and write it if that is wanted."""
+    from fairlead.gateway.install import apply, planned_install, planned_uninstall
+
+    place = place_of(os.environ, Path.cwd())
+    if install:
+        change = planned_install(install, place, options.reach(load(ctx), stdio=stdio))
+    else:
+        change = planned_uninstall(uninstall or "", place)
+    if change.is_none:
+        say(f"{shown_path(change.path)} is as it should be; nothing was changed")
+        return Exit.OK
+    say(printable_lines(change.diff()))
+    if change.has_token:
+        warn(f"{change.title} can look nowhere else for the token, so it stands there in plain text")
+    if not yes and not confirm(f"\nWrite this to {shown_path(change.path)}?"):
+        say("\nnothing was changed; `--yes` writes it without asking")
+        return Exit.FIXABLE
+    backup = apply(change, os.environ)
+    say(f"\nwrote {shown_path(change.path)}")
+    if backup:
+        say(f"the file as it was: {shown_path(backup)}")
+    if change.advice:
+        say(f"{change.title}: {change.advice}")
+    return Exit.OK
+
+
+@command.command("pending")
+@click.option(
+    "--answer",
+    "answers",
+    nargs=2,
+    multiple=True,
+    type=(str, click.Choice(["once", "session", "always", "no"])),
+    metavar="ID WORD",
+    help="Answer once, session, always or no, without being asked; repeat it.",
+)
+@json_option
+@click.pass_context
+def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *, as_json: bool) -> int:
+    """Show the calls that wait for a person's word in the running gateway, and ask for it."""
+    from fairlead.cli.pending_calls import answer_pending, gateway_here
+
+    return answer_pending(gateway_here(load(ctx)), dict(answers), as_json=as_json)
+
+
+@command.group("token")
+def token_command() -> None:
+    """Make and take back the tokens of a gateway: one for each program or person that uses it."""
+
+
+@token_command.command("add")
+@click.argument("name")
+@click.option("--bundle", "bundles", multiple=True, metavar="NAME", help="For this bundle alone; repeat it.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["mcp", "status", "admin"]),
+    help="What it is for: calling tools (the default), looking at the status, the dashboard; repeat it.",
+)
+@json_option
+@click.pass_context
+def add_token(
+    ctx: click.Context, name: str, bundles: tuple[str, ...], scopes: tuple[str, ...], *, as_json: bool
+) -> int:
+    """Make a token and print it, this once. A running gateway knows it at once."""
+    from fairlead.gateway.tokens import token_file
+
+    known = load(ctx).config.bundles
+    for bundle in bundles:
+        if bundle not in known:
+            raise UnknownBundle(f"there is no bundle `{bundle}`")
+    token = token_file(os.environ).add(name, bundles=bundles, scopes=scopes or ("mcp",))
+    if as_json:
+        print_json({"name": name, "token": token})
+        return Exit.OK
+    print_data(token)
+    say("\nthis is the only time it is shown; `fairlead gateway token remove` takes it back")
+    return Exit.OK
+
+
+@token_command.command("list")
+@json_option
+def list_tokens(*, as_json: bool) -> int:
+    """Show the named tokens: for what they are, never what they are."""
+    from fairlead.gateway.tokens import token_file
+
+    tokens = token_file(os.environ).read()
+    if as_json:
+        shown = [
+            {"name": t.name, "bundles": t.bundles, "scopes": t.scopes, "created_at": t.created_at}
+            for t in tokens
+        ]
+        print_json({"tokens": shown})
+    elif tokens:
+        rows = [
+            (
+                token.name,
+                ", ".join(token.bundles) if token.bundles else "all",
+                ", ".join(token.scopes),
+                f"{datetime.fromtimestamp(token.created_at).astimezone():%Y-%m-%d %H:%M}",
+            )
+            for token in tokens
+        ]
+        print_table(("name", "bundles", "scopes", "created"), rows)
+    else:
+        say("no named tokens; `fairlead gateway token add NAME` makes one")
+    return Exit.OK
+
+
+@token_command.command("remove")
+@click.argument("name")
+def remove_token(name: str) -> int:
+    """Take a token back. A running gateway lets it in no more."""
+    from fairlead.gateway.tokens import token_file
+
+    if not token_file(os.environ).remove(name):
+        raise ConfigError(f"there is no token `{name}`", hint="run `fairlead gateway token list`")
+    say(f"`{name}` opens nothing any more")
+    return Exit.OK
+
+
+@token_command.command("show")
+def show_token() -> int:
+    """Print your own token: for agents that take it from their environment, say.
+
+    \b
+    Example:
+      export FAIRLEAD_TOKEN="$(fairlead gateway token show)"
+    """
+    from fairlead.gateway.local_token import local_token
+
+    print_data(local_token(os.environ))
+    return Exit.OK

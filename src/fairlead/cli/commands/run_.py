@@ -1,0 +1,259 @@
+"""`fairlead run`."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.options import json_option, load
+from fairlead.cli.output import counted, print_error, printable, printable_lines, say, warn
+from fairlead.config.load import LoadedConfig
+from fairlead.errors import ConnectFailed, FairleadError
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+    from fairlead.host.toolset import Toolset
+    from fairlead.loop.events import Finished, RunEvent, ToolReturned
+
+_ENDINGS: dict[str, tuple[Exit, str | None]] = {
+    "finished": (Exit.OK, None),
+    "needs_a_person": (
+        Exit.NEEDS_A_PERSON,
+        "what the model called last needs a login, a consent or an approval, and nobody was there",
+    ),
+    "gave_up": (Exit.TOOL_ERROR, "the model gave up"),
+    "cut_off": (
+        Exit.UNFINISHED,
+        "the model's answer was cut off; `max_output_tokens` of `model` is its length",
+    ),
+    "max_steps": (
+        Exit.UNFINISHED,
+        "stopped before the model was done; `--max-steps` is how often it is asked",
+    ),
+    "max_tokens": (Exit.UNFINISHED, "stopped before the model was done: it has used its `--max-tokens`"),
+    "cancelled": (Exit.INTERRUPTED, "ended, as you wanted"),
+}
+
+
+@click.command("run")
+@click.argument("task")
+@click.option("--model", metavar="PROVIDER/NAME", help="`openai/…` or `anthropic/…`; else what `model` says.")
+@click.option("--bundle", metavar="NAME", help="Give it the tools of a bundle, rather than all.")
+@click.option("--require", metavar="ID,…", help="Servers that must be ready before the model is asked.")
+@click.option(
+    "--max-steps", type=click.IntRange(1), default=20, show_default=True, help="How often it is asked."
+)
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens it may use, in and out.")
+@json_option
+@click.pass_context
+def command(  # noqa: PLR0913 - click hands every option over by name
+    ctx: click.Context,
+    task: str,
+    model: str | None,
+    bundle: str | None,
+    require: str | None,
+    max_steps: int,
+    max_tokens: int | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Have a model carry out a task with your tools. TASK `-` is read from stdin.
+
+    What it says goes to stdout, what it calls to stderr; with --json all of it goes to stdout, a line each.
+    Calls that your configuration asks about are asked about at a terminal, and denied where nobody is.
+
+    \b
+    Any OpenAI-compatible API will do, and Anthropic's:
+      export OPENAI_API_KEY=…      or ANTHROPIC_API_KEY=…
+      export OPENAI_BASE_URL=http://localhost:11434/v1     for a local Ollama
+
+    \b
+    Exit status: 0 it is done, 1 something to fix (a key, a name), 3 a login, consent or approval is missing,
+    4 a required server or the model is not ready, 5 the model gave up, 7 a limit was reached, 130 interrupted
+
+    \b
+    Examples:
+      fairlead run "What time is it in Tokyo?" --model openai/gpt-5-mini
+      fairlead run - --require github --max-steps 40 --json < task.md
+    """
+    from fairlead.cli.running import run_with_host
+    from fairlead.cli.terminal import operator_here
+    from fairlead.host.host import Host
+    from fairlead.loop.choosing import choose_model
+    from fairlead.loop.run import Bounds, run_task
+
+    loaded = load(ctx)
+    required = _required(loaded, require)
+    chosen = choose_model(loaded, model, os.environ)
+    words = _task(task)
+    show = _JsonLines() if as_json else _Words()
+
+    async def main() -> int:
+        async with Host.open(loaded, operator=operator_here()) as host:
+            toolset = host.toolset(bundle)
+            if not await _are_ready(host, toolset, required):
+                return Exit.NOT_READY
+            await _see_tools(host, toolset)
+            bounds = Bounds(max_steps=max_steps, max_tokens=max_tokens)
+            async with run_task(toolset, chosen, words, bounds=bounds) as events:
+                async for event in events:
+                    show.take(event)
+        return show.status
+
+    return run_with_host(main)
+
+
+def _required(loaded: LoadedConfig, listed: str | None) -> list[str]:
+    ids = [server_id.strip() for server_id in (listed or "").split(",") if server_id.strip()]
+    return [loaded.server(server_id).server_id for server_id in ids]
+
+
+def _task(text: str) -> str:
+    task = sys.stdin.read() if text == "-" else text
+    if not task.strip():
+        raise click.BadParameter("there is nothing to do", param_hint="TASK")
+    return task.encode(errors="surrogateescape").decode(errors="replace")  # a terminal may send any bytes
+
+
+async def _are_ready(host: "Host", toolset: "Toolset", required: Iterable[str]) -> bool:
+    """Wait for the required servers. What only a person can help with is raised as it is."""
+    for server_id in (required := [*required]):
+        if not toolset.selection.has(server_id):
+            message = f"`{server_id}` is not in the bundle `{toolset.selection.name}`"
+            raise click.BadParameter(message, param_hint="--require")
+    try:
+        await host.require(required)
+    except FairleadError as exc:
+        if exit_of(exc) == Exit.NEEDS_A_PERSON:
+            raise
+        print_error(exc)
+        return False
+    return True
+
+
+async def _see_tools(host: "Host", toolset: "Toolset") -> None:
+    """Say what the model will not have. That it would have nothing, though servers are configured, raises."""
+    from fairlead.cli.running import spinning
+
+    async with spinning("starting servers …"):
+        offered = await toolset.offered()
+    for server_id, reason in toolset.unavailable.items():
+        if not offered:
+            raise ConnectFailed(server_id, f"not ready, so there are no tools: {reason}")
+        warn(f"the model runs without `{server_id}`: {reason}")
+    if not offered:
+        wanted = any(status.enabled and toolset.selection.has(status.server_id) for status in host.status())
+        warn("the model has no tools: " + ("no server offers any" if wanted else "no MCP servers configured"))
+
+
+class _Words:
+    """Shows a run to a person: the model's words on stdout, what it calls on stderr, one line each."""
+
+    status: int = Exit.OK
+
+    def __init__(self) -> None:
+        self._at_line_start = True
+
+    def take(self, event: "RunEvent") -> None:
+        """Show what happened."""
+        from fairlead.loop.events import Finished, StepFinished, StepRetried, TextDelta, ToolReturned
+
+        match event:
+            case TextDelta():
+                self._print(event.text)
+            case StepRetried():
+                self._end_line()
+                say(f"asking the model again in {event.seconds:.1f} s: {printable(event.reason)}")
+            case ToolReturned():
+                self._end_line()
+                say(_returned(event))
+            case StepFinished():
+                self._end_line()
+            case Finished():
+                self.status = _ended(event)
+                say(f"{counted(event.steps, 'step')}, {counted(event.usage.total, 'token')}")
+            case _:
+                pass
+
+    def _print(self, text: str) -> None:
+        shown = "\t".join(map(printable_lines, text.split("\t"))) if sys.stdout.isatty() else text
+        click.echo(shown, nl=False)
+        self._at_line_start = text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if not self._at_line_start:
+            click.echo()
+            self._at_line_start = True
+
+
+class _JsonLines:
+    """Shows a run to a program."""
+
+    status: int = Exit.OK
+
+    def take(self, event: "RunEvent") -> None:
+        """Show what happened."""
+        from fairlead.loop.events import Finished
+
+        click.echo(json.dumps(_as_json(event), ensure_ascii=False))
+        if isinstance(event, Finished):
+            self.status = _ended(event)
+
+
+def _ended(event: "Finished") -> Exit:
+    status, words = _ENDINGS[event.outcome]
+    if words:
+        say(words)
+    return status
+
+
+def _returned(event: "ToolReturned") -> str:
+    line = f"  {printable(event.tool)}  {event.seconds:.2f} s"
+    if not event.result.is_error:
+        return line
+    first = next((line for line in event.result.text.splitlines() if line.strip()), "")
+    return f"{line}  failed: {printable(first[:200])}"
+
+
+def _as_json(event: "RunEvent") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from fairlead.loop.events import Finished, StepFinished, StepRetried, TextDelta, ToolCalled, ToolReturned
+
+    match event:
+        case TextDelta():
+            return {"type": "text", "text": event.text}
+        case StepRetried():
+            return {"type": "step_retried", "reason": event.reason, "seconds": event.seconds}
+        case ToolCalled():
+            return {
+                "type": "tool_called",
+                "call_id": event.call_id,
+                "tool": event.tool,
+                "name": event.name,
+                "arguments": event.arguments,
+            }
+        case ToolReturned():
+            return {
+                "type": "tool_returned",
+                "call_id": event.call_id,
+                "tool": event.tool,
+                "seconds": round(event.seconds, 3),
+                "is_error": event.result.is_error,
+                "error": event.error,
+                "result": json.loads(event.result.raw),
+            }
+        case StepFinished():
+            return {"type": "step_finished", "step": event.step, "usage": asdict(event.usage)}
+        case Finished():
+            return {
+                "type": "finished",
+                "outcome": event.outcome,
+                "text": event.text,
+                "steps": event.steps,
+                "usage": asdict(event.usage),
+            }

@@ -1,0 +1,67 @@
+"""What a command line says about the gateway, and how agents get there by it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.config.builtins import workspace
+from fairlead.config.load import LoadedConfig
+from fairlead.config.sources import place_of
+from fairlead.errors import ConfigError
+from fairlead.gateway.folder import local_token_file
+from fairlead.gateway.running import Running, find, sources_of
+from fairlead.gateway.snippets import Reach
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayOptions:
+    """The options of `fairlead gateway`. What is None is for the configuration to say."""
+
+    host: str | None = None
+    port: int | None = None
+    bundle: str | None = None
+    mode: str | None = None
+    open_to_all: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where MCP is spoken."""
+        return f"/mcp/{self.bundle}" if self.bundle else "/mcp"
+
+    def address(self, loaded: LoadedConfig) -> tuple[str, int]:
+        """Where to listen."""
+        settings = loaded.config.gateway
+        return self.host or settings.host, settings.port if self.port is None else self.port
+
+    def shared(self, loaded: LoadedConfig) -> Running | None:
+        """A gateway that runs and can serve in the place of one of our own: same files, same folder."""
+        if self.mode is not None:
+            return None
+        return find(os.environ, sources_of(loaded), workspace(place_of(os.environ, Path.cwd())))
+
+    def reach(self, loaded: LoadedConfig, *, stdio: bool) -> Reach:
+        """How an agent gets to the gateway: to one that runs, else to where it will."""
+        if stdio:
+            bundle = ("--bundle", self.bundle) if self.bundle else ()
+            return Reach(command=("fairlead", "gateway", "--stdio", *bundle))
+        from fairlead.gateway.local_token import local_token
+
+        running = find(os.environ, sources_of(loaded)) if self.port is None else None
+        host, port = self.address(loaded)
+        if running is None and port == 0:
+            raise ConfigError(
+                "nobody knows the port of a gateway that takes any",
+                hint="start it first, name a `--port`, or install it as a command: `--stdio`",
+            )
+        url = running.url if running else f"http://{local_name(host)}:{port}"
+        is_open = self.open_to_all or (running is not None and running.token_file is None)
+        token = None if is_open else local_token(os.environ)
+        return Reach(url=f"{url}{self.path}", token=token, token_file=local_token_file(os.environ))
+
+
+def local_name(host: str) -> str:
+    """How something that listens on this address is reached from this machine."""
+    if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not bound to
+        return "127.0.0.1"
+    address = "::1" if host == "::" else host
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,196 @@
+"""Run a gateway: on a port, with its dashboard, or for whoever started this process."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.gateway_options import GatewayOptions, local_name
+from fairlead.cli.live_configuration import LiveConfiguration
+from fairlead.cli.one_line_logs import log_to_stderr
+from fairlead.cli.options import load
+from fairlead.cli.output import print_data, print_json, say, shown_path, warn
+from fairlead.cli.running import run_with_host, stoppable
+from fairlead.config.builtins import workspace
+from fairlead.config.load import LoadedConfig
+from fairlead.config.models import BundleMode
+from fairlead.config.sources import place_of
+from fairlead.errors import ConfigError, ListenFailed
+from fairlead.gateway import gateway as core
+from fairlead.gateway.approval_api import approval_routes
+from fairlead.gateway.folder import local_token_file
+from fairlead.gateway.gatekeeping import gatekeeper_for
+from fairlead.gateway.guarded import GuardedApp
+from fairlead.gateway.install import file_of
+from fairlead.gateway.local_token import local_token
+from fairlead.gateway.running import announced, here, living
+from fairlead.gateway.snippets import AGENTS, Reach, dialect_of, plainly
+from fairlead.net.addresses import is_loopback_host
+from fairlead.net.listen import bind, listening
+from fairlead.web.app import dashboard_routes
+from fairlead.web.entrance import Entrance
+from fairlead.web.host_panel import HostPanel
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """What a person or a program has to know about a gateway that is up."""
+
+    reach: Reach
+    dashboard: str
+    servers: list[str]
+
+
+def serve(ctx: click.Context, options: GatewayOptions, *, as_json: bool) -> int:
+    """Serve on a port until Ctrl-C or a polite kill."""
+    loaded = load(ctx)
+    host, port = options.address(loaded)
+    _require_safe(host, options)
+    log_to_stderr()
+
+    async def main() -> int:
+        with _bound(host, port) as listener, stoppable() as stopped:
+            async with (
+                _gateway(ctx, loaded, options) as (gateway, configuration),
+                _up(gateway, configuration, options, listener, host) as served,
+            ):
+                print_json(_as_json(served)) if as_json else _introduce(served)
+                await stopped()
+                logger.info("stopping")
+        return Exit.OK
+
+    return run_with_host(main)
+
+
+def serve_stdio(ctx: click.Context, options: GatewayOptions) -> int:
+    """Serve who started this process, until they hang up."""
+    loaded = load(ctx)
+
+    async def main() -> int:
+        async with _gateway(ctx, loaded, options) as (gateway, _):
+            await gateway.serve_stdio(options.bundle)
+        return Exit.OK
+
+    return run_with_host(main)
+
+
+@asynccontextmanager
+async def _gateway(
+    ctx: click.Context, loaded: LoadedConfig, options: GatewayOptions
+) -> AsyncGenerator[tuple[core.Gateway, LiveConfiguration]]:
+    """Run a gateway that follows its configuration files."""
+    mode = cast("BundleMode | None", options.mode)
+    async with core.open_gateway(loaded, core.GatewayOptions(mode=mode)) as gateway:
+        configuration = LiveConfiguration(gateway, lambda: load(ctx))
+        gateway.tasks.start_soon(configuration.watch)
+        yield gateway, configuration
+
+
+@asynccontextmanager
+async def _up(
+    gateway: core.Gateway,
+    configuration: LiveConfiguration,
+    options: GatewayOptions,
+    listener: socket.socket,
+    host: str,
+) -> AsyncGenerator[Served]:
+    """Serve a gateway and its dashboard, and let other commands know of it."""
+    loaded, env = gateway.loaded, os.environ
+    port: int = listener.getsockname()[1]
+    url = f"http://{local_name(host)}:{port}"
+    keeper = gatekeeper_for(loaded.config.gateway, host, port, env, with_tokens=not options.open_to_all)
+    entrance = Entrance(keeper)
+    panel = HostPanel(
+        gateway.host, configuration, env=env, queue=gateway.approvals, sessions=gateway.sessions
+    )
+    gateway.approvals.on_change = panel.changed
+    routes = [*dashboard_routes(panel, entrance), *approval_routes(gateway.approvals, keeper)]
+    app = GuardedApp(gateway.app(keeper, routes), keeper)
+    token_file = None if options.open_to_all else local_token_file(env)
+    async with listening(app, listener), panel.running():
+        with announced(env, here(loaded, url=url, token_file=token_file, workspace=_workspace())):
+            token = local_token(env) if token_file else None
+            # Who sees the link in a log may be somebody else than who sees it in a terminal.
+            secret = f"login#{entrance.one_time_code()}" if token and sys.stderr.isatty() else ""
+            servers = [name for name, server in loaded.servers.items() if server.usable]
+            logger.info("listening", extra={"url": url, "servers": len(servers)})
+            yield Served(
+                reach=Reach(url=f"{url}{options.path}", token=token, token_file=token_file),
+                dashboard=f"{url}/{secret}",
+                servers=servers,
+            )
+
+
+def _require_safe(host: str, options: GatewayOptions) -> None:
+    if is_loopback_host(host):
+        return
+    if options.open_to_all:
+        raise ConfigError(
+            f"`--auth none` on {host} would let everybody on the network call",
+            hint="leave out `--auth none`, or listen on 127.0.0.1",
+        )
+    warn(
+        f"on {host} the token travels in plain text",
+        "put a proxy with TLS in front, and name it in `gateway.names`",
+    )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return bind(host, port)
+    except ListenFailed as exc:
+        url = f"http://{local_name(host)}:{port}"
+        for running in living(os.environ):
+            if running.url == url:
+                hint = "use that one, or `--port 0` for any port that is free"
+                raise ListenFailed(
+                    f"a gateway runs at {url} already (process {running.pid})", hint=hint
+                ) from exc
+        raise
+
+
+def _workspace() -> Path:
+    return workspace(place_of(os.environ, Path.cwd()))
+
+
+def _as_json(served: Served) -> dict[str, Any]:
+    return {
+        "url": served.reach.url,
+        "token": served.reach.token,
+        "dashboard": served.dashboard,
+        "servers": served.servers,
+        "pid": os.getpid(),
+    }
+
+
+def _introduce(served: Served) -> None:
+    """Tell a person where it is and how agents get there. A token is for a terminal, and not for a log."""
+    reach = served.reach
+    print_data(f"url        {reach.url}")
+    if reach.token_file is None:
+        print_data("token      (none: anybody on this machine may call)")
+    elif sys.stdout.isatty():
+        print_data(f"token      {reach.token}")
+    else:
+        print_data(f"token      in {reach.token_file}")
+    print_data(f"dashboard  {served.dashboard}")
+    if not sys.stderr.isatty():
+        return
+    say(f"servers    {', '.join(served.servers) or '(none yet: `fairlead add`)'}")
+    place = place_of(os.environ, Path.cwd())
+    for agent in AGENTS:
+        dialect = dialect_of(agent)
+        where = "" if agent == "claude" else f", in {shown_path(file_of(dialect, place))}"
+        say(f"\n{dialect.title}{where}:")
+        say("\n".join(f"  {line}" for line in plainly(agent, reach).splitlines()))
+    say(f"\n`fairlead gateway --install {'|'.join(AGENTS)}` writes it for you. Ctrl-C stops the gateway.")

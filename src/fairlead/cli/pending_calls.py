@@ -1,0 +1,66 @@
+"""Calls of agents that wait in a running gateway for a person's word, answered at the terminal."""
+
+import json
+import os
+from typing import Any, Final
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.output import is_interactive, print_data, print_json, printable, printable_lines, say, warn
+from fairlead.config.load import LoadedConfig
+from fairlead.config.shapes import as_list
+from fairlead.errors import ConfigError
+from fairlead.gateway.running import Running, find, sources_of
+
+PATH: Final = "/api/approvals"
+
+
+def gateway_here(loaded: LoadedConfig) -> Running:
+    """The gateway that runs with this configuration; an error if none does."""
+    running = find(os.environ, sources_of(loaded))
+    if running is None:
+        raise ConfigError("no gateway runs with this configuration", hint="start it with `fairlead gateway`")
+    return running
+
+
+def answer_pending(running: Running, answers: dict[str, str], *, as_json: bool = False) -> int:
+    """Give the answers that were named; without any, show what waits, and ask a person who is there."""
+    if answers:
+        given = [_give(running, name, word) for name, word in answers.items()]
+        return Exit.OK if all(given) else Exit.FIXABLE
+    pending = as_list(running.ask(PATH).get("pending"))
+    if as_json:
+        print_json({"pending": pending})
+        return Exit.OK
+    if not pending:
+        say("no call waits for you")
+        return Exit.OK
+    for call in pending:
+        _show(call)
+        if is_interactive():
+            words = (
+                ["once", "session", "always", "no", "later"] if call["remember"] else ["once", "no", "later"]
+            )
+            word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
+            if word != "later":
+                _give(running, str(call["id"]), word)
+    return Exit.OK if is_interactive() else Exit.NEEDS_A_PERSON
+
+
+def _show(call: dict[str, Any]) -> None:
+    """Show all of a call: what is allowed is exactly this."""
+    print_data(f"{call['id']}  {printable(call['server'])}/{printable(call['tool'])}")
+    print_data(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
+    for claim in call["claims"]:
+        print_data(f"  its server claims, and nobody has checked: {printable(claim)}")
+    shown = json.dumps(call["arguments"], indent=2, ensure_ascii=False)
+    print_data("\n".join(f"  {printable(line)}" for line in shown.split("\n")))
+
+
+def _give(running: Running, name: str, word: str) -> bool:
+    if running.ask(PATH, {"id": name, "answer": word}).get("answered") is True:
+        say(f"{name}: {word}")
+        return True
+    warn(f"nobody waits for an answer to {printable(name)} any more")
+    return False

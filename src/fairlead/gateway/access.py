@@ -1,0 +1,157 @@
+"""Who may use the gateway: every request is looked at here before anything else sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from starlette.types import Scope
+
+from fairlead.config.principal import LOCAL
+from fairlead.gateway.jwt_access import Forbidden, Invalid, JwtAccess, Unverifiable
+from fairlead.gateway.perimeter import Perimeter, Refused, deciding_headers, is_protocol_path
+from fairlead.gateway.rate import RateLimit
+from fairlead.gateway.tokens import SCOPES, Tokens
+
+SCREENED: Final = "fairlead.screened"
+"""Where a scope that was screened has the headers that decide about it."""
+
+_STATUS_PATHS = ("/api/status", "/metrics")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """A request that may go on, and for whom."""
+
+    principal: str
+    bundles: frozenset[str] | None = None
+    """The only bundles it may use; None for all, and for what is in no bundle."""
+    scopes: frozenset[str] = field(default=SCOPES)
+
+
+class Access(Protocol):
+    """Decides about requests."""
+
+    async def admit(self, scope: Scope) -> Admitted | Refused:
+        """Say for whom a request goes on, or how it is answered instead."""
+        ...
+
+
+class Gatekeeper:
+    """Lets in who comes from the right place with the right token, and not too often.
+
+    Without `tokens`, whoever comes from the right place is the local user.
+    """
+
+    def __init__(
+        self,
+        perimeter: Perimeter,
+        *,
+        tokens: Tokens | None,
+        jwt: JwtAccess | None = None,
+        rate: RateLimit | None = None,
+    ) -> None:
+        self._perimeter = perimeter
+        self._tokens = tokens
+        self._jwt = jwt
+        self._rate = rate or RateLimit(None)
+
+    async def admit(self, scope: Scope) -> Admitted | Refused:
+        """Check place, form, token, what the token is for, and how often it was used: in this order."""
+        if refused := self.screen(scope):
+            return refused
+        headers: Mapping[bytes, bytes] = scope[SCREENED]
+        admitted = await self._who(headers)
+        if isinstance(admitted, Refused):
+            return admitted
+        if refused := _outside(admitted, scope["path"]):
+            return refused
+        if wait := self._rate.take(admitted.principal):
+            text = f"too many requests for `{admitted.principal}`: try again in {wait} s"
+            return Refused.saying(429, text, {"Retry-After": str(wait)})
+        return admitted
+
+    async def identify(self, token: str) -> Admitted | None:
+        """Say whose token this is, for those who get it in another way than in a header."""
+        found = await self._owner(token)
+        return found if isinstance(found, Admitted) else None
+
+    def screen(self, scope: Scope) -> Refused | None:
+        """Check where a request comes from and what it looks like, whoever it is from. Once is enough."""
+        if SCREENED in scope:
+            return None
+        headers = deciding_headers(scope)
+        refused = self._perimeter.screen(scope, headers)
+        if refused is None:
+            scope[SCREENED] = headers
+        return refused
+
+    @property
+    def resource_metadata(self) -> Mapping[str, object] | None:
+        """What is published for clients that log in (RFC 9728), if that is how they get their tokens."""
+        return self._jwt.resource_metadata if self._jwt else None
+
+    async def _who(self, headers: Mapping[bytes, bytes]) -> Admitted | Refused:
+        if self._tokens is None and self._jwt is None:
+            return Admitted(principal=LOCAL)
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            text = "this gateway wants its token: `Authorization: Bearer …`, as printed where it was started"
+            return self._unauthorized(text)
+        found = await self._owner(token)
+        match found:
+            case Admitted():
+                return found
+            case Forbidden():
+                challenge = self._challenge('error="insufficient_scope"', scopes=found.scopes)
+                return Refused.saying(403, found.reason, {"WWW-Authenticate": challenge})
+            case Unverifiable():
+                return Refused.saying(503, found.reason, {"Retry-After": "10"})
+            case _:
+                reason = found.reason if found else "it is none of this gateway's"
+                return self._unauthorized(f"this token is not accepted: {reason}", 'error="invalid_token"')
+
+    async def _owner(self, token: str) -> Admitted | Invalid | Forbidden | Unverifiable | None:
+        if self._tokens and (owner := self._tokens.owner(token)):
+            return Admitted(principal=owner.principal, bundles=owner.bundles, scopes=owner.scopes)
+        if self._jwt is None:
+            return None
+        found = await self._jwt.verify(token)
+        if isinstance(found, Invalid | Forbidden | Unverifiable):
+            return found
+        return Admitted(principal=found.principal, scopes=found.scopes)
+
+    def _unauthorized(self, text: str, error: str = "") -> Refused:
+        return Refused.saying(401, text, {"WWW-Authenticate": self._challenge(error)})
+
+    def _challenge(self, error: str = "", scopes: tuple[str, ...] = ()) -> str:
+        parts = [error]
+        if self._jwt:
+            wanted = scopes or self._jwt.required_scopes
+            parts.append(f'scope="{" ".join(wanted)}"' if wanted else "")
+            parts.append(f'resource_metadata="{self._jwt.metadata_url}"')
+        return f"Bearer {', '.join(filter(None, parts))}".rstrip()
+
+
+def bundle_of(path: str) -> str | None:
+    """The bundle that a path leads to; None for the plain endpoints, which have all servers."""
+    steps = path.strip("/").split("/")
+    return steps[1] if len(steps) > 1 and is_protocol_path(path) else None
+
+
+def scope_of(path: str) -> str:
+    """What a token must be for to be used at a path."""
+    if is_protocol_path(path):
+        return "mcp"
+    return "status" if path in _STATUS_PATHS else "admin"
+
+
+def _outside(admitted: Admitted, path: str) -> Refused | None:
+    """Refuse a token that is for something else."""
+    needed = scope_of(path)
+    if needed not in admitted.scopes:
+        return Refused.saying(403, f"this token is not for that: it lacks the scope `{needed}`")
+    if admitted.bundles is not None and bundle_of(path) not in admitted.bundles:
+        places = ", ".join(f"/mcp/{name}" for name in sorted(admitted.bundles))
+        return Refused.saying(403, f"this token is for {places} alone")
+    return None

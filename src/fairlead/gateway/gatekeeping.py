@@ -1,0 +1,34 @@
+"""Who is let in, as the configuration says."""
+
+from collections.abc import Mapping
+
+from fairlead.auth.guard import read_url
+from fairlead.auth.web import Web
+from fairlead.config.models import Gateway
+from fairlead.gateway.access import Gatekeeper
+from fairlead.gateway.issuer_keys import IssuerKeys
+from fairlead.gateway.jwt_access import JwtAccess
+from fairlead.gateway.local_token import local_token
+from fairlead.gateway.perimeter import Perimeter
+from fairlead.gateway.rate import RateLimit
+from fairlead.gateway.tokens import Tokens, token_file
+
+
+def gatekeeper_for(
+    settings: Gateway, host: str, port: int, env: Mapping[str, str], *, with_tokens: bool = True
+) -> Gatekeeper:
+    """Guard a gateway that listens there. Without tokens, whoever can reach it is let in."""
+    perimeter = Perimeter(host, port, (*settings.names, *_public_names(settings)))
+    rate = RateLimit(settings.requests_per_minute)
+    if not with_tokens:
+        return Gatekeeper(perimeter, tokens=None, rate=rate)
+    oauth = settings.oauth
+    jwt = JwtAccess(oauth, IssuerKeys(oauth, Web(environment=env))) if oauth else None
+    tokens = Tokens(local_token(env), token_file(env))
+    return Gatekeeper(perimeter, tokens=tokens, jwt=jwt, rate=rate)
+
+
+def _public_names(settings: Gateway) -> tuple[str, ...]:
+    """What tokens are made out to is a name that clients know it by, if it is a URL."""
+    audience = read_url(settings.oauth.audience) if settings.oauth else None
+    return (audience.host_port_subcomponent,) if audience and audience.host_port_subcomponent else ()

@@ -1,0 +1,155 @@
+"""The gateway's entry in another agent's file: planned, shown, put in and taken out again."""
+
+import difflib
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.config.dialects import texts
+from fairlead.config.dialects.dialect import Dialect
+from fairlead.config.edit import remove_value, set_value
+from fairlead.config.files import locked, read_text, write_atomic
+from fairlead.config.paths import Place
+from fairlead.config.shapes import as_list, as_object
+from fairlead.errors import ConfigError, ConfigUnwritable
+from fairlead.gateway.folder import gateway_folder
+from fairlead.gateway.snippets import NAME, TOKEN_INPUT, Reach, by_reference, dialect_of
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Some agents keep their whole history in the same file."""
+
+_SECTIONS = {"codex": "mcp_servers", "vscode": "servers", "opencode": "mcp"}
+_USUAL_SECTION = "mcpServers"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What a file would become. Nothing is written yet."""
+
+    title: str
+    """What people call the agent."""
+    path: Path
+    before: str | None
+    """None where there is no file yet."""
+    after: str
+    has_token: bool = False
+    """The token would stand there in plain text."""
+    advice: str | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """The file is as it should be."""
+        return self.after == (self.before or "")
+
+    def diff(self) -> str:
+        """What would change, line by line."""
+        lines = difflib.unified_diff(
+            (self.before or "").splitlines(),
+            self.after.splitlines(),
+            str(self.path),
+            str(self.path),
+            n=2,
+            lineterm="",
+        )
+        return "\n".join(lines)
+
+
+def planned_install(agent: str, place: Place, reach: Reach) -> Change:
+    """Put the gateway into the agent's own file, beside whatever is there."""
+    dialect = dialect_of(agent)
+    path = file_of(dialect, place)
+    before = _text(path)
+    written = by_reference(agent, reach)
+    after = texts.merge_into(before or "", written.document, dialect.syntax, str(path))
+    return Change(
+        title=dialect.title,
+        path=path,
+        before=before,
+        after=after,
+        has_token=written.has_token,
+        advice=written.advice,
+    )
+
+
+def planned_uninstall(agent: str, place: Place) -> Change:
+    """Take the gateway, and nothing else, out of the agent's file."""
+    dialect = dialect_of(agent)
+    path = file_of(dialect, place)
+    before = _text(path)
+    present = texts.load(before or "", dialect.syntax, str(path))
+    section = _SECTIONS.get(agent, _USUAL_SECTION)
+    after = before or ""
+    if NAME in as_object(present.get(section)):
+        _require_ours(dialect, present, place, path)
+        after = _without(after, dialect, (section, NAME), present)
+    if agent == "vscode":
+        after = _without_input(after, present)
+    return Change(title=dialect.title, path=path, before=before, after=after)
+
+
+def apply(change: Change, env: Mapping[str, str]) -> Path | None:
+    """Write the change, unless the file changed since it was shown. Returns where the old file is kept."""
+    with locked(change.path):
+        if _text(change.path) != change.before:
+            hint = "run it again to see what would change now"
+            raise ConfigUnwritable(f"`{change.path}` was changed in the meantime; it is as it was", hint=hint)
+        backup = None if change.before is None else _back_up(change.path, change.before, env)
+        write_atomic(change.path, change.after, mode=0o600 if change.before is None else None)
+    return backup
+
+
+def file_of(dialect: Dialect, place: Place) -> Path:
+    """The user's own file of an agent: the first there is, else the one that would be."""
+    own = [location.path for location in dialect.locations(place) if location.scope == "user"]
+    return next((path for path in own if path.exists()), own[0])
+
+
+def _text(path: Path) -> str | None:
+    return read_text(path, limit=MAX_FILE_BYTES) if path.exists() else None
+
+
+def _back_up(path: Path, text: str, env: Mapping[str, str]) -> Path:
+    """Keep what a file said where nobody else can read it: there may be secrets in it."""
+    backup = gateway_folder(env) / "backups" / f"{time.strftime('%Y%m%d-%H%M%S')}-{path.name}"
+    write_atomic(backup, text, mode=0o600)
+    return backup
+
+
+def _require_ours(dialect: Dialect, present: dict[str, Any], place: Place, path: Path) -> None:
+    entry = dialect.read(present, place).servers.get(NAME, {})
+    is_command = as_list(entry.get("args"))[:1] == ["gateway"]
+    is_url = "/mcp" in str(entry.get("url"))
+    if not is_command and not is_url:
+        raise ConfigError(
+            f"`{NAME}` in {path} is not what was installed, so it stays", hint="remove it by hand"
+        )
+
+
+def _without(text: str, dialect: Dialect, path: tuple[str, str], present: dict[str, Any]) -> str:
+    if dialect.syntax != "toml":
+        return remove_value(text, path)
+    import tomlkit
+
+    section, name = path
+    document: Any = tomlkit.parse(text)
+    del document[section][name]
+    changed = tomlkit.dumps(document)
+    wanted = {**present, section: {key: value for key, value in present[section].items() if key != name}}
+    said = tomllib.loads(changed)
+    # A section of which nothing is left may be gone with its last entry.
+    if {section: {}, **said} != wanted:
+        hint = f"remove `[{section}.{name}]` by hand"
+        raise ConfigUnwritable("this file's tables are in an order that cannot be edited", hint=hint)
+    return changed
+
+
+def _without_input(text: str, present: dict[str, Any]) -> str:
+    """Take out the question for the token as well, if nothing else in the file uses its answer."""
+    inputs = as_list(present.get("inputs"))
+    rest = [item for item in inputs if as_object(item).get("id") != TOKEN_INPUT]
+    if len(rest) == len(inputs) or f"${{input:{TOKEN_INPUT}}}" in text:
+        return text
+    return set_value(text, ("inputs",), rest) if rest else remove_value(text, ("inputs",))

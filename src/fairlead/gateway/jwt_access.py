@@ -1,0 +1,181 @@
+"""Tokens of a team's own issuer: signed, made out to this gateway, and checked with the issuer's keys."""
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from fairlead.auth.guard import read_url
+from fairlead.config.models import GatewayOAuth
+from fairlead.config.shapes import as_list
+from fairlead.errors import FairleadError
+from fairlead.gateway.issuer_keys import ALGORITHMS, IssuerKeys
+
+LEEWAY_SECONDS: Final = 30
+MAX_TOKEN_BYTES: Final = 16 * 1024
+TRUST_SECONDS: Final = 60.0
+"""How long a token counts as checked: a key that was taken back opens nothing after that."""
+
+_MAX_KEPT = 1024
+_OWN_SCOPES = "fairlead:"
+_WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """Whom a token stands for, and what it is for."""
+
+    principal: str
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A token that opens nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """A sound token that is not for this."""
+
+    reason: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unverifiable:
+    """A token that cannot be checked right now."""
+
+    reason: str
+
+
+class JwtAccess:
+    """Checks the tokens of one issuer."""
+
+    def __init__(
+        self, oauth: GatewayOAuth, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._oauth = oauth
+        self._keys = keys
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[float, Verified]] = OrderedDict()
+
+    @property
+    def required_scopes(self) -> tuple[str, ...]:
+        """What every token must be for."""
+        return self._oauth.required_scopes
+
+    @property
+    def resource_metadata(self) -> dict[str, object]:
+        """What the gateway says about itself to clients that look for a way to log in (RFC 9728)."""
+        scopes = {"scopes_supported": list(self.required_scopes)} if self.required_scopes else {}
+        return {
+            "resource": self._oauth.audience,
+            "authorization_servers": [self._oauth.issuer],
+            "bearer_methods_supported": ["header"],
+            **scopes,
+        }
+
+    @property
+    def metadata_url(self) -> str:
+        """Where that is published; only its path where the audience is no URL."""
+        audience = read_url(self._oauth.audience)
+        if audience is None:
+            return _WELL_KNOWN
+        return f"{audience.origin()}{_WELL_KNOWN}{audience.raw_path.rstrip('/')}"
+
+    async def verify(self, token: str) -> Verified | Invalid | Forbidden | Unverifiable:
+        """Check a token, or remember that it was checked a moment ago."""
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._known.get(digest)
+        if known is not None and self._clock() < known[0]:
+            return known[1]
+        self._known.pop(digest, None)
+        try:
+            claims = await self._claims(token)
+        except FairleadError as exc:
+            return Unverifiable(f"tokens cannot be checked right now: {exc}")
+        if isinstance(claims, Invalid):
+            return claims
+        found = self._judged(claims)
+        if isinstance(found, Verified):
+            self._remember(digest, float(claims["exp"]), found)
+        return found
+
+    async def _claims(self, token: str) -> dict[str, Any] | Invalid:
+        if len(token) > MAX_TOKEN_BYTES:
+            return Invalid("it is too long")
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            return Invalid("it is no token of this gateway, nor a signed one of its issuer")
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if algorithm not in ALGORITHMS:
+            return Invalid(f"it must be signed with {' or '.join(ALGORITHMS)}")
+        if "crit" in header:
+            return Invalid("it wants something understood that nobody here knows")
+        key = await self._keys.key(kid if isinstance(kid, str) else None, algorithm)
+        if key is None:
+            return Invalid("its issuer has no such key")
+        try:
+            return jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=self._oauth.audience,
+                issuer=self._oauth.issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud", self._oauth.principal_claim]},
+            )
+        except jwt.PyJWTError as exc:
+            return Invalid(_reason(exc))
+
+    def _judged(self, claims: Mapping[str, Any]) -> Verified | Invalid | Forbidden:
+        claim = self._oauth.principal_claim
+        who = claims.get(claim)
+        if not isinstance(who, str) or not who:
+            return Invalid(f"its `{claim}` says nobody")
+        granted = _scopes(claims)
+        missing = [scope for scope in self.required_scopes if scope not in granted]
+        if missing:
+            return Forbidden(f"the token lacks the scope `{missing[0]}`", self.required_scopes)
+        own = {scope.removeprefix(_OWN_SCOPES) for scope in granted if scope.startswith(_OWN_SCOPES)}
+        # Prefixed, so that nobody's name at the issuer can be that of a token here, or of the local user.
+        return Verified(principal=f"oauth:{who}", scopes=frozenset({"mcp", *own}))
+
+    def _remember(self, digest: bytes, expires: float, found: Verified) -> None:
+        self._known[digest] = min(expires + LEEWAY_SECONDS, self._clock() + TRUST_SECONDS), found
+        while len(self._known) > _MAX_KEPT:
+            self._known.popitem(last=False)
+
+
+def _scopes(claims: Mapping[str, Any]) -> set[str]:
+    """What a token is for, in either of the ways issuers say it."""
+    found: set[str] = set()
+    for claim in ("scope", "scp"):
+        said = claims.get(claim)
+        words = said.split() if isinstance(said, str) else as_list(said)
+        found.update(word for word in words if isinstance(word, str))
+    return found
+
+
+def _reason(exc: jwt.PyJWTError) -> str:
+    match exc:
+        case jwt.ExpiredSignatureError():
+            return "it has expired"
+        case jwt.ImmatureSignatureError():
+            return "it is not valid yet"
+        case jwt.InvalidAudienceError():
+            return "it is made out to somebody else"
+        case jwt.InvalidIssuerError():
+            return "it is from another issuer"
+        case jwt.MissingRequiredClaimError():
+            return f"it lacks `{exc.claim}`"
+        case _:
+            return "its signature or its claims are not right"

@@ -1,0 +1,155 @@
+"""Gateways that are running on this machine, so that commands can ask them instead of starting servers anew.
+
+Each has a folder of its own, and holds that folder's lock as long as it lives: what a killed one left behind
+is told from a living one without asking about process ids, which are given out again.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fairlead.config.files import locked, read_text, write_atomic
+from fairlead.config.load import LoadedConfig
+from fairlead.config.paths import state_folder
+from fairlead.config.shapes import as_object
+from fairlead.errors import ConfigError, ConfigUnwritable, ConnectFailed
+from fairlead.gateway.folder import gateway_folder
+
+ASK_SECONDS: Final = 3.0
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+
+_FOLDER = "running"
+_ABOUT = "about.json"
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway, as it describes itself to other commands of the same user."""
+
+    url: str
+    """Where it is, as reached from this machine; MCP is at `/mcp` below that."""
+    pid: int
+    token_file: str | None
+    """Where its token is kept; None where it wants none."""
+    sources: tuple[str, ...]
+    """What its configuration came from."""
+    workspace: str
+    """The folder that its built-in servers work in."""
+    started_at: float
+
+    def token(self) -> str | None:
+        """The token that opens it."""
+        return read_text(Path(self.token_file)).strip() if self.token_file else None
+
+    def ask(self, path: str, message: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What it says at a path, or to a message sent there. `ConnectFailed` if it does not."""
+        body = None if message is None else msgspec.json.encode(message)
+        try:
+            status, said = _request(self.url, path, self.token(), body)
+            answer = msgspec.json.decode(said) if status == 200 else None
+        except (OSError, ValueError, ConfigError) as exc:
+            raise ConnectFailed("gateway", f"the one at {self.url} does not answer as it should") from exc
+        if answer is None:
+            raise ConnectFailed("gateway", f"the one at {self.url} answered with status {status}")
+        return as_object(answer)
+
+
+def sources_of(loaded: LoadedConfig) -> tuple[str, ...]:
+    """What a configuration came from: files by their path, anything else by what it says."""
+    return tuple(
+        str(layer.path.resolve()) if layer.path else f"{layer.name}:{_digest(layer.data)}"
+        for layer in loaded.layers
+    )
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def announced(env: Mapping[str, str], running: Running) -> Generator[None]:
+    """Let other commands find a gateway for the length of the block."""
+    folder = gateway_folder(env) / _FOLDER / secrets.token_hex(8)
+    with locked(folder / _ABOUT):
+        write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def find(env: Mapping[str, str], sources: Iterable[str], workspace: Path | None = None) -> Running | None:
+    """The newest gateway with this configuration that works in this folder, if one is named, and answers."""
+    wanted = tuple(sources)
+    fitting = [
+        running
+        for running in living(env)
+        if running.sources == wanted and (workspace is None or running.workspace == str(workspace))
+    ]
+    return next(filter(_answers, sorted(fitting, key=lambda running: -running.started_at)), None)
+
+
+def living(env: Mapping[str, str]) -> list[Running]:
+    """Every gateway of this user that is alive. What others left behind is cleared away."""
+    found: list[Running] = []
+    for about in (state_folder(env) / "gateway" / _FOLDER).glob(f"*/{_ABOUT}"):
+        try:
+            with locked(about, timeout=0):
+                shutil.rmtree(about.parent, ignore_errors=True)
+        except ConfigUnwritable:
+            if (running := _read(about)) is not None:
+                found.append(running)
+    return found
+
+
+def here(loaded: LoadedConfig, *, url: str, token_file: Path | None, workspace: Path) -> Running:
+    """Describe the gateway that this process is."""
+    return Running(
+        url=url,
+        pid=os.getpid(),
+        token_file=str(token_file) if token_file else None,
+        sources=sources_of(loaded),
+        workspace=str(workspace),
+        started_at=time.time(),
+    )
+
+
+def _read(about: Path) -> Running | None:
+    try:
+        return msgspec.json.decode(read_text(about), type=Running)
+    except (ConfigError, msgspec.MsgspecError):
+        return None  # gone in this moment, or of another version
+
+
+def _answers(running: Running) -> bool:
+    try:
+        return _request(running.url, "/healthz")[0] == 200
+    except OSError:
+        return False
+
+
+def _request(url: str, path: str, token: str | None = None, body: bytes | None = None) -> tuple[int, bytes]:
+    import http.client  # most commands find no gateway, and should not wait for this
+
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=ASK_SECONDS)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        response = connection.getresponse()
+        return response.status, response.read(MAX_ANSWER_BYTES)
+    except http.client.HTTPException as exc:
+        raise ConnectionError("what answers there speaks no HTTP") from exc
+    finally:
+        connection.close()

@@ -1,0 +1,282 @@
+"""Tokens of a team's own issuer, checked with keys from a real one."""
+
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fairlead.auth.web import Web
+from fairlead.config.models import Gateway, GatewayOAuth
+from fairlead.gateway.gatekeeping import gatekeeper_for
+from fairlead.gateway.issuer_keys import FRESH_SECONDS, PATIENCE_SECONDS, IssuerKeys
+from fairlead.gateway.jwt_access import JwtAccess, Unverifiable, Verified
+from fairlead.net.listen import bind, listening, url_of
+from fairlead.testing.clock import FakeClock
+from tests.conftest import Machine
+from tests.gateway.guarded_support import guarded
+
+AUDIENCE = "https://gateway.example.org/mcp"
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+@dataclass
+class Signer:
+    """An issuer with metadata and keys, which can be exchanged and taken down."""
+
+    url: str
+    keys: dict[str, Key]
+    requests: list[str] = field(default_factory=list[str])
+    down: bool = False
+    issuer: str = ""
+
+    def token(self, kid: str | None = "one", *, key: Key | None = None, **claims: Any) -> str:
+        signing = key or self.keys[kid or "one"]
+        algorithm = "RS256" if isinstance(signing, rsa.RSAPrivateKey) else "ES256"
+        now = int(time.time())
+        said = {"iss": self.url, "aud": AUDIENCE, "sub": "ada", "exp": now + 300, "scope": "tools"} | claims
+        said = {name: value for name, value in said.items() if value is not None}
+        return jwt.encode(said, signing, algorithm, headers={"kid": kid} if kid else {})
+
+    def published(self) -> dict[str, Any]:
+        found: list[dict[str, Any]] = []
+        for kid, key in self.keys.items():
+            public = key.public_key()
+            if isinstance(public, rsa.RSAPublicKey):
+                described = RSAAlgorithm.to_jwk(public, as_dict=True)
+            else:
+                described = ECAlgorithm.to_jwk(public, as_dict=True)
+            found.append({**described, "kid": kid, "use": "sig"})
+        return {"keys": [*found, {"kty": "oct", "k": "c2VjcmV0", "kid": "shared"}]}
+
+
+RSA_KEY = rsa.generate_private_key(65537, 2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+@asynccontextmanager
+async def signing() -> AsyncGenerator[Signer]:
+    with bind("127.0.0.1", 0) as listener:
+        url = url_of(listener)
+        signer = Signer(url, {"one": RSA_KEY, "two": EC_KEY}, issuer=url)
+
+        async def answer(request: Request) -> Response:
+            signer.requests.append(request.url.path)
+            if signer.down:
+                return Response(status_code=503)
+            if request.url.path == "/keys":
+                return JSONResponse(signer.published())
+            return JSONResponse({"issuer": signer.issuer, "jwks_uri": f"{url}/keys"})
+
+        places = ["/.well-known/openid-configuration", "/keys"]
+        async with listening(Starlette(routes=[Route(place, answer) for place in places]), listener):
+            yield signer
+
+
+@pytest.fixture
+async def signer() -> AsyncGenerator[Signer]:
+    async with signing() as running:
+        yield running
+
+
+def access(signer: Signer, clock: FakeClock | None = None, **rest: Any) -> JwtAccess:
+    oauth = GatewayOAuth(issuer=signer.url, audience=AUDIENCE, **rest)
+    return JwtAccess(oauth, IssuerKeys(oauth, Web(), clock=clock or time.monotonic))
+
+
+async def reason(checked: JwtAccess, token: str) -> str:
+    found = await checked.verify(token)
+    assert not isinstance(found, Verified)
+    return found.reason
+
+
+@pytest.mark.parametrize("kid", ["one", "two"])
+async def test_a_token_made_out_to_the_gateway_says_who_somebody_is(signer: Signer, kid: str) -> None:
+    found = await access(signer).verify(signer.token(kid, scope="tools fairlead:admin"))
+    assert found == Verified(principal="oauth:ada", scopes=frozenset({"mcp", "admin"}))
+
+
+async def test_nobody_at_the_issuer_can_be_the_local_user(signer: Signer) -> None:
+    found = await access(signer).verify(signer.token(sub="local"))
+    assert isinstance(found, Verified)
+    assert found.principal == "oauth:local"
+
+
+async def test_another_claim_can_say_who_it_is(signer: Signer) -> None:
+    checked = access(signer, principal_claim="email")
+    found = await checked.verify(signer.token(email="ada@example.org"))
+    assert isinstance(found, Verified)
+    assert found.principal == "oauth:ada@example.org"
+    assert "lacks `email`" in await reason(checked, signer.token())
+    assert "says nobody" in await reason(checked, signer.token(email=["ada"]))
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"aud": "https://other.example.org/mcp"}, "somebody else"),
+        ({"aud": AUDIENCE + "/"}, "somebody else"),
+        ({"aud": None}, "lacks `aud`"),
+        ({"iss": "https://evil.example"}, "another issuer"),
+        ({"iss": None}, "lacks `iss`"),
+        ({"exp": int(time.time()) - 60}, "expired"),
+        ({"exp": None}, "lacks `exp`"),
+        ({"nbf": int(time.time()) + 300}, "not valid yet"),
+        ({"sub": None}, "lacks `sub`"),
+    ],
+)
+async def test_a_token_for_anything_else_opens_nothing(
+    signer: Signer, claims: dict[str, Any], why: str
+) -> None:
+    assert why in await reason(access(signer), signer.token(**claims))
+
+
+async def test_clocks_may_differ_a_little(signer: Signer) -> None:
+    now = int(time.time())
+    assert isinstance(await access(signer).verify(signer.token(exp=now - 5, nbf=now + 5)), Verified)
+
+
+async def test_of_several_audiences_one_may_be_the_gateway(signer: Signer) -> None:
+    token = signer.token(aud=["https://x.example", AUDIENCE])
+    assert isinstance(await access(signer).verify(token), Verified)
+
+
+async def test_only_signatures_with_a_key_pair_count(signer: Signer) -> None:
+    claims = jwt.decode(signer.token(), options={"verify_signature": False})
+    checked = access(signer)
+    unsigned = jwt.encode(claims, "", algorithm="none")
+    shared = jwt.encode(claims, "secret" * 8, algorithm="HS256", headers={"kid": "shared"})
+    assert "must be signed" in await reason(checked, unsigned)
+    assert "must be signed" in await reason(checked, shared)
+    assert signer.requests == []
+    stranger = signer.token(key=rsa.generate_private_key(65537, 2048))
+    assert "signature" in await reason(checked, stranger)
+    confused = signer.token("one", key=EC_KEY)  # an RSA key's name, signed with another kind of key
+    assert "no such key" in await reason(checked, confused)
+    assert "no such key" in await reason(checked, signer.token("nobody", key=RSA_KEY))
+
+
+@pytest.mark.parametrize("token", ["x", "a.b.c", "é", "." * 30, "x" * 20_000])
+async def test_what_is_no_token_asks_nobody(signer: Signer, token: str) -> None:
+    assert await reason(access(signer), token)
+    assert signer.requests == []
+
+
+async def test_scopes_that_are_missing_are_named(signer: Signer) -> None:
+    checked = access(signer, required_scopes=("tools", "team"))
+    assert "`team`" in await reason(checked, signer.token())
+    assert isinstance(await checked.verify(signer.token(scope=None, scp=["tools", "team"])), Verified)
+    assert "`tools`" in await reason(checked, signer.token(scope=7))
+
+
+async def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_kind(signer: Signer) -> None:
+    assert isinstance(await access(signer).verify(signer.token(None)), Verified)
+    signer.keys["three"] = rsa.generate_private_key(65537, 2048)
+    assert "no such key" in await reason(access(signer), signer.token(None))
+
+
+async def test_keys_are_fetched_once_and_again_for_a_new_one(signer: Signer) -> None:
+    clock = FakeClock()
+    checked = access(signer, clock)
+    for number in range(3):
+        assert isinstance(await checked.verify(signer.token(jti=str(number))), Verified)
+    assert signer.requests.count("/keys") == 1
+    signer.keys = {"new": ec.generate_private_key(ec.SECP256R1())}
+    assert "no such key" in await reason(checked, signer.token("new"))  # it was asked a moment ago
+    clock.advance(PATIENCE_SECONDS)
+    assert isinstance(await checked.verify(signer.token("new")), Verified)
+    assert signer.requests.count("/keys") == 2
+    assert "no such key" in await reason(checked, signer.token("one", key=RSA_KEY))
+
+
+async def test_an_issuer_that_is_down_leaves_known_keys_as_they_are(signer: Signer) -> None:
+    clock = FakeClock()
+    checked = access(signer, clock)
+    signer.down = True
+    assert isinstance(await checked.verify(signer.token()), Unverifiable)
+    asked = len(signer.requests)
+    assert isinstance(await checked.verify(signer.token()), Unverifiable)
+    assert len(signer.requests) == asked  # not for every stranger
+    signer.down = False
+    clock.advance(PATIENCE_SECONDS)
+    assert isinstance(await checked.verify(signer.token()), Verified)
+    signer.down = True
+    clock.advance(FRESH_SECONDS)
+    assert isinstance(await checked.verify(signer.token(jti="later")), Verified)
+
+
+async def test_metadata_of_another_issuer_is_not_believed(signer: Signer) -> None:
+    signer.issuer = "https://other.example"
+    assert "is that of https://other.example" in await reason(access(signer), signer.token())
+
+
+async def test_keys_can_be_where_the_user_says(signer: Signer) -> None:
+    checked = access(signer, jwks_url=f"{signer.url}/keys")
+    assert isinstance(await checked.verify(signer.token()), Verified)
+    assert signer.requests == ["/keys"]
+
+
+async def test_a_gateway_for_teams_says_where_to_log_in(signer: Signer) -> None:
+    async with guarded(jwt=access(signer, required_scopes=("tools",))) as served:
+        reply = await served.ask(token=None)
+        assert reply.status == 401
+        challenge = reply.headers["WWW-Authenticate"]
+        published = "https://gateway.example.org/.well-known/oauth-protected-resource/mcp"
+        assert f'resource_metadata="{published}"' in challenge
+        assert 'scope="tools"' in challenge
+        for path in ("", "/mcp", "/mcp/work"):
+            found = await served.ask(f"/.well-known/oauth-protected-resource{path}", method="GET", token=None)
+            assert json.loads(found.body) == {
+                "resource": AUDIENCE,
+                "authorization_servers": [signer.url],
+                "bearer_methods_supported": ["header"],
+                "scopes_supported": ["tools"],
+            }
+
+
+async def test_at_the_door_each_kind_of_token_is_answered_in_its_own_way(signer: Signer) -> None:
+    async with guarded(jwt=access(signer, required_scopes=("tools",))) as served:
+        assert json.loads((await served.ask(token=signer.token())).body)["principal"] == "oauth:ada"
+        assert (await served.ask()).status == 200  # the local token still is one
+        expired = await served.ask(token=signer.token(exp=1))
+        assert expired.status == 401
+        assert 'error="invalid_token"' in expired.headers["WWW-Authenticate"]
+        narrow = await served.ask(token=signer.token(scope="other"))
+        assert narrow.status == 403
+        assert 'error="insufficient_scope"' in narrow.headers["WWW-Authenticate"]
+        assert (await served.ask("/", method="GET", token=signer.token())).status == 403
+        admin = signer.token(scope="tools fairlead:admin")
+        assert (await served.ask("/", method="GET", token=admin)).status == 200
+
+
+async def test_at_the_door_an_issuer_that_is_down_is_a_reason_to_come_back(signer: Signer) -> None:
+    signer.down = True
+    async with guarded(jwt=access(signer)) as served:
+        reply = await served.ask(token=signer.token())
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "10")
+
+
+def test_whom_tokens_are_made_out_to_is_a_name_it_goes_by(machine: Machine) -> None:
+    oauth = GatewayOAuth(issuer="https://issuer.example.org", audience=AUDIENCE)
+    keeper = gatekeeper_for(Gateway(oauth=oauth), "127.0.0.1", 8130, machine.env)
+
+    def status(host: str) -> int | None:
+        scope = {"method": "GET", "path": "/mcp", "headers": [(b"host", host.encode())]}
+        refused = keeper.screen(scope)
+        return refused.status if refused else None
+
+    assert status("gateway.example.org") is None
+    assert status("127.0.0.1:8130") is None
+    assert status("issuer.example.org") == 421
+    assert keeper.resource_metadata is not None

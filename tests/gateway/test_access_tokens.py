@@ -1,0 +1,109 @@
+"""The gateway's own tokens on disk."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import ConfigError, ConfigUnreadable
+from fairlead.gateway.folder import gateway_folder
+from fairlead.gateway.local_token import local_token
+from fairlead.gateway.tokens import TokenFile, Tokens
+from tests.conftest import Machine
+
+
+@pytest.mark.requirement("HARD-50")
+def test_the_first_start_makes_a_token_that_only_its_user_can_read(machine: Machine) -> None:
+    token = local_token(machine.env)
+    path = gateway_folder(machine.env) / "token"
+    assert len(token) >= 43
+    assert path.read_text().strip() == token
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert local_token(machine.env) == token
+
+
+def test_rights_that_are_too_wide_are_narrowed(machine: Machine) -> None:
+    local_token(machine.env)
+    folder = gateway_folder(machine.env)
+    folder.chmod(0o755)
+    (folder / "token").chmod(0o644)
+    local_token(machine.env)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+
+
+def test_a_token_file_that_somebody_linked_elsewhere_is_refused(machine: Machine, tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    planted.write_text("known-to-others\n")
+    (gateway_folder(machine.env) / "token").symlink_to(planted)
+    with pytest.raises(ConfigUnreadable, match="symbolic link"):
+        local_token(machine.env)
+
+
+def test_of_a_named_token_only_a_digest_is_kept(tmp_path: Path) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    token = named.add("ci", bundles=("work",))
+    assert token not in named.path.read_text()
+    assert token.removeprefix("fl_") not in named.path.read_text()
+    assert stat.S_IMODE(named.path.stat().st_mode) == 0o600
+    owner = Tokens(None, named).owner(token)
+    assert owner is not None
+    assert (owner.principal, owner.bundles, owner.scopes) == (
+        "token:ci",
+        frozenset({"work"}),
+        frozenset({"mcp"}),
+    )
+
+
+def test_names_are_taken_once_and_free_again_when_removed(tmp_path: Path) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    first = named.add("ci")
+    with pytest.raises(ConfigError, match="already"):
+        named.add("ci")
+    assert named.remove("ci")
+    assert not named.remove("ci")
+    assert Tokens(None, named).owner(first) is None
+    assert named.add("ci") != first
+
+
+@pytest.mark.parametrize(
+    ("name", "bundles", "scopes", "reason"),
+    [
+        ("", (), ("mcp",), "name"),
+        ("a b", (), ("mcp",), "name"),
+        ("a", (), ("everything",), "no scope"),
+        ("a", ("work",), ("mcp", "admin"), "some bundles"),
+    ],
+)
+def test_what_makes_no_sense_makes_no_token(
+    tmp_path: Path, name: str, bundles: tuple[str, ...], scopes: tuple[str, ...], reason: str
+) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    with pytest.raises(ConfigError, match=reason):
+        named.add(name, bundles=bundles, scopes=scopes)
+    assert named.read() == []
+
+
+def test_a_running_gateway_learns_of_tokens_that_come_and_go(tmp_path: Path) -> None:
+    now = 0.0
+    named = TokenFile(tmp_path / "tokens.json")
+    tokens = Tokens("local", named, clock=lambda: now)
+    assert tokens.owner("local") is not None
+    token = named.add("late")
+    now += 1
+    assert tokens.owner(token) is not None
+    named.remove("late")
+    now += 1
+    assert tokens.owner(token) is None
+
+
+def test_a_damaged_file_lets_nobody_in_but_the_local_user(tmp_path: Path) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    token = named.add("ci")
+    named.path.write_text("[{")
+    tokens = Tokens("local", named)
+    assert tokens.owner(token) is None
+    assert tokens.owner("local") is not None
+    with pytest.raises(ConfigUnreadable, match="damaged"):
+        named.read()

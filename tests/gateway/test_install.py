@@ -1,0 +1,196 @@
+"""The gateway's entry in the files of other agents, in a home of the test's own."""
+
+import json
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead.config.paths import Place
+from fairlead.config.sources import place_of
+from fairlead.errors import ConfigError, ConfigUnwritable
+from fairlead.gateway.install import Change, apply, planned_install, planned_uninstall
+from fairlead.gateway.snippets import AGENTS, Reach, plainly
+from tests.conftest import Machine, Outcome
+
+Fairlead = Callable[..., Outcome]
+
+URL = "http://127.0.0.1:8130/mcp"
+TOKEN = "s3cret-token"
+
+FILES = {
+    "claude": ".claude.json",
+    "codex": ".codex/config.toml",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "opencode": ".config/opencode/opencode.json",
+    "gemini": ".gemini/settings.json",
+}
+
+JSON_TEXTS = {
+    "claude": '{\n  "numStartups": 7,\n  "mcpServers": {\n    "time": {"command": "uvx"}\n  }\n}\n',
+    "cursor": '{\n\t"mcpServers": {\n\t\t"time": {"command": "uvx"}\n\t}\n}',
+    "vscode": '{\n  // mine\n  "inputs": [\n    {\n      "id": "other"\n    }\n  ],\n'
+    '  "servers": {\n    "time": {"command": "uvx"}, // keep\n  }\n}\n',
+    "opencode": '{\n  "$schema": "https://opencode.ai/config.json",\n  // mine\n'
+    '  "mcp": {\n    "time": {"type": "local", "command": ["uvx"]}\n  }\n}\n',
+    "gemini": '{"theme": "dark", "mcpServers": {"time": {"command": "uvx"}}}',
+}
+TOML_TEXT = '# mine\nmodel = "o3"\n\n[mcp_servers.time]\ncommand = "uvx" # keep\n\n[tui]\ntheme = "dark"\n'
+TEXTS = {**JSON_TEXTS, "codex": TOML_TEXT}
+
+
+@pytest.fixture
+def place(machine: Machine) -> Place:
+    return place_of(machine.env, machine.project)
+
+
+@pytest.fixture
+def reach(tmp_path: Path) -> Reach:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    return Reach(url=URL, token=TOKEN, token_file=file)
+
+
+def write(machine: Machine, agent: str, text: str) -> Path:
+    path = machine.home / FILES[agent]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def install(machine: Machine, place: Place, agent: str, reach: Reach) -> Change:
+    change = planned_install(agent, place, reach)
+    apply(change, machine.env)
+    return change
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_entry_goes_in_beside_what_is_there_and_out_without_a_trace(
+    machine: Machine, place: Place, reach: Reach, agent: str
+) -> None:
+    path = write(machine, agent, TEXTS[agent])
+    change = install(machine, place, agent, reach)
+    assert change.path == path
+    assert URL in path.read_text()
+    assert TOKEN not in path.read_text()
+    assert not change.has_token
+    for line in TEXTS[agent].splitlines():
+        assert line.strip().rstrip("},") in path.read_text()
+    apply(planned_uninstall(agent, place), machine.env)
+    assert path.read_text() == TEXTS[agent]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_where_there_is_no_file_one_is_made_that_only_its_owner_reads(
+    machine: Machine, place: Place, reach: Reach, agent: str
+) -> None:
+    change = install(machine, place, agent, reach)
+    assert change.before is None
+    assert stat.S_IMODE(change.path.stat().st_mode) == 0o600
+    assert planned_install(agent, place, reach).is_none
+    apply(planned_uninstall(agent, place), machine.env)
+    left = change.path.read_text()
+    assert "fairlead" not in left
+    assert "gateway-token" not in left
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_was_installed_can_be_imported_back(
+    machine: Machine, place: Place, reach: Reach, fairlead: Fairlead, agent: str
+) -> None:
+    install(machine, place, agent, reach)
+    outcome = fairlead("import", "--from", agent)
+    assert outcome.status == 0, outcome.err
+    entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
+    authorization = entry.pop("headers")["Authorization"]
+    assert entry == {"url": URL}
+    expected = {"vscode": "keyring:fairlead/gateway-token", "opencode": f"file:{reach.token_file}"}
+    assert authorization == f"Bearer ${{{expected.get(agent, 'FAIRLEAD_TOKEN')}}}"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_command_can_be_installed_instead_of_a_url(
+    machine: Machine, place: Place, fairlead: Fairlead, agent: str
+) -> None:
+    install(machine, place, agent, Reach(command=("fairlead", "gateway", "--stdio", "--bundle", "work")))
+    assert fairlead("import", "--from", agent).status == 0
+    entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
+    assert entry == {"command": "fairlead", "args": ["gateway", "--stdio", "--bundle", "work"]}
+    apply(planned_uninstall(agent, place), machine.env)
+    assert "fairlead" not in (machine.home / FILES[agent]).with_suffix("").name
+    assert planned_uninstall(agent, place).is_none
+
+
+def test_the_old_file_is_kept_where_nobody_else_reads_it(
+    machine: Machine, place: Place, reach: Reach
+) -> None:
+    write(machine, "claude", TEXTS["claude"])
+    backup = apply(planned_install("claude", place, reach), machine.env)
+    assert backup is not None
+    assert backup.read_text() == TEXTS["claude"]
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+
+
+def test_a_file_that_changed_since_it_was_shown_is_left_alone(
+    machine: Machine, place: Place, reach: Reach
+) -> None:
+    path = write(machine, "cursor", TEXTS["cursor"])
+    change = planned_install("cursor", place, reach)
+    path.write_text("{}")
+    with pytest.raises(ConfigUnwritable, match="in the meantime"):
+        apply(change, machine.env)
+    assert path.read_text() == "{}"
+
+
+def test_an_entry_of_the_same_name_that_is_somebody_elses_stays(machine: Machine, place: Place) -> None:
+    write(machine, "cursor", '{"mcpServers": {"fairlead": {"command": "something"}}}')
+    with pytest.raises(ConfigError, match="not what was installed"):
+        planned_uninstall("cursor", place)
+
+
+def test_where_nothing_was_installed_nothing_is_taken_out(machine: Machine, place: Place) -> None:
+    path = write(machine, "codex", TEXTS["codex"])
+    assert planned_uninstall("codex", place).is_none
+    assert planned_uninstall("gemini", place).is_none
+    assert path.read_text() == TEXTS["codex"]
+
+
+def test_a_question_that_another_server_uses_too_stays(machine: Machine, place: Place, reach: Reach) -> None:
+    path = write(
+        machine, "vscode", '{"servers": {"other": {"url": "http://x.example/${input:gateway-token}"}}}'
+    )
+    install(machine, place, "vscode", reach)
+    apply(planned_uninstall("vscode", place), machine.env)
+    assert "gateway-token" in json.dumps(json.loads(path.read_text())["inputs"])
+
+
+def test_the_diff_shows_the_lines_that_come(machine: Machine, place: Place, reach: Reach) -> None:
+    write(machine, "codex", TEXTS["codex"])
+    lines = planned_install("codex", place, reach).diff().splitlines()
+    assert "+[mcp_servers.fairlead]" in lines
+    assert '+bearer_token_env_var = "FAIRLEAD_TOKEN"' in lines
+    assert not any(line.startswith("-") and not line.startswith("---") for line in lines)
+
+
+def test_what_is_pasted_works_as_it_is(reach: Reach) -> None:
+    assert plainly("claude", reach) == (
+        f"claude mcp add --transport http fairlead {URL} --header 'Authorization: Bearer {TOKEN}'"
+    )
+    codex = tomllib.loads(plainly("codex", reach))["mcp_servers"]["fairlead"]
+    assert codex == {"url": URL, "http_headers": {"Authorization": f"Bearer {TOKEN}"}}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    assert json.loads(plainly("cursor", reach)) == {
+        "mcpServers": {"fairlead": {"url": URL, "headers": headers}}
+    }
+    vscode = {"servers": {"fairlead": {"type": "http", "url": URL, "headers": headers}}}
+    assert json.loads(plainly("vscode", reach)) == vscode
+    opencode = {"mcp": {"fairlead": {"type": "remote", "url": URL, "headers": headers}}}
+    assert json.loads(plainly("opencode", reach)) == opencode
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_without_a_token_none_is_spoken_of(agent: str) -> None:
+    assert "uthorization" not in plainly(agent, Reach(url=URL))
