@@ -16,8 +16,8 @@ from typing import Literal
 from fairlead.catalog.entries import ToolKey
 from fairlead.errors import UnknownTool
 
-Scheme = Literal["stable", "readable", "gateway"]
-"""`mcp_<server>_<tool>_<hash8>`, or a hash only where one is needed: `server__tool`, `server_tool`."""
+Scheme = Literal["stable", "readable", "gateway", "plain"]
+"""`mcp_<server>_<tool>_<hash8>`, or a hash only where needed: `server__tool`, `server_tool`, `tool`."""
 
 MAX_PUBLIC_NAME = 64
 MAX_GATEWAY_NAME = 45
@@ -44,12 +44,14 @@ class _Style:
     longest: int
     digits: int
     """Of the hash, to begin with."""
+    with_server: bool = True
 
 
 _STYLES: dict[Scheme, _Style] = {
     "stable": _Style("mcp_", "_", MAX_PUBLIC_NAME, 8),
     "readable": _Style("", "__", MAX_PUBLIC_NAME, 0),
     "gateway": _Style("", "_", MAX_GATEWAY_NAME, 0),
+    "plain": _Style("", "", MAX_PUBLIC_NAME, 0, with_server=False),
 }
 
 
@@ -156,14 +158,18 @@ def _render(key: ToolKey, style: _Style, digits: int) -> str:
         # Half of the room is the tool's: its name says more than its server's.
         tool = _slug(key.tool) or "tool"
         server = max(room // 2 - len(style.prefix), room - len(style.prefix + style.joiner) - len(tool))
-        plain = _begun(f"{style.prefix}{_slug(key.server_id)[:server]}{style.joiner}{tool}")[:room].rstrip(
+        plain = _begun(f"{style.prefix}{_server(key, style)[:server]}{style.joiner}{tool}")[:room].rstrip(
             "_-"
         )
     return f"{plain}{suffix}"
 
 
 def _plain(key: ToolKey, style: _Style) -> str:
-    return _begun(f"{style.prefix}{_slug(key.server_id)}{style.joiner}{_slug(key.tool) or 'tool'}")
+    return _begun(f"{style.prefix}{_server(key, style)}{style.joiner}{_slug(key.tool) or 'tool'}")
+
+
+def _server(key: ToolKey, style: _Style) -> str:
+    return _slug(key.server_id) if style.with_server else ""
 
 
 def _begun(name: str) -> str:

@@ -16,7 +16,7 @@ from fairlead.errors import Problem
 
 FieldPath = tuple[str | int, ...]
 
-USERS_KEYS = frozenset({"artifacts", "audit", "defaults", "docs", "gateway", "store", "tools"})
+USERS_KEYS = frozenset({"artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"})
 """What only the user's own voice may set: not a file that came with a clone."""
 STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
 

@@ -19,6 +19,7 @@ from fairlead.config.models import (
     Docs,
     Gateway,
     Limits,
+    Model,
     Policy,
     PolicyRule,
     Store,
@@ -43,6 +44,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "store": Store,
     "audit": Audit,
     "artifacts": Artifacts,
+    "model": Model,
 }
 
 FOREIGN_KEYS = {

@@ -154,9 +154,9 @@ class Supervised:
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Have a server of the older era log what is of this level and above, in all runs from now on."""
-        self._log_level = level
-        if self._link is not None and self._link.usable:
-            await self._set_log_level(self._link.session, level)
+        if level != self._log_level:
+            self._log_level = level
+            await self._set_log_level(await self.ready(), level)
 
     async def aclose(self, *, drain: bool = False) -> None:
         """End the connection and wait until nothing of it is left. From any task, any number of times.

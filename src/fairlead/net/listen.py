@@ -11,7 +11,7 @@ import uvicorn
 from fairlead.errors import ListenFailed
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 GRACE_SECONDS = 3
 """How long requests under way may go on once the block is left."""
@@ -57,11 +57,26 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Trimmed:
+    """An application that gets header values without the whitespace around them, whoever parsed the request.
+
+    Of the two parsers that uvicorn may use, the quick one leaves what comes after a value.
+    """
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] == "http":
+            scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        await self._app(scope, receive, send)
+
+
 @asynccontextmanager
 async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[None]:
     """Serve on a bound socket until the block is left; what is under way then has a little time to finish."""
     config = uvicorn.Config(
-        app,
+        _Trimmed(app),
         log_config=None,
         access_log=False,
         lifespan="on",

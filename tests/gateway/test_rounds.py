@@ -1,0 +1,103 @@
+"""What a modern client is asked in rounds, and how what it can be asked decides what servers may ask."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import mcp_types as types
+import pytest
+from mcp import Client
+from pydantic import FileUrl
+
+from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of
+from tests.host.asking import BOTH_ERAS, NAME_FORM, AskingServer
+
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+UNABLE: dict[str, Any] = {CAPABILITIES: {}}
+ASKABLE: dict[str, Any] = {CAPABILITIES: {"elicitation": {}}}
+WHO = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": NAME_FORM}}
+ROOTS = {"method": "roots/list"}
+ADA = {"action": "accept", "content": {"name": "Ada", "city": "Kiel"}}
+
+
+async def ask(client: Raw, questions: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Call the tool that asks; its result, whatever kind that is."""
+    meta = more.pop("meta", ASKABLE)
+    arguments = {"questions": questions}
+    answer: Any = await client.modern("tools/call", meta=meta, name="a_ask", arguments=arguments, **more)
+    return cast("list[dict[str, Any]]", answer)[-1] if isinstance(answer, list) else answer
+
+
+async def test_a_question_keeps_the_key_its_server_gave_it(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        asked = (await ask(client, {"who": WHO}))["result"]
+        assert asked["resultType"] == "input_required"
+        assert [*asked["inputRequests"]] == ["who"]
+        answers = {"inputResponses": {"who": ADA}, "requestState": asked["requestState"]}
+        assert json.loads(text_of(await ask(client, {"who": WHO}, **answers))) == {"who": ADA}
+
+
+async def test_answers_that_come_before_the_question_are_taken(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        answers = {"who": ADA, "nobody asked": ADA}
+        done = await ask(client, {"who": WHO}, inputResponses=answers)
+        assert json.loads(text_of(done)) == {"who": ADA}
+
+
+async def test_every_round_has_a_state_of_its_own_and_no_other_is_taken(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN, rounds=2)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        first = (await ask(client, {"who": WHO}))["result"]["requestState"]
+        answer = {"inputResponses": {"who": ADA}}
+        second = (await ask(client, {"who": WHO}, requestState=first, **answer))["result"]["requestState"]
+        assert first != second
+        for stale in (first, f"{second}x"):
+            refused = await ask(client, {"who": WHO}, requestState=stale, **answer)
+            assert refused["error"]["code"] == types.INVALID_PARAMS
+        assert "result" in await ask(client, {"who": WHO}, requestState=second, **answer)
+
+
+@pytest.mark.parametrize("version", BOTH_ERAS)
+async def test_an_able_client_is_asked_even_after_one_that_is_not(tmp_path: Path, version: str) -> None:
+    server = AskingServer(tmp_path / "record", version=version)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        assert "result" in await client.modern("tools/call", meta=UNABLE, name="a_echo", arguments={})
+        asked = (await ask(client, {"who": WHO}))["result"]
+        assert asked["resultType"] == "input_required"
+        # The questions are its own: who cannot be asked is not told of them.
+        assert "result" in await client.modern("tools/call", meta=UNABLE, name="a_echo", arguments={})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("version", BOTH_ERAS)
+async def test_a_trusted_server_hears_where_the_client_works(tmp_path: Path, mode: Any, version: str) -> None:
+    server = AskingServer(tmp_path / "record", version=version)
+
+    async def list_roots(context: Any) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///srv/work"), name="work")])
+
+    async with (
+        serving(tmp_path, a=server.entry()) as served,
+        Client(f"{served.url}/mcp", mode=mode, list_roots_callback=list_roots) as client,
+    ):
+        result = await client.call_tool("a_ask", {"questions": {"where": ROOTS}})
+    content = result.content[0]
+    assert isinstance(content, types.TextContent)
+    assert json.loads(content.text) == {"where": {"roots": [{"uri": "file:///srv/work", "name": "work"}]}}
+
+
+@pytest.mark.parametrize("entry", [{"trust": "untrusted", "allow_tools": ["*"]}, {"roots": ["."]}])
+async def test_no_other_server_does(tmp_path: Path, entry: dict[str, Any]) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE)
+    async with serving(tmp_path, a=server.entry(**entry)) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        done = await ask(client, {"where": ROOTS}, meta={CAPABILITIES: {"roots": {}}})
+    assert "inputRequests" not in done["result"]
