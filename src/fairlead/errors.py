@@ -24,6 +24,8 @@ FairleadError                     catch this to catch them all
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
 │       └── ConnectionLost        it went away
+├── ModelFailed                   the model's API would not do what it was asked
+│   └── ModelUnavailable          it cannot be asked right now
 ├── ListenFailed                  a port cannot be had
 ├── CallDenied                    policy says no, or a person
 │   ├── ApprovalRequired          a person must be asked, and nobody can be
@@ -254,6 +256,18 @@ class ConnectionLost(CallFailed):
     """The server was ready and went away."""
 
     code = "connection_lost"
+
+
+class ModelFailed(FairleadError):
+    """A model's API would not do what it was asked: a wrong key, a wrong name, too long a conversation."""
+
+    code = "model_failed"
+
+
+class ModelUnavailable(ModelFailed):
+    """A model's API cannot be asked right now: it is down, too busy, or not where it should be."""
+
+    code = "model_unavailable"
 
 
 class ListenFailed(FairleadError):

@@ -130,6 +130,8 @@ class Supervised:
         self._links: set[Link] = set()
         self._attempt: _Attempt | None = None
         self._runs: set[_Attempt] = set()
+        self.up_to_date = anyio.Event()
+        """Set while nothing is known to have changed since the server was last listed."""
         self._changed = anyio.Event()
         self._task_support: dict[str, Support] = {}
         """Tools of an older server that can, or must, be called as tasks."""
@@ -151,6 +153,8 @@ class Supervised:
         if self._link is not None and self._link.usable and self.vitals.state in ("error", "auth_required"):
             self._move("connecting")  # the list that failed is no longer the last word
         self._changed.set()
+        if self.up_to_date.is_set():
+            self.up_to_date = anyio.Event()
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Have a server of the older era log what is of this level and above, in all runs from now on."""
@@ -368,6 +372,8 @@ class Supervised:
             self._changed = anyio.Event()
             await self._list(link)
             link.listed.set()
+            if not self._changed.is_set():
+                self.up_to_date.set()
             await self._changed.wait()
             await anyio.sleep(REFRESH_DEBOUNCE_SECONDS)
 

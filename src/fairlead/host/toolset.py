@@ -31,6 +31,10 @@ PATIENCE_SECONDS = 15.0
 """How long servers that were never listed are waited for, before the rest is handed out without them."""
 
 
+SETTLE_SECONDS = 2.0
+"""How long a list that has changed is waited for."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """What a search brought, and which servers could not be looked through."""
@@ -87,6 +91,19 @@ class Toolset:
         if untried:
             with anyio.move_on_after(seconds):
                 await self._host.connect(*untried)
+        return self
+
+    async def settled(self) -> "Toolset":
+        """Wait for the lists that servers have just said to be others now, but not for long.
+
+        So a model that has a tool added sees it in its next step.
+        """
+        with anyio.move_on_after(SETTLE_SECONDS):
+            for member in self._host.members:
+                connection = member.connection
+                chosen = connection is not None and self.selection.has(member.server.server_id)
+                if connection is not None and chosen and connection.vitals.state == "ready":
+                    await connection.up_to_date.wait()
         return self
 
     async def list(self) -> tuple[CatalogTool, ...]:

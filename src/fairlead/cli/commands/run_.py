@@ -86,10 +86,10 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     from fairlead.loop.choosing import choose_model
     from fairlead.loop.run import Bounds, run_task
 
+    words = _task(task)
     loaded = load(ctx)
     required = _required(loaded, require)
     chosen = choose_model(loaded, model, os.environ)
-    words = _task(task)
     show = _JsonLines() if as_json else _Words()
 
     async def main() -> int:

@@ -1,0 +1,166 @@
+"""Anthropic's Messages API."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from fairlead.adapters.anthropic import anthropic_result
+from fairlead.catalog.results import ToolResult
+from fairlead.config.shapes import as_object, is_list
+from fairlead.host.toolset import ProviderTools, Toolset
+from fairlead.loop.dialect import (
+    ChatModel,
+    Message,
+    Turn,
+    WantedCall,
+    arguments_in,
+    complaint_in,
+    counted,
+)
+from fairlead.loop.events import Usage
+
+BASE_URL: Final = "https://api.anthropic.com"
+VERSION: Final = "2023-06-01"
+DEFAULT_OUTPUT_TOKENS: Final = 8192
+"""The longest answer in one step, which this API wants to be told."""
+
+_STOPS: dict[str, Literal["length", "refused"]] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+_PIECES = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+
+
+class Anthropic:
+    """The API's words."""
+
+    def url(self, model: ChatModel) -> str:
+        """Where steps are asked for."""
+        return f"{(model.base_url or BASE_URL).rstrip('/').removesuffix('/v1')}/v1/messages"
+
+    def headers(self, model: ChatModel) -> dict[str, str]:
+        """Who we are to the API."""
+        key = {"x-api-key": model.api_key} if model.api_key else {}
+        return {"anthropic-version": VERSION, **key}
+
+    async def tools(self, toolset: Toolset) -> ProviderTools:
+        """The tools as they are now."""
+        return await toolset.for_anthropic()
+
+    def request(
+        self, model: ChatModel, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The body of a request for one step."""
+        body: dict[str, Any] = {
+            "model": model.name,
+            "max_tokens": model.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+            "system": system,
+            "messages": [*messages[:-1], *map(_kept_message, messages[-1:])],
+            "stream": True,
+        }
+        if tools:
+            body["tools"] = [*tools[:-1], *map(_kept, tools[-1:])]
+        return body
+
+    def reader(self) -> "BlockReader":
+        """Reads the answer."""
+        return BlockReader()
+
+    def results(self, answered: Sequence[tuple[WantedCall, ToolResult]]) -> list[Message]:
+        """What tools brought: all of it in one message."""
+        blocks = [anthropic_result(result, call.call_id) for call, result in answered]
+        return [{"role": "user", "content": blocks}]
+
+
+def _kept(block: dict[str, Any]) -> dict[str, Any]:
+    """A block up to which the API keeps what it has read, so that the next step costs a fraction."""
+    return block | {"cache_control": {"type": "ephemeral"}}
+
+
+def _kept_message(message: Message) -> Message:
+    content = message["content"]
+    blocks = [*content] if is_list(content) else [{"type": "text", "text": content}]
+    return message | {"content": [*blocks[:-1], *map(_kept, blocks[-1:])]}
+
+
+class BlockReader:
+    """Takes in events. Blocks go back into the conversation as they came, also those nobody reads here."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[int, list[str]] = {}
+        self._stop = ""
+        self._input = Usage()
+        self._output_tokens = 0
+
+    @property
+    def whole(self) -> bool:
+        """Has the model said all it wanted to?"""
+        return self.ended or bool(self._stop)
+
+    def feed(self, data: bytes) -> str:
+        """Take in one event and return the text it brought. What nobody knows is passed over."""
+        event = msgspec.json.decode(data, type=dict[str, Any])
+        match event.get("type"):
+            case "message_start":
+                self._input = _usage(as_object(as_object(event.get("message")).get("usage")))
+            case "content_block_start":
+                self._blocks[event["index"]] = as_object(event.get("content_block"))
+                self._pieces[event["index"]] = []
+            case "content_block_delta":
+                return self._take(event["index"], as_object(event.get("delta")))
+            case "message_delta":
+                self._stop = str(as_object(event.get("delta")).get("stop_reason") or self._stop)
+                self._output_tokens = counted(as_object(event.get("usage")).get("output_tokens"))
+            case "message_stop":
+                self.ended = True
+            case "error":
+                raise complaint_in(data) or ValueError("an error without words")
+            case _:
+                pass
+        return ""
+
+    def _take(self, index: int, delta: dict[str, Any]) -> str:
+        kind = str(delta.get("type"))
+        if kind == "signature_delta":
+            self._blocks[index]["signature"] = delta.get("signature")
+        piece = delta.get(_PIECES.get(kind, ""))
+        if not isinstance(piece, str):
+            return ""
+        self._pieces[index].append(piece)
+        return piece if kind == "text_delta" else ""
+
+    def turn(self) -> Turn:
+        """All of it."""
+        content: list[dict[str, Any]] = []
+        calls: list[WantedCall] = []
+        for index, block in sorted(self._blocks.items()):
+            written = "".join(self._pieces[index])
+            match block.get("type"):
+                case "text" | "thinking" as kind:
+                    content.append(block | {kind: f"{block.get(kind) or ''}{written}"})
+                case "tool_use":
+                    arguments = arguments_in(written) if written else as_object(block.get("input"))
+                    content.append(block | {"input": arguments or {}})
+                    calls.append(
+                        WantedCall(call_id=str(block["id"]), name=str(block["name"]), arguments=arguments)
+                    )
+                case _:
+                    content.append(block)
+        said = [block for block in content if block.get("type") != "text" or block["text"]]
+        return Turn(
+            text="".join(block["text"] for block in said if block.get("type") == "text"),
+            calls=tuple(calls),
+            stop=_STOPS.get(self._stop, "done"),
+            usage=self._input + Usage(output_tokens=self._output_tokens),
+            message={"role": "assistant", "content": said},  # an empty text would be refused
+        )
+
+
+def _usage(said: dict[str, Any]) -> Usage:
+    read = counted(said.get("cache_read_input_tokens"))
+    written = counted(said.get("cache_creation_input_tokens"))
+    return Usage(input_tokens=counted(said.get("input_tokens")) + read + written, cached_tokens=read)

@@ -1,0 +1,177 @@
+"""One step: a request to a model's API, its streamed answer, and what can go wrong on the way."""
+
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import aiohttp
+import anyio
+from yarl import URL
+
+from fairlead.config.masking import SECRETS
+from fairlead.config.redact import redact_url
+from fairlead.connection.eventstream import EventStream
+from fairlead.connection.http_outcomes import connection_trouble
+from fairlead.connection.outcomes import LineTooLong
+from fairlead.errors import ModelFailed, ModelUnavailable
+from fairlead.loop.complaints import Passing, judged, refused
+from fairlead.loop.dialect import ChatModel, Complaint, Dialect, Turn, TurnReader
+from fairlead.loop.events import RunEvent, StepRetried, TextDelta
+from fairlead.net.client import CONNECT_SECONDS
+from fairlead.net.proxy import proxy_for
+from fairlead.net.tls import tls_context
+
+Emit = Callable[[RunEvent], Awaitable[None]]
+
+MAX_TRIES: Final = 4
+"""How often a step is asked for while the API is busy or away."""
+MAX_BROKEN: Final = 2
+"""How often it is asked for when the answer breaks off: nothing was called yet, but all of it is paid for."""
+MAX_WAIT_SECONDS: Final = 60.0
+"""How long an API may have us wait; one that says more is not waited for."""
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+
+_FIRST_WAIT_SECONDS = 0.5
+_MAX_ERROR_BYTES = 64 * 1024
+
+
+class Api:
+    """A model's API. It is told apart from the model itself: what is wrong here, no model said."""
+
+    def __init__(self, http: aiohttp.ClientSession, model: ChatModel, dialect: Dialect, emit: Emit) -> None:
+        self.model = model
+        self.dialect = dialect
+        self._http = http
+        self._emit = emit
+        self._url = _address(dialect.url(model))
+        SECRETS.learn(model.api_key or "")
+
+    async def turn(self, body: bytes) -> Turn:
+        """Ask for one step, more than once where that may help. Raises `ModelFailed`."""
+        tries = broken = 0
+        while True:
+            try:
+                return await self._once(body)
+            except Passing as exc:
+                tries, broken = tries + 1, broken + exc.midway
+                wait = exc.seconds if exc.seconds is not None else _backoff(tries)
+                if tries == MAX_TRIES or broken == MAX_BROKEN or wait > MAX_WAIT_SECONDS:
+                    later = f"; it wants to be left alone for {wait:.0f} s" if wait > MAX_WAIT_SECONDS else ""
+                    raise ModelUnavailable(f"{self._named}: {exc}{later}", hint=exc.hint) from None
+                await self._emit(StepRetried(reason=str(exc), seconds=wait))
+                await anyio.sleep(wait)
+
+    @property
+    def _named(self) -> str:
+        return f"the model `{self.model.name}` at {self._url.host}"
+
+    async def _once(self, body: bytes) -> Turn:
+        reader = self.dialect.reader()
+        began = False
+        try:
+            async with await self._send(body) as response:
+                if response.status != 200:
+                    raise await self._refusal(response)
+                began = True
+                await self._read(response, reader)
+        # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
+        except (aiohttp.ClientError, OSError) as exc:
+            if not reader.whole:
+                silent = isinstance(exc, aiohttp.SocketTimeoutError)
+                words = "it said nothing for too long" if silent else connection_trouble(exc)
+                hint = None if began or silent else f"is it running, and is {self._url.origin()} right?"
+                raise Passing(words, midway=began or silent, hint=hint) from None
+        except Complaint as exc:
+            raise judged(exc, self._named) from None
+        if not reader.whole:
+            raise Passing("its answer broke off", midway=True)
+        return reader.turn()
+
+    async def _send(self, body: bytes) -> aiohttp.ClientResponse:
+        try:
+            return await self._http.post(
+                self._url,
+                data=body,
+                headers={
+                    "Content-Type": "application/json",
+                    "Accept": "text/event-stream",
+                    **self.dialect.headers(self.model),
+                },
+                allow_redirects=False,  # the key is meant for this address alone
+                proxy=proxy_for(self._url, os.environ),
+                ssl=tls_context() if self._url.scheme == "https" else True,
+                timeout=aiohttp.ClientTimeout(
+                    sock_connect=CONNECT_SECONDS, sock_read=self.model.silence_seconds
+                ),
+            )
+        except ValueError:  # which is said of a URL or a key that no request can hold
+            raise ModelFailed(f"{self._named} cannot be asked: its URL or its key is malformed") from None
+
+    async def _read(self, response: aiohttp.ClientResponse, reader: TurnReader) -> None:
+        events, size, whole = EventStream(MAX_ANSWER_BYTES), 0, bytearray()
+        streams = response.content_type != "application/json"
+        try:
+            while not reader.ended and (chunk := await response.content.readany()):
+                size += len(chunk)
+                if size > MAX_ANSWER_BYTES:
+                    raise LineTooLong(MAX_ANSWER_BYTES)
+                if streams:
+                    for event in events.feed(chunk):
+                        await self._take(bytes(event.data), reader)
+                else:
+                    whole += chunk
+            if not streams:
+                await self._take(bytes(whole), reader)
+        except LineTooLong:
+            raise ModelFailed(f"{self._named}: its answer has no end") from None
+
+    async def _take(self, data: bytes, reader: TurnReader) -> None:
+        try:
+            text = reader.feed(data)
+        except (ValueError, LookupError, TypeError, RecursionError):
+            hint = f"does {self._url.host} speak the API of `{self.model.provider}`?"
+            raise ModelFailed(f"{self._named}: its answer cannot be read", hint=hint) from None
+        if text:
+            await self._emit(TextDelta(text=text))
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
+        body = bytearray()
+        while len(body) < _MAX_ERROR_BYTES and (chunk := await response.content.readany()):
+            body += chunk
+        return refused(
+            response.status,
+            bytes(body),
+            self.model,
+            named=self._named,
+            wait=_retry_after(response.headers.get("Retry-After", "")),
+        )
+
+
+def _address(text: str) -> URL:
+    try:
+        url = URL(text)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        hint = "the `base_url` of a model starts with http:// or https://"
+        raise ModelFailed(f"`{redact_url(text)}` is no address of a model's API", hint=hint)
+    return url
+
+
+def _backoff(tries: int) -> float:
+    return _FIRST_WAIT_SECONDS * 2 ** (tries - 1) * (0.5 + random.random() / 2)  # noqa: S311 - no secret
+
+
+def _retry_after(said: str) -> float | None:
+    """How long an API wants us to wait, which it says in seconds or as a date."""
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,102 @@
+"""What happens in a run, as values, in the order it happens. The last is always `Finished`.
+
+Unlike the events of a host these carry what is said: the model's words, arguments and results.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fairlead.catalog.results import ToolResult
+
+Outcome = Literal["finished", "needs_a_person", "gave_up", "cut_off", "max_steps", "max_tokens", "cancelled"]
+"""How a run ended.
+
+- `finished`: the model gave its answer.
+- `needs_a_person`: it gave up on what it called last, for want of a login, a consent or an approval.
+- `gave_up`: it refused, or said nothing.
+- `cut_off`: its answer is longer than it may be.
+- `max_steps`, `max_tokens`: the limit was reached, and it wanted to go on.
+- `cancelled`: a person who was asked about a call wanted the whole run ended.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """Tokens. What a provider had in its cache is part of the input."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextDelta:
+    """The model said some more."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRetried:
+    """The model is asked again after so many seconds. What it said in this step does not count."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCalled:
+    """The model calls a tool."""
+
+    call_id: str
+    tool: str
+    """Which, for people: `server/tool`."""
+    name: str
+    """What the model called."""
+    arguments: dict[str, Any] | None = field(repr=False)
+    """None where what the model wrote is no JSON object."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolReturned:
+    """A call is over. Whatever came of it, the model reads it."""
+
+    call_id: str
+    tool: str
+    seconds: float
+    result: ToolResult = field(repr=False)
+    error: str | None = None
+    """The code of what kept the call from being made or answered, such as `call_denied`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepFinished:
+    """The model was asked, and what it called has returned."""
+
+    step: int
+    usage: Usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """The run is over. `text` is what the model said last, `usage` is of all steps."""
+
+    text: str
+    outcome: Outcome
+    steps: int
+    usage: Usage
+
+
+RunEvent = TextDelta | StepRetried | ToolCalled | ToolReturned | StepFinished | Finished
