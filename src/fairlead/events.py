@@ -28,6 +28,14 @@ class ToolsChanged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OffersChanged:
+    """A server's resources or prompts were listed, and are not what they were."""
+
+    server_id: str
+    kind: Literal["resources", "prompts"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ToolsQuarantined:
     """Tools of a server are not what was reviewed or locked, and cannot be used until somebody looks."""
 
@@ -81,6 +89,8 @@ class ServerLogged:
     server_id: str
     level: str
     message: str
+    logger: str | None = None
+    """What part of it says so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +117,7 @@ class QuestionAnswered:
 Event = (
     StateChanged
     | ToolsChanged
+    | OffersChanged
     | ToolsQuarantined
     | CallStarted
     | CallProgressed

@@ -36,6 +36,8 @@ DONE = msgspec.Raw(b'{"content": []}')
 class Ada(Peer):
     """Answers every form, with her name."""
 
+    is_shared = False
+
     @property
     def capabilities(self) -> types.ClientCapabilities:
         return types.ClientCapabilities()

@@ -59,6 +59,8 @@ def era(request: pytest.FixtureRequest) -> Era:
 class Ada(Peer):
     """Says who she is to servers of the older era, which ask by themselves."""
 
+    is_shared = False
+
     def __init__(self, capabilities: types.ClientCapabilities = EVERYTHING) -> None:
         self.told = capabilities
 

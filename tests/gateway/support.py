@@ -13,6 +13,7 @@ import anyio
 from starlette.types import Scope
 
 from fairlead.config.load import load_config
+from fairlead.config.shapes import is_object
 from fairlead.gateway.access import Admitted
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
 from fairlead.gateway.perimeter import Refused
@@ -147,7 +148,9 @@ class Raw:
 
 def _answer(came: Any, request_id: int | str) -> Any:
     """The answer to a request, be it all that came or one of several events."""
-    return came if isinstance(came, dict) else next(found for found in came if found.get("id") == request_id)
+    if is_object(came):
+        return came
+    return next(found for found in came if found.get("id") == request_id)
 
 
 def text_of(answer: Any) -> str:

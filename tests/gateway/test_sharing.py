@@ -74,7 +74,11 @@ async def test_without_sessions_every_principal_has_a_process_of_its_own(tmp_pat
         await ada.modern("tools/list")
         pids = [await pid_of(client, "a_pid", older=False) for client in (ada, bob, ada)]
         assert pids[0] == pids[2] != pids[1]
-        assert [session.principal for session in served.gateway.sessions()] == ["ada", "bob"]
+        sessions = served.gateway.sessions()
+        assert [(session.principal, session.client) for session in sessions] == [
+            ("ada", "raw 1"),
+            ("bob", "raw 1"),
+        ]
 
 
 async def test_a_server_without_state_is_shared_by_all(tmp_path: Path) -> None:

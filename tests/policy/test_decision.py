@@ -111,7 +111,7 @@ def test_auto_believes_the_annotations_of_trusted_servers_only(
     machine: Machine, trust: str, annotations: dict[str, bool], expected: str
 ) -> None:
     server = configured(machine, trust=trust, allow_tools=["*"], approval="auto")
-    assert decided(server, **annotations).verdict == expected
+    assert decided(server, {}, **annotations).verdict == expected
 
 
 def test_annotations_that_cannot_be_read_relax_nothing(machine: Machine) -> None:

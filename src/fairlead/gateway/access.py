@@ -1,9 +1,9 @@
 """Who may use the gateway: every request is looked at here before anything else sees it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import msgspec
 from starlette.types import Scope
 
 from fairlead.config.principal import LOCAL
@@ -18,14 +18,13 @@ SCREENED: Final = "fairlead.screened"
 _STATUS_PATHS = ("/api/status", "/metrics")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A request that may go on, and for whom."""
 
     principal: str
     bundles: frozenset[str] | None = None
     """The only bundles it may use; None for all, and for what is in no bundle."""
-    scopes: frozenset[str] = field(default=SCOPES)
+    scopes: frozenset[str] = SCOPES
 
 
 class Access(Protocol):

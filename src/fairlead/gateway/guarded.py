@@ -5,7 +5,7 @@ from typing import Final
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.gateway.access import Gatekeeper
+from fairlead.gateway.access import SCREENED, Gatekeeper
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, too_large
 
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
@@ -32,8 +32,15 @@ class GuardedApp:
             await refused(scope, receive, send)
         elif scope["path"].startswith(RESOURCE_METADATA) and self._gatekeeper.resource_metadata:
             await JSONResponse(self._gatekeeper.resource_metadata)(scope, receive, send)
+        elif self._is_within_limits(scope):
+            await self._app(scope, receive, send)
         else:
             await self._pass_on(scope, receive, send)
+
+    def _is_within_limits(self, scope: Scope) -> bool:
+        """Does it say how long its body is, and keep within the limit? Then nobody has to count."""
+        length = scope[SCREENED].get(b"content-length")
+        return length is not None and int(length) <= self._max_body_bytes
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = _Exchange(receive, send, self._max_body_bytes)

@@ -26,6 +26,8 @@ class Selection:
     token_budget: int = 0
     resources: bool = True
     prompts: bool = False
+    plain_names: bool = False
+    """Do its tools keep the names that their server gave them?"""
     search: Literal["words", "meaning"] = "words"
 
     def has(self, server_id: str) -> bool:
@@ -73,5 +75,6 @@ def select(config: LoadedConfig, name: str | None) -> Selection:
         token_budget=bundle.token_budget,
         resources=bundle.resources,
         prompts=bundle.prompts,
+        plain_names=bundle.names == "plain",
         search=config.config.tools.search,
     )

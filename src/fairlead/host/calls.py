@@ -1,9 +1,8 @@
 """A tool call on its way: fitted, permitted, announced, sent under its clock, and announced again."""
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -29,8 +28,7 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Told how far a call is: progress, total and a message, as far as the server says."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallOptions:
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants to know of a call, and allows it."""
 
     on_progress: OnProgress | None = None
@@ -42,13 +40,16 @@ class CallOptions:
 class Calls:
     """The way of every tool call of one host, whoever makes it."""
 
-    def __init__(self, records: Records, permission: Permission, bus: EventBus) -> None:
+    def __init__(
+        self, records: Records, permission: Permission, bus: EventBus, ids: Iterator[int] | None = None
+    ) -> None:
         self._store = records.store
         self._audit = records.audit
         self._artifacts = records.artifacts
         self._permission = permission
         self._bus = bus
-        self._made = 0
+        self.ids = ids or count(1)
+        """What calls are known by. Hosts beside each other have the same, so that no two calls do."""
 
     async def call(
         self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
@@ -62,9 +63,12 @@ class Calls:
         member, tool = proposal.member, proposal.tool
         audited, sent = await self._permitted(proposal, arguments)
         audited.sent()
-        with _audited_end(audited):
+        try:
             raw = await member.live().begin_tool(tool, sent, as_task=True)
-            audited.returned("begun", "done", size=len(raw))
+        except BaseException as exc:
+            _failed(audited, exc)
+            raise
+        audited.returned("begun", "done", size=len(raw))
         return raw
 
     async def deliver(self, raw: msgspec.Raw, proposal: Proposal, *, whole: bool = False) -> ToolResult:
@@ -94,13 +98,9 @@ class Calls:
             definition_digest=definition_digest(entry.definition) if entry else "",
         )
         try:
-            self._permission.refuse_hopeless(proposal)
-            if member.awaits_consent is not None or rejection(member.listing, tool) is not None:
-                await require_usable(member, tool, self._store)
-            if member.is_unchecked:
-                # It may have changed since it was last listed, and this call must not be what finds out.
-                await listing_of(member, self._store, fresh=True)
-                self._permission.refuse_hopeless(proposal)
+            known = entry is not None and member.quarantined(tool) is None
+            if not known or member.awaits_consent is not None or member.is_unchecked:
+                await self._look_into(proposal)
             fit = await self._fitted(member, tool, arguments)
             sent: Mapping[str, Any] | msgspec.Raw = fit
             permit = self._permission.granted(proposal, fit)
@@ -117,6 +117,17 @@ class Calls:
             raise
         audited.decided("allow", permit.reason, by=permit.by)
         return audited, sent
+
+    async def _look_into(self, proposal: Proposal) -> None:
+        """See that a tool which is not known, or not known for sure, can be called at all."""
+        member, tool = proposal.member, proposal.tool
+        self._permission.refuse_hopeless(proposal)
+        if member.awaits_consent is not None or rejection(member.listing, tool) is not None:
+            await require_usable(member, tool, self._store)
+        if member.is_unchecked:
+            # It may have changed since it was last listed, and this call must not be what finds out.
+            await listing_of(member, self._store, fresh=True)
+            self._permission.refuse_hopeless(proposal)
 
     async def _fitted(self, member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
@@ -137,8 +148,7 @@ class Calls:
     ) -> ToolResult:
         member, tool, bus = proposal.member, proposal.tool, self._bus
         server_id, connection, config = member.server.server_id, member.live(), member.config
-        self._made += 1
-        call_id = self._made
+        call_id = next(self.ids)
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             message = clean(message) if message else None
@@ -153,19 +163,19 @@ class Calls:
         if bus.has_listeners:
             bus.emit(CallStarted(call_id=call_id, server_id=server_id, tool=tool))
         started = time.perf_counter()
-        is_error, error = True, "cancelled"
+        is_error, error = True, None
         audited.sent()
         try:
-            with _audited_end(audited):
-                raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
-                result = await self.deliver(raw, proposal, whole=options.whole)
-                is_error, error = result.is_error, None
-                kinds = [finding.kind for finding in result.remarks.findings]
-                outcome = "tool_error" if is_error else "ok"
-                audited.returned(outcome, "done", size=len(result.original), findings=kinds)
-        except FairleadError as exc:
-            error = exc.code
+            raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
+            result = await self.deliver(raw, proposal, whole=options.whole)
+            is_error = result.is_error
+        except BaseException as exc:
+            error = _failed(audited, exc)
             raise
+        else:
+            kinds = [finding.kind for finding in result.remarks.findings]
+            outcome = "tool_error" if is_error else "ok"
+            audited.returned(outcome, "done", size=len(result.original), findings=kinds)
         finally:
             if bus.has_listeners:
                 bus.emit(
@@ -181,20 +191,13 @@ class Calls:
         return result
 
 
-@contextmanager
-def _audited_end(audited: AuditedCall) -> Generator[None]:
-    """Record how a call that was sent failed, if it does."""
-    try:
-        yield
-    except CallFailed as exc:
-        audited.returned(exc.code, exc.delivery)
-        raise
-    except FairleadError as exc:
-        audited.returned(exc.code, "not_sent")
-        raise
-    except BaseException:
+def _failed(audited: AuditedCall, exc: BaseException) -> str:
+    """Record how a call that was sent failed, and say it in a word."""
+    if not isinstance(exc, FairleadError):
         audited.returned("cancelled", "unknown")
-        raise
+        return "cancelled"
+    audited.returned(exc.code, exc.delivery if isinstance(exc, CallFailed) else "not_sent")
+    return exc.code
 
 
 def _fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
 """The host: owns every connection, and knows the order things happen in."""
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.log_masking import mask_logs
@@ -49,7 +50,7 @@ from fairlead.host.tasks import Tasks
 from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
 from fairlead.policy.approvals import Approvals
-from fairlead.policy.decision import Within
+from fairlead.policy.decision import Unsaid, Within
 
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
@@ -64,10 +65,18 @@ class ServerInfo:
     instructions: str | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backing:
+    """How a host stands behind something that serves many: its tools' names, and what is not asked about."""
+
+    names: Scheme = "gateway"
+    unsaid: Unsaid = "reviewed"
+
+
 class Host:
     """Many servers behind one object. Open it with `async with Host.open() as host:`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a host is made of
         self,
         config: LoadedConfig,
         tasks: TaskGroup,
@@ -75,21 +84,25 @@ class Host:
         records: Records,
         person: Person,
         logins: Logins,
+        names: Scheme | None = None,
     ) -> None:
         self._config = config
-        self._catalogs = Catalogs(config.config.tools.names, RESERVED)
+        self._names: Scheme | None = names
+        self._catalogs = Catalogs(names or config.config.tools.names, RESERVED)
         self._tasks = tasks
-        self._programs = around.programs
-        self.store = store = records.store
-        self._bus = EventBus()
-        self._members = Members(tasks, around, store, person, self._bus)
+        self._around = around
+        self._records = records
+        self._person = person
+        self.store = records.store
+        self._bus = self._new_bus()
+        self._members = self._new_members()
         self.docs_allow: tuple[str, ...] = ()
         """The sites that the built-in documentation reader may read."""
         self.resources = Resources(self)
         self.prompts = Prompts(self)
         self.tasks = Tasks(self)
         self.custom = Custom(self)
-        self._permission = Permission(person.operator, Approvals(store))
+        self._permission = Permission(person.operator, Approvals(records.store))
         self.logins = logins
         """Who this host is to which server."""
         self.artifacts = records.artifacts
@@ -97,6 +110,12 @@ class Host:
         self._audit = records.audit
         self._calls = Calls(records, self._permission, self._bus)
         self._closed = False
+
+    def _new_bus(self) -> EventBus:
+        return EventBus()
+
+    def _new_members(self) -> Members:
+        return Members(self._tasks, self._around, self.store, self._person, self._bus)
 
     @classmethod
     @asynccontextmanager
@@ -112,12 +131,14 @@ class Host:
         operator: Operator = UNATTENDED,
         capabilities: CustomCapabilities | None = None,
         auth_providers: Mapping[str, AuthProvider] | None = None,
+        backing: Backing | None = None,
     ) -> AsyncGenerator["Host"]:
         """Run a host for the length of the block, and leave nothing behind.
 
         `servers` are servers of your own that run in this process, by id, beside the configured ones.
         `operator` answers for a person when a server asks, `capabilities` are declared to every server,
-        `auth_providers` are what entries mean by their `auth_provider_id`.
+        `auth_providers` are what entries mean by their `auth_provider_id`, `backing` says
+        how it stands behind something that serves many.
         Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
         fails the start; others never do.
         """
@@ -153,8 +174,11 @@ class Host:
                     operator=operator,
                     capabilities=capabilities or CustomCapabilities(),
                     log_in=logins.wanted,
+                    unsaid=backing.unsaid if backing else "ask",
+                    shared=backing is not None,
                 )
-                host = cls(loaded, tasks, around, records, person, logins)
+                names = backing.names if backing else None
+                host = cls(loaded, tasks, around, records, person, logins, names)
                 tasks.start_soon(records.audit.rotate)
                 try:
                     await host._begin(loaded)
@@ -180,7 +204,7 @@ class Host:
 
         async def one(server_id: str) -> None:
             try:
-                await self._listing(self._member(server_id), fresh=True)
+                await self._listing(self._known(server_id), fresh=True)
             except FairleadError as exc:
                 failures[server_id] = exc
 
@@ -192,7 +216,7 @@ class Host:
     def retry(self, *server_ids: str) -> None:
         """Try servers that failed again, beside; one that failed often and lately is left alone."""
         for server_id in server_ids:
-            connection = self._member(server_id).connection
+            connection = self._known(server_id).connection
             if connection is not None and not connection.backoff.is_open:
                 self._tasks.start_soon(self.connect, server_id)
 
@@ -208,7 +232,7 @@ class Host:
         with anyio.move_on_after(seconds) as scope:
             failures = await self.connect(*wanted)
         if scope.cancelled_caught:
-            late = [name for name in wanted if self._member(name).status().state != "ready"]
+            late = [name for name in wanted if self._known(name).status().state != "ready"]
             raise ConnectFailed(late[0] if late else wanted[0], f"not ready after {seconds:g} s")
         for failure in failures.values():
             raise failure
@@ -230,8 +254,8 @@ class Host:
         self.docs_allow = config.config.docs.allow
         self._audit.settings = config.config.audit
         self._config = config
-        self._catalogs = Catalogs(config.config.tools.names, RESERVED)
-        own = {name: program_server(name, Path(), config.rules) for name in self._programs}
+        self._catalogs = Catalogs(self._names or config.config.tools.names, RESERVED)
+        own = {name: program_server(name, Path(), config.rules) for name in self._around.programs}
         wanted = config.servers | own
         self._members.keep_only(wanted)
         await self._take(wanted.values())
@@ -246,17 +270,17 @@ class Host:
 
     def configured(self, server_id: str) -> Server:
         """How a server is configured. Raises where that is not sound."""
-        return self._member(server_id).config
+        return self._known(server_id).config
 
     # Tools.
 
     def listing(self, server_id: str) -> Listing | None:
         """What a server offers, as far as anybody knows. Contacts nobody."""
-        return self._member(server_id).listing
+        return self._known(server_id).listing
 
-    def toolset(self, bundle: str | None = None) -> Toolset:
+    def toolset(self, bundle: str | None = None, *, principal: str = LOCAL) -> Toolset:
         """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name."""
-        return Toolset(self, select(self._config, bundle))
+        return Toolset(self, select(self._config, bundle), principal)
 
     @property
     def tools(self) -> Toolset:
@@ -273,11 +297,11 @@ class Host:
 
     async def list_now(self, server_id: str) -> Listing:
         """What a server offers, as it says in this run. It is connected if it is not."""
-        return await self._listing(self._member(server_id), fresh=True)
+        return await self._listing(self._known(server_id), fresh=True)
 
     async def offers(self, server_id: str) -> Listing:
         """What a server offers: at once where that is known, else it is connected and asked."""
-        member = self._member(server_id)
+        member = self._known(server_id)
         member.refresh_if_stale()
         return await self._listing(member)
 
@@ -345,13 +369,30 @@ class Host:
         return await self._calls.deliver(raw, proposal)
 
     @asynccontextmanager
-    async def events(self) -> AsyncGenerator[AsyncIterator[Event]]:
-        """What happens in this host from now on: `async with host.events() as events: async for …`."""
-        subscriber: Subscriber = self._bus.subscribe()
+    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
+        """What happens in this host from now on: `async with host.events() as events: async for …`.
+
+        Who does not want to be woken for every single call leaves out `calls`.
+        """
+        subscriber = self._bus.subscribe(Subscriber(hears_calls=calls))
         try:
             yield subscriber
         finally:
             self._bus.unsubscribe(subscriber)
+
+    @contextmanager
+    def listening(self, subscriber: Subscriber) -> Generator[None]:
+        """Have a subscriber of your own hear what happens, at once, for the length of the block."""
+        self._bus.subscribe(subscriber)
+        try:
+            yield
+        finally:
+            self._bus.unsubscribe(subscriber)
+
+    @property
+    def members(self) -> Iterable[Member]:
+        """Its servers, as they stand."""
+        return self._members
 
     # How it is done.
 
@@ -374,6 +415,11 @@ class Host:
         if self._closed:
             raise ConnectFailed(server_id, "the host is closed")
         return self._members[server_id]
+
+    def _known(self, server_id: str) -> Member:
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
+        return self._members.known(server_id)
 
     async def _listing(self, member: Member, *, fresh: bool = False) -> Listing:
         return await listing_of(member, self.store, fresh=fresh)

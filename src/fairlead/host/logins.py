@@ -230,7 +230,7 @@ class Logins:
                 response.close()
                 return login_challenge(response.headers.getall("WWW-Authenticate", ()))
         except EXCHANGE_FAILURES as exc:
-            raise LoginFailed(target.server_id, f"it cannot be reached: {exc}") from exc
+            raise ConnectFailed(target.server_id, f"it cannot be reached: {exc}") from exc
         finally:
             endpoint.close()
         return None

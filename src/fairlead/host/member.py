@@ -13,15 +13,15 @@ from fairlead.config.masking import SECRETS
 from fairlead.config.models import Server
 from fairlead.connection.admission import Admission
 from fairlead.connection.connection import Connection
-from fairlead.connection.supervision import LogIn
+from fairlead.connection.logging_in import LogIn
 from fairlead.connection.transports import Surroundings, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
-from fairlead.events import Event, State, StateChanged, ToolsChanged, ToolsQuarantined
+from fairlead.events import Event, OffersChanged, State, StateChanged, ToolsChanged, ToolsQuarantined
 from fairlead.host.custom import CustomCapabilities
 from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
-from fairlead.policy.decision import CallPolicy, Within
+from fairlead.policy.decision import CallPolicy, Unsaid, Within
 from fairlead.policy.pins import Pins, granting, is_guarded, pinned_on_first_use
 from fairlead.policy.quarantine import Screened, screen
 
@@ -56,6 +56,10 @@ class Person:
     operator: Operator
     capabilities: CustomCapabilities
     log_in: LogIn
+    unsaid: Unsaid = "ask"
+    """What holds for calls that nothing in the configuration speaks of."""
+    shared: bool = False
+    """Many callers share the connections, and the operator answers for whoever a request is made."""
 
 
 class Member:
@@ -74,11 +78,14 @@ class Member:
         save: Callable[["Member"], None],
     ) -> None:
         self.server = server
-        self.policy = CallPolicy(server)
+        self.is_usable = server.usable
+        """Is it wanted, and nothing wrong with its entry?"""
+        self._unsaid: Unsaid = person.unsaid
+        self.policy = CallPolicy(server, person.unsaid)
         self.snapshot = snapshot = known.snapshot
         """What it offered, as it came."""
         self.pins = known.pins
-        self._lock = known.lock
+        self.lock = known.lock
         self.screened: Screened | None = None
         """What may be offered of that; another object whenever it changes."""
         self.awaits_consent = server.consent
@@ -109,6 +116,7 @@ class Member:
                     roots=server.root_folders(),
                     custom=person.capabilities,
                     emit=emit,
+                    shared=person.shared,
                 ),
                 log_level=server.config.log_level,
                 log_in=person.log_in,
@@ -136,6 +144,12 @@ class Member:
         raise ConfigInvalid(*(problem for problem in self.server.problems if problem.severity == "error"))
 
     @property
+    def version(self) -> str | None:
+        """The protocol version it speaks, or spoke when it was last listed."""
+        said = self.connection.vitals.version if self.connection else None
+        return said or (self.snapshot.version if self.snapshot else None)
+
+    @property
     def listing(self) -> Listing | None:
         """What it offers, as far as anybody knows, less what changed since somebody looked at it."""
         return self.screened.listing if self.screened else None
@@ -151,7 +165,8 @@ class Member:
     def take_rules(self, server: LoadedServer) -> None:
         """Go by the rules of a configuration that says nothing else new of this server."""
         self.server = server
-        self.policy = CallPolicy(server)
+        self.is_usable = server.usable
+        self.policy = CallPolicy(server, self._unsaid)
 
     def quarantined(self, tool: str) -> str | None:
         """Why a tool may not be used before it is reviewed, if that is so."""
@@ -160,8 +175,9 @@ class Member:
     @property
     def is_unchecked(self) -> bool:
         """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
-        is_held = self._lock is not None or (self.pins is not None and is_guarded(self.server))
-        return is_held and self.connection is not None and self.connection.vitals.state != "ready"
+        if self.connection is None or self.connection.vitals.state == "ready":
+            return False
+        return self.lock is not None or (self.pins is not None and is_guarded(self.server))
 
     def use_first(self, within: Within) -> None:
         """Pin the tools that a bundle lets through, if it is the first to."""
@@ -178,6 +194,12 @@ class Member:
             if self._held_back != before:
                 self._emit_tools()
 
+    def adopt(self, snapshot: Snapshot) -> None:
+        """Take over what a connection beside this one was told, where what is known here is too old."""
+        connected = self.connection is not None and self.connection.vitals.state == "ready"
+        if not connected and (self.snapshot is None or self.snapshot.is_stale(self._ttl_ms())):
+            self._was_listed(snapshot.listing, snapshot.version)
+
     @property
     def is_listed(self) -> bool:
         """Does what is known come from this run, rather than from an earlier one?"""
@@ -193,8 +215,7 @@ class Member:
             source=self.server.source,
             enabled=self.server.enabled,
             state=self._state(),
-            version=(vitals.version if vitals else None)
-            or (self.snapshot.version if self.snapshot else None),
+            version=self.version,
             tools=len(self.snapshot.listing.tools) if self.snapshot else None,
             stale=self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()),
             last_error=error[0],
@@ -256,15 +277,23 @@ class Member:
         self.listed.set()
         if before is None or before.listing.tools != listing.tools:
             self._emit_tools()
+        self._emit_offers(before.listing if before else Listing(), listing)
 
     def _emit_tools(self) -> None:
         assert self.screened is not None, "it was listed"
         self._emit(ToolsChanged(server_id=self.server.server_id, tools=len(self.screened.listing.tools)))
 
+    def _emit_offers(self, before: Listing, now: Listing) -> None:
+        server_id = self.server.server_id
+        if (before.resources, before.templates) != (now.resources, now.templates):
+            self._emit(OffersChanged(server_id=server_id, kind="resources"))
+        if before.prompts != now.prompts:
+            self._emit(OffersChanged(server_id=server_id, kind="prompts"))
+
     def _screen(self, listing: Listing) -> None:
         """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
         before = self._held_back
-        self.screened = screen(self.server, listing, self.pins, self._lock)
+        self.screened = screen(self.server, listing, self.pins, self.lock)
         if self._held_back.keys() - before.keys():
             self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
 
@@ -280,7 +309,7 @@ class Member:
         if not patterns or (self.pins is not None and set(patterns) <= set(self.pins.patterns)):
             return False
         listing = self.snapshot.listing
-        locked_out = screen(self.server, listing, None, self._lock).quarantined
+        locked_out = screen(self.server, listing, None, self.lock).quarantined
         pins = pinned_on_first_use(self.pins, listing, patterns, time.time(), locked_out)
         if pins is None:
             return False

@@ -29,14 +29,20 @@ class Members:
     """The servers of one host, by id."""
 
     def __init__(
-        self, tasks: TaskGroup, around: Surroundings, store: Store | None, person: Person, bus: EventBus
+        self,
+        tasks: TaskGroup,
+        around: Surroundings,
+        store: Store | None,
+        person: Person,
+        bus: EventBus,
+        admission: Admission | None = None,
     ) -> None:
         self._tasks = tasks
         self._around = around
         self._store = store
         self._person = person
         self._bus = bus
-        self._admission = Admission()
+        self._admission = admission or Admission()
         self._by_id: dict[str, Member] = {}
         self._unsaved: set[Member] = set()
         self._saving = anyio.Lock()
@@ -51,6 +57,10 @@ class Members:
             hint = suggestion(server_id, self._by_id) or "run `fairlead list` to see the configured servers"
             raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
         return member
+
+    def known(self, server_id: str) -> Member:
+        """A server to look at rather than to call: what others know of it will do."""
+        return self[server_id]
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[Member]:
         """Take servers in; one that is there already, and the same, stays as it is. Returns the new ones."""
@@ -82,7 +92,7 @@ class Members:
 
     def _has(self, server: LoadedServer) -> bool:
         member = self._by_id.get(server.server_id)
-        return member is not None and _same(member.server, server)
+        return member is not None and same_definition(member.server, server)
 
     def _put(self, server: LoadedServer, known: Known) -> Member:
         before = self._by_id.get(server.server_id)
@@ -150,5 +160,6 @@ def _take_news(member: Member) -> News:
     return News(server=member.server, snapshot=snapshot, trouble=trouble, pins=pins)
 
 
-def _same(old: LoadedServer, new: LoadedServer) -> bool:
+def same_definition(old: LoadedServer, new: LoadedServer) -> bool:
+    """Do two configurations say the same of a server, but for the rules about its calls?"""
     return (old.entry, old.config, old.source, old.usable) == (new.entry, new.config, new.source, new.usable)

@@ -3,18 +3,18 @@
 What an operator cannot do is not declared to servers, so that none asks in vain and no answer is made up.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from fairlead.config.principal import LOCAL
 from fairlead.host.forms import Form, Value
 from fairlead.host.urls import ShownUrl
 
 if TYPE_CHECKING:
-    from mcp_types import CreateMessageRequestParams, CreateMessageResult
+    from mcp_types import CreateMessageRequestParams, CreateMessageResult, ListRootsResult
 
-Ability = Literal["approve", "form", "url", "sample"]
+Ability = Literal["approve", "form", "url", "sample", "roots"]
 ApprovalAnswer = Literal["once", "session", "always", "no", "cancel"]
 UrlAnswer = Literal["accept", "decline", "cancel"]
 
@@ -42,6 +42,8 @@ class FormQuestion:
     server_id: str
     message: str
     form: Form
+    requested_schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The form as the server sent it, which is not safe to show."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +102,15 @@ class Operator(Protocol):
 
     def notify(self, server_id: str, message: str) -> None:
         """Tell the person something that needs no answer."""
+        ...
+
+
+@runtime_checkable
+class KnowsRoots(Protocol):
+    """An operator that can say where its person works: one with the ability `roots`."""
+
+    async def list_roots(self, server_id: str) -> "ListRootsResult":
+        """Name the folders."""
         ...
 
 

@@ -1,7 +1,8 @@
 """What one server may ask of this host: as the configuration allows, as the operator can.
 
 A trusted server may ask by form and by URL, an untrusted one by URL only, unless its entry says otherwise.
-Sampling and roots are off until the entry turns them on.
+Sampling is off until the entry turns it on. Roots are the folders of the entry; a trusted server whose entry
+has none gets those of the operator, if that has any.
 """
 
 import logging
@@ -13,14 +14,14 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic_core import to_json
 
 from fairlead.catalog.sanitise import clean
-from fairlead.config.models import Server
+from fairlead.config.models import Sampling, Server
 from fairlead.connection.peer import refusal
 from fairlead.connection.tasks import EXTENSION as TASKS
 from fairlead.events import Event, QuestionAnswered, QuestionAsked, ResourceUpdated, ServerLogged
 from fairlead.host.custom import CustomCapabilities
 from fairlead.host.form_schema import FormRefused, read_form, shown
 from fairlead.host.forms import Problems
-from fairlead.host.operator import FormQuestion, Operator, SampleRequest, UrlQuestion
+from fairlead.host.operator import Ability, FormQuestion, KnowsRoots, Operator, SampleRequest, UrlQuestion
 from fairlead.host.urls import UrlRefused, show_url
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ Samples = types.CreateMessageResult | types.CreateMessageResultWithTools | types
 class ServerPeer:
     """The host as one server sees it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a peer depends on, named once
         self,
         server_id: str,
         config: Server,
@@ -44,25 +45,55 @@ class ServerPeer:
         roots: tuple[Path, ...],
         custom: CustomCapabilities,
         emit: Callable[[Event], None],
+        shared: bool = False,
     ) -> None:
         self._server_id = server_id
         self._operator = operator
         self._roots = roots
+        self._custom = custom
         self._emit = emit
+        self.is_shared = shared
         allowed = config.elicitation
-        self._forms = "form" in operator.abilities and (
-            config.trust == "trusted" if allowed is None else allowed
-        )
-        self._urls = "url" in operator.abilities and allowed is not False
-        self._sampling = config.sampling if "sample" in operator.abilities else None
-        self._tokens_left = self._sampling.max_tokens if self._sampling else 0
-        self.capabilities = types.ClientCapabilities(
-            elicitation=self._elicitation(),
-            sampling=types.SamplingCapability() if self._sampling else None,
-            roots=types.RootsCapability() if roots else None,
-            experimental={name: dict(value) for name, value in custom.experimental.items()} or None,
-            extensions={TASKS: {}} | {name: dict(value) for name, value in custom.extensions.items()},
-        )
+        self._may_form = config.trust == "trusted" if allowed is None else allowed
+        self._may_url = allowed is not False
+        self._may_sample = config.sampling
+        self._is_trusted = config.trust == "trusted"
+        self._tokens_left = config.sampling.max_tokens if config.sampling else 0
+        self._declared: dict[frozenset[Ability], types.ClientCapabilities] = {}
+
+    # What the operator can do may depend on whom the present request is made for.
+
+    @property
+    def _forms(self) -> bool:
+        return self._may_form and "form" in self._operator.abilities
+
+    @property
+    def _urls(self) -> bool:
+        return self._may_url and "url" in self._operator.abilities
+
+    @property
+    def _sampling(self) -> Sampling | None:
+        return self._may_sample if "sample" in self._operator.abilities else None
+
+    @property
+    def _asks_for_roots(self) -> bool:
+        return self._is_trusted and "roots" in self._operator.abilities
+
+    @property
+    def capabilities(self) -> types.ClientCapabilities:
+        """What the server is told we can do; the same object whenever the operator can do the same."""
+        abilities = self._operator.abilities
+        declared = self._declared.get(abilities)
+        if declared is None:
+            custom = self._custom
+            declared = self._declared[abilities] = types.ClientCapabilities(
+                elicitation=self._elicitation(),
+                sampling=types.SamplingCapability() if self._sampling else None,
+                roots=types.RootsCapability() if self._roots or self._asks_for_roots else None,
+                experimental={name: dict(value) for name, value in custom.experimental.items()} or None,
+                extensions={TASKS: {}} | {name: dict(value) for name, value in custom.extensions.items()},
+            )
+        return declared
 
     def _elicitation(self) -> types.ElicitationCapability | None:
         if not self._forms and not self._urls:
@@ -99,7 +130,12 @@ class ServerPeer:
         form = read_form(params.requested_schema)
         if isinstance(form, FormRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
-        question = FormQuestion(server_id=self._server_id, message=shown(params.message), form=form)
+        question = FormQuestion(
+            server_id=self._server_id,
+            message=shown(params.message),
+            form=form,
+            requested_schema=params.requested_schema,
+        )
         answer = await self._operator.elicit_form(question)
         if answer.action != "accept":
             return types.ElicitResult(action=answer.action)
@@ -144,7 +180,9 @@ class ServerPeer:
         return result
 
     async def list_roots(self) -> types.ListRootsResult | types.ErrorData:
-        """Name the folders of the server's entry, and no others."""
+        """Name the folders of the server's entry, or where it has none, those of the operator."""
+        if not self._roots and self._asks_for_roots and isinstance(self._operator, KnowsRoots):
+            return await self._operator.list_roots(self._server_id)
         if not self._roots:
             return refusal("roots")
         return types.ListRootsResult(
@@ -156,7 +194,14 @@ class ServerPeer:
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on what the server logs."""
         text = params.data if isinstance(params.data, str) else to_json(params.data).decode()
-        self._emit(ServerLogged(server_id=self._server_id, level=params.level, message=shown(text)))
+        self._emit(
+            ServerLogged(
+                server_id=self._server_id,
+                level=params.level,
+                message=shown(text),
+                logger=shown(params.logger) if params.logger else None,
+            )
+        )
 
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""

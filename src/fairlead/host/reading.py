@@ -1,11 +1,11 @@
 """Tools with which a model reads the resources of servers and, where that is wanted, uses their prompts."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, TextContent
+from msgspec.structs import replace
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fairlead.catalog.offers import Prompt, Resource, ResourceTemplate

@@ -35,6 +35,12 @@ def is_harmless(definition: bytes) -> bool:
     return said.read_only_hint is True or said.destructive_hint is False
 
 
+def is_destructive(definition: bytes) -> bool:
+    """Does the definition say, in so many words, that the tool may destroy something?"""
+    said = _annotations(definition)
+    return said.destructive_hint is True and said.read_only_hint is not True
+
+
 def claims_of(definition: bytes) -> tuple[str, ...]:
     """What the definition says of the tool's effects, in words for a person who is asked."""
     return tuple(_claims(_annotations(definition)))

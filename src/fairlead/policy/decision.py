@@ -16,9 +16,13 @@ from fairlead.config.load import LoadedRule, LoadedServer
 from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, Server
 from fairlead.policy.arguments import matches
-from fairlead.policy.claims import is_harmless
+from fairlead.policy.claims import is_destructive, is_harmless
 
 Verdict = Literal["allow", "ask", "deny"]
+Unsaid = ApprovalMode | Literal["reviewed"]
+"""What holds where nothing speaks of a tool. `reviewed`: what the lists let through may be called, unless its
+server, which we trust, says that it destroys things: for agents that ask their person themselves."""
+_Claim = Literal["harmless", "destructive", "unknown"]
 
 _WILD = frozenset("*?[")
 _MOST_SETTLED = 4096
@@ -54,8 +58,9 @@ _LISTED = Decision(verdict="allow", reason="it is in allow_tools", field="allow_
 class CallPolicy:
     """What the configuration says about calls to one server, ready to be asked about each of them."""
 
-    def __init__(self, server: LoadedServer) -> None:
+    def __init__(self, server: LoadedServer, unsaid: Unsaid = "ask") -> None:
         self.server = server
+        self._unsaid: Unsaid = unsaid
         self._settled: dict[tuple[str, Within | None], _Settled] = {}
 
     def decide(
@@ -71,8 +76,8 @@ class CallPolicy:
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
                 self._settled.clear()  # tools that nobody ever listed can be asked for without end
-            settled = self._settled[tool, within] = _settle(self.server, tool, within)
-        decision = settled.harmless if _is_believed_harmless(self.server, entry) else settled.otherwise
+            settled = self._settled[tool, within] = _settle(self.server, tool, within, self._unsaid)
+        decision = settled.by_claim[_believed_claim(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
         return _looked_at(decision, settled.looking, arguments)
@@ -82,42 +87,55 @@ class CallPolicy:
 class _Settled:
     """All that can be said about a tool before there is a call."""
 
-    harmless: Decision
-    """If its server is believed that the tool does no harm."""
-    otherwise: Decision
+    by_claim: Mapping[_Claim, Decision]
+    """By what its server says of its effects, if that is believed."""
     looking: tuple[LoadedRule, ...]
     """The rules that look at arguments."""
 
 
-def _settle(server: LoadedServer, tool: str, within: Within | None) -> _Settled:
+_CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
+
+
+def _settle(server: LoadedServer, tool: str, within: Within | None, unsaid: Unsaid) -> _Settled:
     assert server.config is not None, "nobody calls a server whose entry is not sound"
     lists = listed(server.config, tool, within)
     if lists.verdict == "deny":
-        return _Settled(harmless=lists, otherwise=lists, looking=())
+        return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     every = (*server.rules, *server.admin_rules)
     rules = [loaded for loaded in every if loaded.rule.tool is None or _fits(tool, loaded.rule.tool)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     return _Settled(
-        harmless=_strictest(server, tool, plain, harmless=True),
-        otherwise=_strictest(server, tool, plain, harmless=False),
+        by_claim={claim: _strictest(server, tool, plain, claim, unsaid) for claim in _CLAIMS},
         looking=tuple(loaded for loaded in rules if loaded.rule.arguments),
     )
 
 
-def _strictest(server: LoadedServer, tool: str, by_rules: list[Decision], *, harmless: bool) -> Decision:
+def _strictest(
+    server: LoadedServer, tool: str, by_rules: list[Decision], claim: _Claim, unsaid: Unsaid
+) -> Decision:
     assert server.config is not None
-    said = [*by_rules]
+    said, harmless = [*by_rules], claim == "harmless"
     own = _own_mode(server.config, tool)
     if own is not None:
         said.append(_by_mode(*own, "approval", harmless=harmless))
     elif not said:
-        usual: ApprovalMode = "auto" if server.transport == "builtin" else "ask"
-        said.append(_by_mode(server.approval or usual, "", None, harmless=harmless))
+        said.append(_by_default(server, claim, unsaid))
     if server.admin_approval is not None:
         said.append(
             _by_mode(server.admin_approval, " at least, says the administrator", None, harmless=harmless)
         )
     return max(said, key=lambda decision: STRICTNESS[decision.verdict])
+
+
+def _by_default(server: LoadedServer, claim: _Claim, unsaid: Unsaid) -> Decision:
+    if server.approval is None and unsaid == "reviewed":
+        if claim == "destructive":
+            return Decision(verdict="ask", reason="its server says that it may destroy things")
+        return Decision(verdict="allow", reason="it was let through, and nothing says to ask")
+    usual: ApprovalMode = "ask" if unsaid == "reviewed" else unsaid
+    if usual == "ask" and server.transport == "builtin":
+        usual = "auto"
+    return _by_mode(server.approval or usual, "", None, harmless=claim == "harmless")
 
 
 def _looked_at(
@@ -168,9 +186,12 @@ def _own_mode(server: Server, tool: str) -> tuple[ApprovalMode, str] | None:
     return (said.default, " for its server") if said.default else None
 
 
-def _is_believed_harmless(server: LoadedServer, entry: ToolEntry | None) -> bool:
-    trusted = server.config is not None and server.config.trust == "trusted"
-    return trusted and entry is not None and is_harmless(entry.definition)
+def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
+    if server.config is None or server.config.trust != "trusted" or entry is None:
+        return "unknown"
+    if is_harmless(entry.definition):
+        return "harmless"
+    return "destructive" if is_destructive(entry.definition) else "unknown"
 
 
 def listed(server: Server, tool: str, within: Within | None = None) -> Decision:

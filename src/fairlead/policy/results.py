@@ -50,8 +50,7 @@ _LOST = "could not be kept."
 Block = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Whose result it is, and how much of it may be handed on."""
 
     server_id: str
@@ -59,7 +58,7 @@ class Source:
     trusted: bool
     limit: int | None
     """The budget in bytes; None for as much as there is."""
-    definition: bytes | None = field(default=None, repr=False)
+    definition: bytes | None = None
     """The tool's definition, as far as it is known: it may promise a shape of the result."""
 
 
@@ -77,8 +76,7 @@ class Kept:
         return f"{SCHEME}{self.sha256}"
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(msgspec.Struct, frozen=True):
     """A result that may be handed on, once what it has handles of is kept."""
 
     result: ToolResult

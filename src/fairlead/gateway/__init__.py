@@ -1,0 +1,1 @@
+"""One MCP endpoint in front of all servers of a host."""

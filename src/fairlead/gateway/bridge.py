@@ -1,0 +1,161 @@
+"""The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for."""
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+
+from fairlead.catalog.sanitise import clean, clean_bytes
+from fairlead.connection.peer import CALLER
+from fairlead.gateway.approvals import PendingApprovals
+from fairlead.gateway.turns import UNASKABLE, Turn
+from fairlead.host.operator import (
+    Ability,
+    ApprovalAnswer,
+    ApprovalQuestion,
+    FormAnswer,
+    FormQuestion,
+    SampleRequest,
+    UrlAnswer,
+    UrlQuestion,
+)
+
+if TYPE_CHECKING:
+    from fairlead.gateway.client import Client
+
+_CHOICES: Final[dict[ApprovalAnswer, str]] = {
+    "once": "Yes, this once",
+    "session": "Yes, and do not ask again in this session",
+    "always": "Yes, always",
+    "no": "No",
+}
+
+
+_ANSWERS: Final[dict[str, ApprovalAnswer]] = {answer: answer for answer in _CHOICES}
+
+
+class Bridge:
+    """An operator that asks whichever client the present request is made for.
+
+    Where a server asks out of the blue, as those of the older era do, it asks the `client` whose connection
+    it is, in the course of what that is waiting for. A host that many share has none.
+    """
+
+    def __init__(self, approvals: PendingApprovals, client: "Client | None" = None) -> None:
+        self._approvals = approvals
+        self._client = client
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What the client can be asked."""
+        caller = CALLER.get()
+        if isinstance(caller, Turn):
+            return caller.abilities
+        return self._client.abilities if self._client is not None else UNASKABLE
+
+    def _turn(self, server_id: str) -> Turn | None:
+        caller = CALLER.get()
+        if isinstance(caller, Turn):
+            return caller
+        return self._client.latest_turn(server_id) if self._client is not None else None
+
+    async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
+        """Ask the client's person by a form, or else whoever looks at the calls that wait."""
+        turn = self._turn(question.server_id)
+        if turn is None or "form" not in turn.abilities:
+            return await self._approvals.ask(question)
+        answer = await turn.ask(_approval_form(question))
+        assert isinstance(answer, types.ElicitResult)
+        if answer.action != "accept":
+            return "no"
+        chosen = (answer.content or {}).get("answer")
+        return _ANSWERS.get(chosen, "no") if isinstance(chosen, str) else "no"
+
+    async def elicit_form(self, question: FormQuestion) -> FormAnswer:
+        """Have the client's person fill in a form."""
+        turn = self._turn(question.server_id)
+        if turn is None or "form" not in turn.abilities:
+            raise _nobody()
+        schema = msgspec.json.encode(question.requested_schema)
+        params = types.ElicitRequestFormParams(
+            message=self._labelled(question.server_id, question.message, turn),
+            requested_schema=msgspec.json.decode(clean_bytes(schema) or schema),
+        )
+        answer = await turn.ask(types.ElicitRequest(params=params))
+        assert isinstance(answer, types.ElicitResult)
+        content: Any = answer.content or {}
+        return FormAnswer(action=answer.action, content=content)
+
+    async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
+        """Have the client's person open a page, or not."""
+        turn = self._turn(question.server_id)
+        if turn is None or "url" not in turn.abilities:
+            raise _nobody()
+        params = types.ElicitRequestURLParams(
+            message=self._labelled(question.server_id, question.message, turn),
+            url=question.url.url,
+            elicitation_id=uuid4().hex,
+        )
+        answer = await turn.ask(types.ElicitRequest(params=params))
+        assert isinstance(answer, types.ElicitResult)
+        return answer.action
+
+    async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
+        """Have the client's model answer."""
+        turn = self._turn(request.server_id)
+        if turn is None or "sample" not in turn.abilities:
+            raise _nobody()
+        params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
+        answer = await turn.ask(types.CreateMessageRequest(params=params))
+        assert isinstance(answer, types.CreateMessageResult)
+        return answer
+
+    async def list_roots(self, server_id: str) -> types.ListRootsResult:
+        """Have the client say where its person works."""
+        turn = self._turn(server_id)
+        if turn is None or "roots" not in turn.abilities:
+            raise _nobody()
+        answer = await turn.ask(types.ListRootsRequest())
+        assert isinstance(answer, types.ListRootsResult)
+        return answer
+
+    async def open_url(self, url: str) -> bool:
+        """Leave it to the client, who was asked."""
+        return False
+
+    def notify(self, server_id: str, message: str) -> None:
+        """Tell nobody: there is no place in the protocol for it."""
+
+    def _labelled(self, server_id: str, message: str, turn: Turn) -> str:
+        """Say who asks, where there are several it could be."""
+        return f"[{server_id}] {message}" if turn.client.has_many_servers else message
+
+
+def _nobody() -> MCPError:
+    """Nothing is made up where there is nobody to ask: not even a no."""
+    return MCPError(types.INVALID_REQUEST, "there is no client that could be asked")
+
+
+def _approval_form(question: ApprovalQuestion) -> types.ElicitRequest:
+    arguments = clean(msgspec.json.encode(question.arguments).decode())
+    claims = f" The server says: {'; '.join(question.claims)}." if question.claims else ""
+    answers = _CHOICES if question.remember else {"once": _CHOICES["once"], "no": _CHOICES["no"]}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "answer": {
+                "type": "string",
+                "title": "May it be called?",
+                "enum": list(answers),
+                "enumNames": list(answers.values()),
+            }
+        },
+        "required": ["answer"],
+    }
+    message = (
+        f"May `{question.server_id}/{clean(question.tool)}` be called with {arguments}?"
+        f" Asked because: {question.reason}.{claims}"
+    )
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))

@@ -1,0 +1,354 @@
+"""One client in front: a session of the older protocol, or all that one principal asks for without one."""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+import anyio.abc
+import mcp_types as types
+import msgspec
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.entries import Listing, ToolKey
+from fairlead.catalog.results import ToolResult
+from fairlead.connection.peer import CALLER
+from fairlead.errors import CallRejected, FairleadError, UnknownTool
+from fairlead.gateway.bridge import Bridge
+from fairlead.gateway.lists import Offered, ToolList
+from fairlead.gateway.news import Kind, News
+from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
+from fairlead.host.beside import BesideHost, beside
+from fairlead.host.calls import OnProgress
+from fairlead.host.operator import Ability
+from fairlead.host.reading import ReadingTools
+from fairlead.host.toolset import Toolset
+
+if TYPE_CHECKING:
+    from fairlead.gateway.endpoint import Endpoint
+
+Era = Literal["session", "stateless"]
+
+CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionInfo:
+    """A client as people see it."""
+
+    id: str
+    principal: str
+    bundle: str | None
+    client: str | None
+    era: Era
+    upstreams: tuple[str, ...]
+    """The servers that it has a connection of its own to."""
+    since: float
+
+
+class Client:
+    """One client, and the host behind it. Nothing of it is another's."""
+
+    def __init__(
+        self, endpoint: "Endpoint", principal: str, era: Era, abilities: frozenset[Ability] = UNASKABLE
+    ) -> None:
+        self.endpoint = endpoint
+        self.principal = principal
+        self.era: Era = era
+        self.id = secrets.token_hex(16)
+        self.name: str | None = None
+        self.since = time.time()
+        self.last_used = time.monotonic()
+        self.busy = 0
+        """How many requests of its transport are under way."""
+        self.abilities = abilities
+        """What it can be asked: of one in a session, once it has said so."""
+        self.version: str | None = None
+        self.log_level: types.LoggingLevel | None = "info" if era == "session" else None
+        """What it is told of what servers log, where that is not said with every request."""
+        self.has_set_level = False
+        self.parked: dict[str, Conversation[Any]] = {}
+        self.tools = ToolList()
+        self.ended = anyio.Event()
+        self.tasks: anyio.abc.TaskGroup
+        self.host: BesideHost
+        self.toolset: Toolset
+        self.plain_calls: dict[int | str | None, anyio.CancelScope] = {}
+        """Calls that are made for it past the SDK, by the ids it gave them."""
+        self._in_use = _InUse(self)
+        self._turns: dict[Turn, None] = {}
+        self._alone: dict[str, anyio.Lock] = {}
+        self.news = News(self)
+        self._offered: Offered | None = None
+
+    # Its life.
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Be there for the client for the length of the block."""
+        bridge = Bridge(self.endpoint.gateway.approvals, self)
+        async with beside(self.endpoint.gateway.host, operator=bridge) as self.host:
+            self.renew()
+            async with anyio.create_task_group() as self.tasks:
+                CALLER.set(None)
+                self.tasks.start_soon(self.news.run)
+                try:
+                    yield
+                finally:
+                    self.ended.set()
+                    self.tasks.cancel_scope.cancel()
+
+    def renew(self) -> None:
+        """Go by the selection as the configuration has it now."""
+        self.toolset = Toolset(self.host, self.endpoint.selection, self.principal)
+        self._reading = ReadingTools(self.host, self.endpoint.selection, self.principal)
+        self._offered = None
+
+    def meet(self, session: ServerSession) -> None:
+        """Take note of who it is, and how it is told something."""
+        self.news.session = session
+        self.version = session.protocol_version
+        self.hear_of(session)
+
+    def hear_of(self, session: ServerSession) -> None:
+        """Take note of who it says it is, this time, and of what it can be asked."""
+        if self.era == "session":
+            self.abilities = abilities_of(session.client_capabilities)
+        if session.client_params is not None:
+            info = session.client_params.client_info
+            self.name = f"{info.name} {info.version}".strip()
+
+    @property
+    def is_met(self) -> bool:
+        """Has it said who it is?"""
+        return self.news.session is not None
+
+    @property
+    def has_many_servers(self) -> bool:
+        """Could it be in doubt which server asks something?"""
+        chosen = (status for status in self.host.status() if self.endpoint.selection.has(status.server_id))
+        return sum(status.enabled for status in chosen) > 1
+
+    def info(self) -> SessionInfo:
+        """Who it is, for people."""
+        return SessionInfo(
+            id=self.id,
+            principal=self.principal,
+            bundle=self.endpoint.bundle,
+            client=self.name,
+            era=self.era,
+            upstreams=tuple(member.server.server_id for member in self.host.own_members),
+            since=self.since,
+        )
+
+    def in_use(self) -> "_InUse":
+        """Count a request of its transport for the length of a block, so that it is not taken for idle."""
+        return self._in_use
+
+    # Its requests.
+
+    def taking(self, turn: Turn) -> "_Taking":
+        """Count a request for the length of a block, so that what servers ask meanwhile finds it."""
+        return _Taking(self, turn)
+
+    def take(self, turn: Turn) -> None:
+        """Begin to count a request."""
+        self._turns[turn] = None
+
+    def settle(self, turn: Turn) -> None:
+        """Count a request no more."""
+        del self._turns[turn]
+        self.endpoint.gateway.stirred.set()
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Its requests that are worked on."""
+        return tuple(self._turns)
+
+    def latest_turn(self, server_id: str) -> Turn | None:
+        """The request in the course of which a server asks something: the latest it works on.
+
+        None where that may be another agent's.
+        """
+        return self._attributed([turn for turn in self._turns if turn.server_id == server_id])
+
+    def turns_at(self, server_id: str) -> list[Turn]:
+        """The requests that a server works on, rather than the client on answers for it."""
+        return [turn for turn in self._turns if turn.server_id == server_id and not turn.is_parked]
+
+    def turn_at_work(self, server_id: str) -> Turn | None:
+        """The request that something belongs to which a server says out of the blue, if that is certain."""
+        return self._attributed(self.turns_at(server_id))
+
+    def has_own(self, server_id: str) -> bool:
+        """Has it a connection of its own to a server?"""
+        return any(member.server.server_id == server_id for member in self.host.own_members)
+
+    def _attributed(self, turns: list[Turn]) -> Turn | None:
+        if not turns or (self.era == "stateless" and len(turns) > 1):
+            return None
+        return turns[-1]
+
+    def set_log_level(self, level: types.LoggingLevel) -> None:
+        """Tell it what servers log from this level on."""
+        self.log_level = level
+        self.has_set_level = True
+
+    @asynccontextmanager
+    async def at(self, turn: Turn, server_id: str) -> AsyncGenerator[None]:
+        """Have a server work on a request. What it asks meanwhile must be about this one and no other.
+
+        In a session there is one person to ask. Without sessions several agents may be behind a principal, so
+        that requests to a server which asks out of the blue are made one after the other.
+        """
+        if turn.log_level is not None and (self.has_set_level or self.era == "stateless"):
+            await self.host.want_logs(server_id, turn.log_level)
+        if self.era == "session" or not self.host.may_ask_unbidden(server_id):
+            turn.server_id = server_id
+            yield
+            return
+        async with self._alone.setdefault(server_id, anyio.Lock()):
+            turn.server_id = server_id
+            yield
+
+    async def list_tools(self) -> bytes:
+        """The tools it is given: a JSON array."""
+        await self.endpoint.prepare()
+        tools = await self.tools.tools(self.toolset) if self._differs else await self.endpoint.list_tools()
+        self.news.handed_tools(self.toolset.catalog)
+        return tools
+
+    @property
+    def _differs(self) -> bool:
+        return self.toolset.catalog is not self.endpoint.toolset.catalog
+
+    async def call(
+        self,
+        turn: Turn,
+        name: str,
+        arguments: Mapping[str, Any],
+        on_progress: OnProgress | None = None,
+        *,
+        found: CatalogTool | None = None,
+    ) -> ToolResult:
+        """Call a tool. What goes wrong is a result for the model to read, or an error as a server sent it.
+
+        Who has looked the tool up already says what was `found`.
+        """
+        tool = found or self.toolset.catalog.called(name)
+        if tool is None:
+            await self.endpoint.prepare()  # its server may not have said yet what it offers
+            tool = self.toolset.catalog.called(name)
+        try:
+            if tool is None:
+                return await self._call_own(turn, name, arguments)
+            if turn.abilities is UNASKABLE and turn.log_level is None:
+                turn.server_id = tool.key.server_id
+                return await self._call(tool.key, arguments, on_progress)
+            async with self.at(turn, tool.key.server_id):
+                return await self._call(tool.key, arguments, on_progress)
+        except UnknownTool as exc:
+            raise MCPError(INVALID_PARAMS, _with_hint(exc)) from exc
+        except CallRejected as exc:
+            raise rejection(exc) from exc
+        except FairleadError as exc:
+            return ToolResult.failed(_with_hint(exc))
+
+    async def _call_own(self, turn: Turn, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call one of our own tools, or nobody's. One of them calls another tool, whose server may ask."""
+        wanted = arguments.get("name") if name in CALLING_TOOLS else None
+        tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
+        if tool is None:
+            return await self.toolset.call(name, arguments)
+        async with self.at(turn, tool.key.server_id):
+            return await self.toolset.call(name, arguments)
+
+    async def _call(
+        self, key: ToolKey, arguments: Mapping[str, Any], on_progress: OnProgress | None
+    ) -> ToolResult:
+        return await self.host.call(
+            key.server_id,
+            key.tool,
+            arguments,
+            on_progress=on_progress,
+            within=self.endpoint.selection.within(key.server_id),
+            principal=self.principal,
+        )
+
+    async def offered(self) -> Offered:
+        """What servers offer it besides tools."""
+        await self.endpoint.prepare()
+        return self.known_offers()
+
+    async def listed(self, kind: Kind) -> Offered:
+        """What servers offer it besides tools; of this kind, it is told when it changes."""
+        offered = await self.offered()
+        self.news.handed_offers(kind, offered)
+        return offered
+
+    def known_offers(self) -> Offered:
+        """What is known now of what servers offer it besides tools. Contacts nobody."""
+        listings: dict[str, Listing] = {}
+        for status in self.host.status():
+            if status.enabled and self._reading.may_read(status.server_id):
+                listing = self.host.listing(status.server_id)
+                if listing is not None:
+                    listings[status.server_id] = listing
+        if self._offered is None or not self._offered.is_of(listings):
+            scheme = "plain" if self.endpoint.selection.plain_names else "gateway"
+            self._offered = Offered(listings, scheme)
+        return self._offered
+
+
+# Classes rather than generators, which take three times as long: every call is in both blocks.
+
+
+class _InUse:
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        self._client.busy += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.busy -= 1
+        self._client.last_used = time.monotonic()
+
+
+class _Taking:
+    __slots__ = ("_client", "_turn")
+
+    def __init__(self, client: Client, turn: Turn) -> None:
+        self._client = client
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        self._client.take(self._turn)
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.settle(self._turn)
+
+
+def rejection(exc: CallRejected) -> MCPError:
+    """A server's protocol error as it goes on to the client."""
+    cause = exc.__cause__
+    if isinstance(cause, MCPError):
+        return MCPError(cause.error.code, cause.error.message, cause.error.data)
+    return MCPError(exc.rpc_code, str(exc))
+
+
+def as_dict(raw: bytes) -> dict[str, Any]:
+    """A result as plain data."""
+    return msgspec.json.decode(raw, type=dict[str, Any])
+
+
+def _with_hint(exc: FairleadError) -> str:
+    return f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc)

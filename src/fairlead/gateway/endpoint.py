@@ -1,0 +1,320 @@
+"""One path that clients reach the gateway at: everything, or one bundle, for all who come there."""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.abc
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.runner import serve_dual_era_loop, serve_loop
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from fairlead.config.principal import LOCAL
+from fairlead.gateway.client import Client, Era
+from fairlead.gateway.events import EventLog
+from fairlead.gateway.handlers import ADMITTED, Handlers
+from fairlead.gateway.lists import Offered, ToolList
+from fairlead.gateway.perimeter import MAX_BODY_BYTES
+from fairlead.host.beside import is_shared
+from fairlead.host.bundles import Selection, select
+from fairlead.host.operator import Ability
+from fairlead.host.reading import ReadingTools
+from fairlead.host.toolset import PATIENCE_SECONDS, Toolset
+
+if TYPE_CHECKING:
+    from fairlead.gateway.gateway import Gateway
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 1_000
+"""How soon a client of the older protocol comes back to a stream that ended."""
+
+_SESSION_HEADER: Final = b"mcp-session-id"
+_VERSION_HEADER: Final = b"mcp-protocol-version"
+
+
+class HttpSession:
+    """A session of the older protocol over Streamable HTTP."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.transport = StreamableHTTPServerTransport(
+            client.id, event_store=EventLog(), retry_interval=RETRY_MS
+        )
+
+
+class Endpoint:
+    """A selection of servers, and everybody who uses it here."""
+
+    def __init__(self, gateway: "Gateway", bundle: str | None) -> None:
+        self.gateway = gateway
+        self.bundle = bundle
+        self.sessions: dict[str, HttpSession] = {}
+        self._others: set[Client] = set()
+        self._stateless: dict[tuple[str, frozenset[Ability]], Client] = {}
+        self._opening = anyio.Lock()
+        self._preparing = anyio.Lock()
+        self._tools = ToolList()
+        self._patience = PATIENCE_SECONDS
+        self.renew()
+        self.handlers = Handlers(self)
+        self.server = self.handlers.server()
+        self._modern = StreamableHTTPSessionManager(self.server, max_request_body_size=MAX_BODY_BYTES)
+        self._sse = SseServerTransport(
+            f"/messages/{bundle}" if bundle else "/messages", max_request_body_size=MAX_BODY_BYTES
+        )
+
+    def renew(self) -> None:
+        """Go by the configuration as it is now. Raises `UnknownBundle` where it has no such bundle."""
+        selection = select(self.gateway.loaded, self.bundle)
+        mode = self.gateway.options.mode or (
+            self.gateway.loaded.config.gateway.mode if not self.bundle else None
+        )
+        self.selection: Selection = replace(selection, mode=mode) if mode else selection
+        self.toolset = Toolset(self.gateway.host, self.selection, LOCAL)
+        self._patience = PATIENCE_SECONDS
+        for client in self.clients():
+            client.renew()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Be there for clients of the modern protocol until cancelled."""
+        async with self._modern.run():
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def close(self) -> None:
+        """End everybody's use of it."""
+        for client in [*self._others, *self._stateless.values()]:
+            client.ended.set()
+        for session in [*self.sessions.values()]:
+            await session.transport.terminate()
+
+    def clients(self) -> list[Client]:
+        """Everybody who uses it."""
+        sessions = (session.client for session in self.sessions.values())
+        return [*sessions, *self._others, *self._stateless.values()]
+
+    # What there is.
+
+    async def prepare(self) -> None:
+        """See that every server has said what it offers, as far as it can be had.
+
+        A server that takes long is waited for once; clients hear of its tools when it has said them. A
+        connection that was only made to hear that, and that no two clients may share, is ended again.
+        """
+        async with self._preparing:
+            await self.toolset.ready(seconds=self._patience)
+            self._patience = 0.0
+            for member in self.gateway.host.members:
+                connection = member.connection
+                if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
+                    await connection.aclose()
+        self.server.instructions = self._instructions()
+
+    async def list_tools(self) -> bytes:
+        """The tools of those whose servers offer them nothing else: a JSON array."""
+        return await self._tools.tools(self.toolset)
+
+    def _instructions(self) -> str | None:
+        host = self.gateway.host
+        reading = ReadingTools(host, self.selection)
+        listings = {
+            status.server_id: listing
+            for status in host.status()
+            if status.enabled
+            and reading.may_read(status.server_id)
+            and (listing := host.listing(status.server_id)) is not None
+        }
+        return Offered(listings, "gateway").instructions()
+
+    # Clients.
+
+    async def stateless(self, principal: str, abilities: frozenset[Ability]) -> Client:
+        """All that a principal asks for without a session, and can be asked the same.
+
+        Servers of the older era are told once what they may ask: who can do less or more needs others.
+        """
+        key = (principal, abilities)
+        client = self._stateless.get(key)
+        if client is not None and not client.ended.is_set():
+            return client
+        async with self._opening:
+            client = self._stateless.get(key)
+            if client is None or client.ended.is_set():
+                client = Client(self, principal, "stateless", abilities)
+                await self.gateway.tasks.start(self._run_stateless, client)
+                self._stateless[key] = client
+        return client
+
+    async def _run_stateless(self, client: Client, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        with _contained(client):
+            async with client.running():
+                task_status.started()
+                await client.ended.wait()
+        if self._stateless.get(key := (client.principal, client.abilities)) is client:
+            del self._stateless[key]
+
+    async def close_idle(self, seconds: float) -> None:
+        """End those who have not asked for anything for so long."""
+        now = time.monotonic()
+
+        def is_idle(client: Client) -> bool:
+            return not client.busy and not client.parked and now - client.last_used > seconds
+
+        for client in [client for client in self._stateless.values() if is_idle(client)]:
+            client.ended.set()
+        for session in [session for session in self.sessions.values() if is_idle(session.client)]:
+            await session.transport.terminate()
+
+    @asynccontextmanager
+    async def _other(self, principal: str, era: Era) -> AsyncGenerator[Client]:
+        client = Client(self, principal, era)
+        async with client.running():
+            self._others.add(client)
+            try:
+                yield client
+            finally:
+                self._others.discard(client)
+
+    # Transports.
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request over Streamable HTTP, whatever the era."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
+        if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            await self._modern.asgi_app(scope, receive, send)
+            return
+        session_id = headers.get(_SESSION_HEADER)
+        if session_id is None:
+            await self._open_session(scope, receive, send)
+            return
+        session = self.session(session_id.decode("latin-1"), scope[ADMITTED].principal)
+        if session is None:
+            await _not_found(scope, receive, send)
+            return
+        with session.client.in_use():
+            await session.transport.handle_request(scope, receive, send)
+
+    def session(self, session_id: str, principal: str) -> HttpSession | None:
+        """A session by its id, for whoever began it and for nobody else."""
+        session = self.sessions.get(session_id)
+        if session is None or session.client.principal != principal or session.transport.is_terminated:
+            return None
+        return session
+
+    async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.sessions) >= self.gateway.options.max_sessions:
+            await _unavailable(scope, receive, send)
+            return
+        session = HttpSession(Client(self, scope[ADMITTED].principal, "session"))
+        await self.prepare_instructions()
+        await self.gateway.tasks.start(self._run_session, session)
+        status = 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            with session.client.in_use():
+                await session.transport.handle_request(scope, receive, watched)
+        finally:
+            if status >= 400:  # it was no way to begin a session
+                with anyio.CancelScope(shield=True):
+                    await session.transport.terminate()
+
+    async def prepare_instructions(self) -> None:
+        """Have what is known of the servers' instructions ready for a client that introduces itself."""
+        self.server.instructions = self._instructions()
+
+    async def _run_session(self, session: HttpSession, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        client, transport = session.client, session.transport
+        with _contained(client):
+            async with client.running(), transport.connect() as (received, sent):
+                self.sessions[client.id] = session
+                task_status.started()
+                try:
+                    await serve_loop(
+                        self.server,
+                        received,
+                        sent,
+                        lifespan_state=client,
+                        session_id=client.id,
+                        init_options=self.handlers.introduction(self.server),
+                    )
+                finally:
+                    self.sessions.pop(client.id, None)
+                    with anyio.CancelScope(shield=True):
+                        await transport.terminate()
+
+    async def handle_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Be there for a client of the oldest HTTP transport, for as long as it listens."""
+        _name_user(scope)
+        async with (
+            self._other(scope[ADMITTED].principal, "session") as client,
+            self._sse.connect_sse(scope, receive, send) as (received, sent),
+        ):
+            await serve_loop(
+                self.server,
+                received,
+                sent,
+                lifespan_state=client,
+                init_options=self.handlers.introduction(self.server),
+            )
+
+    async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take in what a client of the oldest HTTP transport sends."""
+        _name_user(scope)
+        await self._sse.handle_post_message(scope, receive, send)
+
+    async def serve_streams(self, received: Any, sent: Any, principal: str) -> None:  # noqa: ANN401 - the SDK's streams, which it does not name in public
+        """Serve one client over a pair of streams until it hangs up."""
+        await self.prepare_instructions()
+        async with self._other(principal, "session") as client:
+            await serve_dual_era_loop(
+                self.server,
+                received,
+                sent,
+                lifespan_state=client,
+                init_options=self.handlers.introduction(self.server),
+            )
+
+
+@contextmanager
+def _contained(client: Client) -> Generator[None]:
+    """What goes wrong with one client ends that one, and nobody else."""
+    try:
+        yield
+    except Exception:
+        logger.exception("a client's session broke off", extra={"session": client.id})
+    finally:
+        client.ended.set()
+
+
+def _name_user(scope: Scope) -> None:
+    """Say who sends a message as the SDK wants to hear it: it lets nobody else write to a session."""
+    token = AccessToken(token="", client_id=scope[ADMITTED].principal, scopes=[])
+    scope["user"] = AuthenticatedUser(token)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    error = {"code": -32600, "message": "there is no such session: begin another"}
+    await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
+
+
+async def _unavailable(scope: Scope, receive: Receive, send: Send) -> None:
+    error = {"code": -32603, "message": "there are too many sessions"}
+    await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)

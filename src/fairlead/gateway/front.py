@@ -1,0 +1,363 @@
+"""The way in for MCP over HTTP. What is asked for most is answered here: bytes in, bytes on, bytes back.
+
+Tool calls and lists of tools, in either era, need no model of what is in them. Whatever is unusual about a
+request, down to a header, sends it the long way, to the SDK's server, which knows every rule.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types.version import LATEST_MODERN_VERSION
+from msgspec import UNSET, Raw, UnsetType
+from starlette.types import Message, Receive, Scope, Send
+
+from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.results import ToolResult
+from fairlead.connection.peer import CALLER
+from fairlead.gateway.client import Client
+from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
+from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
+from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
+from fairlead.host.operator import Ability
+
+if TYPE_CHECKING:
+    from fairlead.gateway.endpoint import Endpoint
+
+DISCONNECT_SECONDS: Final = 0.2
+"""After how long it is looked at whether whoever asked is still there: most answers come sooner."""
+
+PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
+"""The older versions whose results take what servers of today put into them."""
+
+_UNREADABLE: Final = (msgspec.DecodeError, msgspec.ValidationError, RecursionError)
+_MODERN: Final = LATEST_MODERN_VERSION.encode()
+_CANCELLED: Final = b'"error":{"code":0,"message":"the request was cancelled"}'
+
+
+class _Meta(msgspec.Struct):
+    version: str | None = msgspec.field(name=types.PROTOCOL_VERSION_META_KEY, default=None)
+    capabilities: Raw = msgspec.field(name=types.CLIENT_CAPABILITIES_META_KEY, default=Raw())
+    client_info: Raw = msgspec.field(name=types.CLIENT_INFO_META_KEY, default=Raw())
+    log_level: Raw = msgspec.field(name=types.LOG_LEVEL_META_KEY, default=Raw())
+    progress_token: Raw = msgspec.field(name="progressToken", default=Raw())
+
+
+class _Params(msgspec.Struct, rename="camel"):
+    name: str = ""
+    arguments: dict[str, Any] | None = None
+    cursor: str | None = None
+    request_id: int | str | None = None
+    input_responses: Raw = Raw()
+    request_state: Raw = Raw()
+    task: Raw = Raw()
+    meta: _Meta = msgspec.field(name="_meta", default_factory=_Meta)
+
+
+class _Request(msgspec.Struct):
+    method: str
+    jsonrpc: str
+    id: int | str | UnsetType = UNSET
+    params: _Params = msgspec.field(default_factory=_Params)
+
+    @property
+    def is_plain(self) -> bool:
+        """Does it want an answer, and nothing on the way there?"""
+        params = self.params
+        extras = (params.meta.log_level, params.meta.progress_token)
+        rounds = (params.input_responses, params.request_state, params.task)
+        return self.id is not UNSET and self.jsonrpc == "2.0" and not any(map(len, (*extras, *rounds)))
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Front:
+    """Answers what it can, and hands the rest to the SDK's server."""
+
+    async def handle(self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["method"] != "POST":
+            await endpoint.handle(scope, receive, send)
+            return
+        body = await _body(receive)
+        if isinstance(body, Refused):
+            await body(scope, receive, send)
+            return
+        exchange = _Exchange(endpoint, scope, receive, send)
+        try:
+            request = _decode(body)
+        except _UNREADABLE:
+            request = None
+        if request is None or not await exchange.answered(request):
+            await endpoint.handle(scope, _replayed(body, receive), send)
+
+
+class _Exchange:
+    """One request over HTTP."""
+
+    def __init__(self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send) -> None:
+        self._endpoint = endpoint
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._session_id = b""
+
+    async def answered(self, request: _Request) -> bool:
+        """Answer the request, if it is one of those that are easily answered."""
+        if b"application/json" not in self._headers.get(b"content-type", b""):
+            return False
+        if request.method == "notifications/cancelled":
+            return await self._cancelled(request)
+        if request.method not in ("tools/call", "tools/list") or not request.is_plain:
+            return False
+        if self._headers.get(b"mcp-protocol-version") == _MODERN:
+            return await self._answered_modern(request)
+        return await self._answered_in_session(request)
+
+    # The modern protocol.
+
+    async def _answered_modern(self, request: _Request) -> bool:
+        if not self._is_proper(request):
+            return False
+        capabilities = bytes(request.params.meta.capabilities)
+        abilities = UNASKABLE if capabilities == b"{}" else _abilities(capabilities)
+        client = await self._endpoint.stateless(self._scope[ADMITTED].principal, abilities)
+        if client.name is None:
+            client.name = _name(request.params.meta.client_info)
+        if request.method == "tools/list":
+            if request.params.cursor is not None:
+                return False
+            with client.in_use():
+                await self._answer(request, _LIST_HEAD + await client.list_tools() + _LIST_TAIL)
+            return True
+        tool = client.toolset.catalog.called(request.params.name)
+        if tool is not None and b"x-mcp-header" in tool.entry.definition:
+            return False
+        await self._call(request, client, abilities, tool)
+        return True
+
+    def _is_proper(self, request: _Request) -> bool:
+        """Do the headers say what the request says, once each, as the protocol wants it?"""
+        headers, params = self._headers, request.params
+        accept = headers.get(b"accept", b"")
+        named = request.method != "tools/call" or headers.get(b"mcp-name") == params.name.encode()
+        return (
+            params.meta.version == LATEST_MODERN_VERSION
+            and len(params.meta.capabilities) > 0
+            and headers.get(b"mcp-method") == request.method.encode()
+            and named
+            and b"application/json" in accept
+            and b"text/event-stream" in accept
+            and len(headers) == len(self._scope["headers"])
+            and b"mcp-param-" not in b" ".join(headers)
+        )
+
+    # The older protocol.
+
+    def _session_client(self) -> Client | None:
+        session_id = self._headers.get(b"mcp-session-id", b"")
+        principal = self._scope[ADMITTED].principal
+        session = self._endpoint.session(session_id.decode("latin-1"), principal) if session_id else None
+        return session.client if session is not None else None
+
+    async def _answered_in_session(self, request: _Request) -> bool:
+        client = self._session_client()
+        plain = (
+            client is not None
+            and client.is_met
+            and client.version in PLAIN_VERSIONS
+            and client.abilities == UNASKABLE
+            and not client.has_set_level
+            and b"application/json" in self._headers.get(b"accept", b"")
+            and request.id not in client.plain_calls
+        )
+        if client is None or not plain or request.params.cursor is not None:
+            return False
+        self._session_id = client.id.encode()
+        if request.method == "tools/list":
+            with client.in_use():
+                await self._answer(request, b'{"tools":' + await client.list_tools() + b"}")
+        else:
+            await self._call(request, client, UNASKABLE)
+        return True
+
+    async def _cancelled(self, request: _Request) -> bool:
+        client = self._session_client()
+        scope = client.plain_calls.get(request.params.request_id) if client is not None else None
+        if scope is None:
+            return False
+        scope.cancel()
+        await self._respond(202, b"")
+        return True
+
+    # Calls.
+
+    async def _call(
+        self,
+        request: _Request,
+        client: Client,
+        abilities: frozenset[Ability],
+        found: CatalogTool | None = None,
+    ) -> None:
+        """Make a call for as long as whoever wants it is there."""
+        assert request.id is not UNSET
+        in_session = bool(self._session_id)
+        scope = anyio.CancelScope()
+        loop = asyncio.get_running_loop()
+        # Nearly every call is over before anybody has to look: a timer costs less than a task.
+        watch = loop.call_later(DISCONNECT_SECONDS, self._begin_to_watch, client, scope)
+        if in_session:
+            client.plain_calls[request.id] = scope
+        error: MCPError | None = None
+        result: bytes | None = None
+        try:
+            with scope, client.in_use():
+                if abilities == UNASKABLE:
+                    called = await _called(client, request.params, found)
+                else:
+                    called = await _conversed(client, request.params, abilities)
+                result = _older(called.raw) if in_session else _modern(called.raw)
+        except MCPError as exc:
+            error = exc
+        finally:
+            watch.cancel()
+            if in_session:
+                del client.plain_calls[request.id]
+        if error is not None:
+            await self._refuse(request, error, in_session=in_session)
+        elif result is not None:
+            await self._answer(request, result)
+        elif in_session:
+            await self._respond(200, b'{"jsonrpc":"2.0","id":%b,%b}' % (_encode(request.id), _CANCELLED))
+
+    def _begin_to_watch(self, client: Client, scope: anyio.CancelScope) -> None:
+        if not client.ended.is_set():
+            client.tasks.start_soon(self._watch, scope)
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    # Answers.
+
+    async def _answer(self, request: _Request, result: bytes) -> None:
+        await self._respond(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(request.id), result))
+
+    async def _refuse(self, request: _Request, exc: MCPError, *, in_session: bool) -> None:
+        status = 200 if in_session else ERROR_CODE_HTTP_STATUS.get(exc.error.code, 200)
+        error = exc.error.model_dump(by_alias=True, mode="json", exclude_none=True)
+        await self._respond(status, _encode({"jsonrpc": "2.0", "id": request.id, "error": error}))
+
+    async def _respond(self, status: int, body: bytes) -> None:
+        headers = [(b"content-length", str(len(body)).encode())]
+        if body:
+            headers.append((b"content-type", b"application/json"))
+        if self._session_id:
+            headers.append((b"mcp-session-id", self._session_id))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+class _Asked:
+    """Questions in place of a result."""
+
+    def __init__(self, questions: types.InputRequiredResult) -> None:
+        self.raw = questions.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+async def _called(client: Client, params: _Params, found: CatalogTool | None) -> ToolResult:
+    turn = Turn(client, log_level=None if client.era == "stateless" else client.log_level)
+    token = CALLER.set(turn)
+    try:
+        with client.taking(turn):
+            return await client.call(turn, params.name, params.arguments or {}, found=found)
+    finally:
+        CALLER.reset(token)
+
+
+async def _conversed(client: Client, params: _Params, abilities: frozenset[Ability]) -> ToolResult | _Asked:
+    conversation = Conversation[ToolResult](client, ("tools/call", params.name), abilities)
+
+    async def work() -> ToolResult:
+        return await client.call(conversation, params.name, params.arguments or {}, conversation.progress)
+
+    client.tasks.start_soon(conversation.run, work)
+    result = await conversation.next_round()
+    return _Asked(result) if isinstance(result, types.InputRequiredResult) else result
+
+
+@lru_cache(maxsize=1024)
+def _abilities(capabilities: bytes) -> frozenset[Ability]:
+    try:
+        return abilities_of(types.ClientCapabilities.model_validate_json(capabilities))
+    except ValueError:
+        return UNASKABLE
+
+
+_LIST_HEAD: Final = b'{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":'
+_LIST_TAIL: Final = b',"_meta":%b}' % _encode({types.SERVER_INFO_META_KEY: SERVER_INFO})
+
+
+class _Info(msgspec.Struct):
+    name: str = ""
+    version: str = ""
+
+
+def _name(info: Raw) -> str | None:
+    """Who a client says it is."""
+    try:
+        said = msgspec.json.decode(info, type=_Info)
+    except _UNREADABLE:
+        return None
+    return f"{said.name} {said.version}".strip()
+
+
+def _modern(raw: bytes) -> bytes:
+    """A result as the modern protocol wants it, whatever the era of the server it came from."""
+    if b'"resultType"' in raw or not raw.startswith(b"{"):
+        return raw
+    return b'{"resultType":"complete"%b%b' % (b"" if raw[1:].lstrip()[:1] == b"}" else b",", raw[1:])
+
+
+def _older(raw: bytes) -> bytes:
+    """A result without what only the modern protocol knows."""
+    if b'"resultType"' not in raw:
+        return raw
+    fields: Mapping[str, Raw] = msgspec.json.decode(raw, type=dict[str, Raw])
+    return _encode({name: value for name, value in fields.items() if name != "resultType"})
+
+
+async def _body(receive: Receive) -> bytes | Refused:
+    """The whole body of a request; less where the client went away, which is then nobody's to answer."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body"):
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            return too_large(MAX_BODY_BYTES)
+    return body if len(body) <= MAX_BODY_BYTES else too_large(MAX_BODY_BYTES)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A request's body once more, for whoever has to read it."""
+    is_read = False
+
+    async def again() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

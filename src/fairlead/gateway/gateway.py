@@ -1,0 +1,187 @@
+"""The gateway: one MCP endpoint in front of all servers of a host."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.server.stdio import stdio_server
+from starlette.routing import BaseRoute
+
+from fairlead.config.load import LoadedConfig
+from fairlead.config.models import BundleMode
+from fairlead.config.principal import LOCAL
+from fairlead.connection.peer import CALLER
+from fairlead.errors import UnknownBundle
+from fairlead.events import Event, ServerLogged
+from fairlead.gateway.access import Access
+from fairlead.gateway.app import GatewayApp
+from fairlead.gateway.approvals import PATIENCE_SECONDS, PendingApprovals
+from fairlead.gateway.bridge import Bridge
+from fairlead.gateway.client import Client, SessionInfo
+from fairlead.gateway.endpoint import Endpoint
+from fairlead.host.bus import Subscriber
+from fairlead.host.host import Backing, Host
+
+if TYPE_CHECKING:
+    from fairlead.servers.server import McpServer
+
+_REAP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayOptions:
+    """How a gateway runs."""
+
+    mode: BundleMode | None = None
+    """How tools are handed over, whatever the configuration says."""
+    approval_seconds: float = PATIENCE_SECONDS
+    session_idle_seconds: float = 1_800.0
+    """After how long without a request a client is taken to be gone."""
+    max_sessions: int = 1_000
+    grace_seconds: float = 5.0
+    """How long requests under way may go on when the gateway ends."""
+
+
+class Gateway:
+    """A host, and everybody who uses it over MCP. Open it with `async with open_gateway(…) as gateway:`."""
+
+    def __init__(
+        self,
+        host: Host,
+        loaded: LoadedConfig,
+        options: GatewayOptions,
+        approvals: PendingApprovals,
+        tasks: TaskGroup,
+    ) -> None:
+        self.host = host
+        self.loaded = loaded
+        self.options = options
+        self.approvals = approvals
+        """The calls that wait for a person's word."""
+        self.tasks = tasks
+        self.since = time.time()
+        self.stirred = anyio.Event()
+        """Set when a request is over."""
+        self._endpoints: dict[str | None, Endpoint] = {}
+        self._opening = anyio.Lock()
+
+    def app(self, access: Access, routes: Sequence[BaseRoute] = ()) -> GatewayApp:
+        """The gateway as an ASGI application. `routes` are what it serves besides; they see to access."""
+        return GatewayApp(self, access, routes)
+
+    async def endpoint(self, bundle: str | None = None) -> Endpoint:
+        """The endpoint of a bundle, or of everything. Raises `UnknownBundle`."""
+        found = self._endpoints.get(bundle)
+        if found is not None:
+            return found
+        async with self._opening:
+            if bundle not in self._endpoints:
+                endpoint = Endpoint(self, bundle)
+                await self.tasks.start(endpoint.run)
+                self._endpoints[bundle] = endpoint
+        return self._endpoints[bundle]
+
+    def opened(self, bundle: str | None) -> Endpoint | None:
+        """An endpoint that somebody has used already."""
+        return self._endpoints.get(bundle)
+
+    async def serve_stdio(self, bundle: str | None = None, *, principal: str = LOCAL) -> None:
+        """Serve whoever started this process, over its stdin and stdout, until they hang up."""
+        endpoint = await self.endpoint(bundle)
+        async with stdio_server() as (received, sent):
+            await endpoint.serve_streams(received, sent, principal)
+
+    def sessions(self) -> list[SessionInfo]:
+        """Everybody who uses it."""
+        return [client.info() for client in self.clients()]
+
+    def clients(self) -> list[Client]:
+        """Everybody who uses it, live."""
+        return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
+
+    async def reload(self, loaded: LoadedConfig) -> None:
+        """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        self.loaded = loaded
+        await self.host.reload(loaded)
+        for bundle, endpoint in [*self._endpoints.items()]:
+            try:
+                endpoint.renew()
+            except UnknownBundle:
+                del self._endpoints[bundle]
+                await endpoint.close()
+        for client in self.clients():
+            await client.host.reload(loaded)
+            client.renew()
+
+    async def finish(self) -> None:
+        """Let requests under way finish, but not for long."""
+        with anyio.move_on_after(self.options.grace_seconds):
+            while any(not turn.is_parked for client in self.clients() for turn in client.turns):
+                self.stirred = anyio.Event()
+                await self.stirred.wait()
+
+    async def reap(self) -> None:
+        """End clients that are gone, from time to time, until cancelled."""
+        while True:
+            await anyio.sleep(min(_REAP_SECONDS, self.options.session_idle_seconds))
+            for endpoint in [*self._endpoints.values()]:
+                await endpoint.close_idle(self.options.session_idle_seconds)
+
+    def logged(self, event: ServerLogged) -> None:
+        """Hand on what a shared server logged, where there is only one client it can be about."""
+        asking = [client for client in self.clients() if client.turns_at(event.server_id)]
+        if len(asking) == 1:
+            asking[0].news.log(event)
+
+
+class _SharedLogs(Subscriber):
+    """Hears at once what shared servers log: a moment later nobody can tell whom it is about."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(overhears=False)
+        self._gateway = gateway
+
+    def put(self, event: Event) -> None:
+        """Hand a log message on."""
+        if isinstance(event, ServerLogged):
+            self._gateway.logged(event)
+
+
+@asynccontextmanager
+async def open_gateway(
+    loaded: LoadedConfig,
+    options: GatewayOptions | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    servers: "Mapping[str, McpServer] | None" = None,
+) -> AsyncGenerator[Gateway]:
+    """Run a gateway for the length of the block; `servers` run in this process, beside the configured ones.
+
+    What is under way when the block is left has a little time to finish.
+    """
+    options = options or GatewayOptions()
+    approvals = PendingApprovals(options.approval_seconds)
+    backing = Backing(unsaid=loaded.config.gateway.approval or "reviewed")
+    failure: BaseException | None = None
+    async with Host.open(
+        loaded, env=env, servers=servers, operator=Bridge(approvals), backing=backing
+    ) as host:
+        async with anyio.create_task_group() as tasks:
+            CALLER.set(None)
+            gateway = Gateway(host, loaded, options, approvals, tasks)
+            tasks.start_soon(gateway.reap)
+            try:
+                with host.listening(_SharedLogs(gateway)):
+                    yield gateway
+            except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
+                failure = exc
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await gateway.finish()
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure

@@ -1,0 +1,326 @@
+"""What the SDK's server does for clients, method by method: each is handed on to the server that has it."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp.server import NotificationOptions, Server
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
+
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitise import clean_bytes
+from fairlead.config.shapes import is_object
+from fairlead.connection.peer import CALLER
+from fairlead.errors import CallRejected, FairleadError
+from fairlead.gateway.client import Client, as_dict, rejection
+from fairlead.gateway.turns import Context, Conversation, SessionTurn, Turn, abilities_of
+from fairlead.host.contents import Answered
+
+if TYPE_CHECKING:
+    from fairlead.gateway.endpoint import Endpoint
+
+Work = Callable[[Turn], Awaitable[dict[str, Any] | ToolResult]]
+ParamsT = TypeVar("ParamsT", bound=BaseModel)
+
+SERVER_INFO = {"name": "fairlead", "version": installed_version("fairlead")}
+"""Who answers."""
+
+ADMITTED = "fairlead.admitted"
+"""Where a scope says who was let in."""
+
+RESOURCE_NOT_FOUND = -32002
+"""What the older protocol says of a resource that nobody has."""
+
+
+class Handlers:
+    """The handlers of one endpoint, for all its clients."""
+
+    def __init__(self, endpoint: "Endpoint") -> None:
+        self._endpoint = endpoint
+
+    def server(self) -> Server[Any]:
+        """The SDK's server with these handlers."""
+
+        @asynccontextmanager
+        async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
+            yield None
+
+        server: Server[Any] = Server(
+            SERVER_INFO["name"],
+            version=SERVER_INFO["version"],
+            lifespan=lifespan,
+            get_tool_input_schema=self._input_schema,
+        )
+        server.middleware.append(self._meet)
+        add = server.add_request_handler
+        add("tools/list", types.PaginatedRequestParams, self._list_tools)
+        add("tools/call", types.CallToolRequestParams, self._call_tool)
+        add("resources/list", types.PaginatedRequestParams, self._list_resources)
+        add("resources/templates/list", types.PaginatedRequestParams, self._list_templates)
+        add("resources/read", types.ReadResourceRequestParams, self._read_resource)
+        add("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
+        add("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen)
+        add("prompts/list", types.PaginatedRequestParams, self._list_prompts)
+        add("prompts/get", types.GetPromptRequestParams, self._get_prompt)
+        add("completion/complete", types.CompleteRequestParams, self._complete)
+        add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        return server
+
+    @staticmethod
+    def introduction(server: Server[Any]) -> InitializationOptions:
+        """What the older protocol's handshake says of the server."""
+        changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        return server.create_initialization_options(changes)
+
+    async def _client(self, context: Context) -> Client:
+        if isinstance(context.lifespan_context, Client):
+            return context.lifespan_context
+        assert context.request is not None, "only requests over HTTP come without a session"
+        principal = context.request.scope[ADMITTED].principal
+        abilities = abilities_of(context.session.client_capabilities)
+        client = await self._endpoint.stateless(principal, abilities)
+        client.hear_of(context.session)
+        return client
+
+    async def _meet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Learn who a client is as soon as it says so."""
+        result = await call_next(ctx)
+        if isinstance(ctx.lifespan_context, Client) and ctx.session.client_params is not None:
+            ctx.lifespan_context.meet(ctx.session)
+        return result
+
+    # Tools.
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        tool = self._endpoint.toolset.catalog.called(name)
+        schema: object = tool.entry.read().get("inputSchema") if tool is not None else None
+        return schema if is_object(schema) else None
+
+    async def _list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        client = await self._client(context)
+        return _listed(context, {"tools": msgspec.json.decode(await client.list_tools())})
+
+    async def _call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        client = await self._client(context)
+
+        async def work(turn: Turn) -> ToolResult:
+            async def progressed(done: float, total: float | None, message: str | None) -> None:
+                if isinstance(turn, Conversation):
+                    await turn.progress(done, total, message)
+                else:
+                    await context.session.report_progress(done, total, message)
+
+            return await client.call(turn, params.name, params.arguments or {}, progressed)
+
+        return await self._worked(client, context, params, params.name, work)
+
+    # Resources.
+
+    async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        offered = await (await self._client(context)).listed("resources")
+        return _listed(context, {"resources": [item for _, item in offered.resources.values()]})
+
+    async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        offered = await (await self._client(context)).listed("resources")
+        return _listed(context, {"resourceTemplates": [item for _, item in offered.templates.values()]})
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        client, uri = await self._client(context), str(params.uri)
+        server_id = (await client.offered()).server_of(uri)
+        if server_id is None:
+            code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
+            raise MCPError(code, f"no server has a resource `{uri}`", {"uri": uri})
+
+        async def work(turn: Turn) -> dict[str, Any]:
+            async with client.at(turn, server_id):
+                return _listed(context, await _handed_on(client.host.resources.read(server_id, uri)))
+
+        return await self._worked(client, context, params, uri, work)
+
+    async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        client = await self._client(context)
+        with _told():
+            await client.news.watch(str(params.uri))
+        return types.EmptyResult()
+
+    async def _unsubscribe(
+        self, context: Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        (await self._client(context)).news.unwatch(str(params.uri))
+        return types.EmptyResult()
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        client = await self._client(context)
+        watched: list[str] = []
+        try:
+            with client.in_use():
+                for uri in params.notifications.resource_subscriptions or ():
+                    with _told():
+                        await client.news.watch(uri)
+                    watched.append(uri)
+                return await client.news.listening(context, params)
+        finally:
+            for uri in watched:
+                client.news.unwatch(uri)
+
+    # Prompts and completions.
+
+    async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        return _listed(context, {"prompts": (await (await self._client(context)).listed("prompts")).prompts})
+
+    async def _get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        client = await self._client(context)
+        route = (await client.offered()).prompt(params.name)
+        if route is None:
+            raise MCPError(INVALID_PARAMS, f"there is no prompt `{params.name}`")
+
+        async def work(turn: Turn) -> dict[str, Any]:
+            prompts = client.host.prompts
+            async with client.at(turn, route.server_id):
+                got = await _handed_on(prompts.get(route.server_id, route.name, params.arguments))
+            return _completed(context, got)
+
+        return await self._worked(client, context, params, params.name, work)
+
+    async def _complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
+        client = await self._client(context)
+        offered = await client.offered()
+        argument, host = params.argument, client.host
+        others = params.context.arguments if params.context else None
+        with _told():
+            if isinstance(params.ref, types.PromptReference):
+                route = offered.prompt(params.ref.name)
+                if route is None:
+                    raise MCPError(INVALID_PARAMS, f"there is no prompt `{params.ref.name}`")
+                found = await host.prompts.complete(
+                    route.server_id, route.name, argument.name, argument.value, others=others
+                )
+            else:
+                uri = params.ref.uri
+                listed = offered.templates.get(uri)
+                server_id = listed[0] if listed else offered.server_of(uri)
+                if server_id is None:
+                    raise MCPError(INVALID_PARAMS, f"no server has a resource `{uri}`")
+                found = await host.resources.complete(
+                    server_id, uri, argument.name, argument.value, others=others
+                )
+        return _completed(context, {"completion": msgspec.to_builtins(found)})
+
+    # Logging.
+
+    async def _set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        client = await self._client(context)
+        client.set_log_level(params.level)
+        return types.EmptyResult()
+
+    # How requests are worked on.
+
+    async def _worked(
+        self,
+        client: Client,
+        context: Context,
+        params: types.InputResponseRequestParams,
+        name: str,
+        work: Work,
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        """Do what a request wants; if a server asks something meanwhile, the way the client's era has it."""
+        with client.in_use():
+            if _is_modern(context):
+                result = await self._conversed(client, context, params, name, work)
+            else:
+                result = await self._done(SessionTurn(client, context), work)
+        return _completed(context, as_dict(result.raw)) if isinstance(result, ToolResult) else result
+
+    async def _done(self, turn: Turn, work: Work) -> dict[str, Any] | ToolResult:
+        token = CALLER.set(turn)
+        try:
+            with turn.client.taking(turn):
+                result = await work(turn)
+                await turn.client.news.settle_logs()
+                return result
+        finally:
+            CALLER.reset(token)
+
+    async def _conversed(
+        self,
+        client: Client,
+        context: Context,
+        params: types.InputResponseRequestParams,
+        name: str,
+        work: Work,
+    ) -> dict[str, Any] | ToolResult | types.InputRequiredResult:
+        about = (context.method, name)
+        if params.request_state is not None:
+            conversation = client.parked.pop(params.request_state, None)
+            if conversation is None or conversation.about != about:
+                raise MCPError(INVALID_PARAMS, "this request was given up, or is none that was begun here")
+            conversation.resume(context, params.input_responses or {})
+            return await conversation.next_round()
+        abilities = abilities_of(context.session.client_capabilities)
+        begun = Conversation[dict[str, Any] | ToolResult](
+            client, about, abilities, context, params.input_responses
+        )
+
+        async def worked() -> dict[str, Any] | ToolResult:
+            return await work(begun)
+
+        client.tasks.start_soon(begun.run, worked)
+        return await begun.next_round()
+
+
+def _is_modern(context: Context) -> bool:
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _completed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """A result as the client's era wants it."""
+    return {"resultType": "complete", **result} if _is_modern(context) else result
+
+
+def _listed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """A result that a modern client wants to know how long it holds: who knows, and for nobody else."""
+    return {"ttlMs": 0, "cacheScope": "private", **_completed(context, result)}
+
+
+def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
+    if params.cursor is not None:
+        raise MCPError(INVALID_PARAMS, "there are no more pages: everything was on the first")
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """What goes wrong in the block, as clients are told."""
+    try:
+        yield
+    except CallRejected as exc:
+        raise rejection(exc) from exc
+    except FairleadError as exc:
+        raise MCPError(INTERNAL_ERROR, str(exc), {"code": exc.code, "hint": exc.hint}) from exc
+
+
+async def _handed_on(asking: Awaitable[Answered]) -> dict[str, Any]:
+    with _told():
+        answered = await asking
+        raw = answered.raw
+        return as_dict(clean_bytes(raw) or raw)

@@ -1,0 +1,238 @@
+"""One request of a client while it is worked on: whom a server's questions and reports go to."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import anyio
+import mcp_types as types
+from mcp.server import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from pydantic import TypeAdapter, ValidationError
+
+from fairlead.connection.peer import CALLER, QUESTION
+from fairlead.host.operator import Ability
+
+if TYPE_CHECKING:
+    from fairlead.gateway.client import Client
+
+Context = ServerRequestContext[Any, Any]
+ResultT = TypeVar("ResultT")
+
+PARKED_SECONDS: Final = 600.0
+"""How long a request waits for a client that was asked something to come back."""
+
+_GATHERING_TICKS: Final = 5
+"""A server's questions come together, and are handed on together: so often others get their turn first."""
+
+_level = TypeAdapter[types.LoggingLevel](types.LoggingLevel)
+
+Question = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+Answer = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
+
+_ANSWERS: Final[Mapping[str, type[Answer]]] = {
+    "elicitation/create": types.ElicitResult,
+    "sampling/createMessage": types.CreateMessageResult,
+    "roots/list": types.ListRootsResult,
+}
+
+
+def abilities_of(capabilities: types.ClientCapabilities | None) -> frozenset[Ability]:
+    """What a client can be asked. Whether a call may be made can always be asked, if not of the client."""
+    able: set[Ability] = {"approve"}
+    if capabilities is not None and (asked := capabilities.elicitation) is not None:
+        if asked.form is not None or asked.url is None:
+            able.add("form")  # which is all there was before there were pages
+        if asked.url is not None:
+            able.add("url")
+    if capabilities is not None and capabilities.sampling is not None:
+        able.add("sample")
+    if capabilities is not None and capabilities.roots is not None:
+        able.add("roots")
+    return frozenset(able)
+
+
+UNASKABLE: Final = abilities_of(None)
+
+
+class Turn:
+    """A request that nobody can be asked about on its way."""
+
+    def __init__(
+        self,
+        client: "Client",
+        *,
+        abilities: frozenset[Ability] = UNASKABLE,
+        log_level: types.LoggingLevel | None = None,
+    ) -> None:
+        self.client = client
+        self.abilities = abilities
+        self.log_level: types.LoggingLevel | None = log_level
+        self.server_id: str | None = None
+        """The server that works on it, once that is known."""
+
+    @property
+    def is_parked(self) -> bool:
+        """Is it the client's turn?"""
+        return False
+
+    async def ask(self, question: Question) -> Answer:
+        """Put a question to the client."""
+        raise MCPError(INTERNAL_ERROR, "the client cannot be asked")
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell the client something that belongs to the request, if there is a way."""
+        await self.client.news.tell(notification)
+
+
+class SessionTurn(Turn):
+    """A request of the older protocol: the client is asked while it waits."""
+
+    def __init__(self, client: "Client", context: Context) -> None:
+        abilities = abilities_of(context.session.client_capabilities)
+        super().__init__(client, abilities=abilities, log_level=client.log_level)
+        self._context = context
+
+    async def ask(self, question: Question) -> Answer:
+        """Ask on the stream that the answer comes on."""
+        related = ServerMessageMetadata(related_request_id=self._context.request_id)
+        return await self._context.session.send_request(question, _ANSWERS[question.method], metadata=related)
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell on the stream that the answer comes on."""
+        await self._context.session.send_notification(notification, self._context.request_id)
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    question: Question
+    answer: Answer | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Conversation(Turn, Generic[ResultT]):
+    """A modern request: with questions for an answer it comes back, and goes on where it was.
+
+    It is worked on in a task of its own, which waits while the client has the questions.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        about: tuple[str, str],
+        abilities: frozenset[Ability],
+        context: Context | None = None,
+        given: Mapping[str, object] | None = None,
+    ) -> None:
+        """Begin one; `given` are answers that came before anybody asked, by what the server calls them."""
+        level = _wanted_level(context) if context is not None else None
+        super().__init__(client, abilities=abilities, log_level=level)
+        self.about = about
+        """The method, and the name of what it is about: whoever comes back must want the same."""
+        self.state = ""
+        """What a client comes back with: another one in each round."""
+        self._context = context
+        self._given = dict(given or {})
+        self._asked: dict[str, _Asked] = {}
+        self._count = 0
+        self._stirred = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._result: ResultT | None = None
+        self._error: Exception | None = None
+        self._is_over = False
+
+    @property
+    def is_parked(self) -> bool:
+        """Has the client gone away with questions?"""
+        return self.state in self.client.parked
+
+    async def run(self, work: Callable[[], Awaitable[ResultT]]) -> None:
+        """Do the work. What comes of it is for `next_round`."""
+        CALLER.set(self)
+        try:
+            with self._scope, self.client.taking(self):
+                self._result = await work()
+                if self.log_level is not None:
+                    await self.client.news.settle_logs()
+        except Exception as exc:  # noqa: BLE001 - whoever waits for it raises it
+            self._error = exc
+        finally:
+            self.client.parked.pop(self.state, None)
+            self._is_over = True
+            self._stirred.set()
+
+    async def ask(self, question: Question) -> Answer:
+        """Hand a question to the client with the next answer, and wait until it comes back."""
+        key = QUESTION.get()
+        if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):
+            return given
+        if key is None or key in self._asked:
+            self._count += 1
+            key = f"question-{self._count}"
+        asked = self._asked[key] = _Asked(question)
+        self._stirred.set()
+        await asked.answered.wait()
+        assert asked.answer is not None
+        return asked.answer
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell on the stream that the present answer comes on."""
+        if self._context is not None:
+            await self._context.session.send_notification(notification, self._context.request_id)
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Report progress on the stream that the present answer comes on."""
+        if self._context is not None:
+            await self._context.session.report_progress(done, total, message)
+
+    async def next_round(self) -> ResultT | types.InputRequiredResult:
+        """Wait for the result, or for questions. Whoever gives up waiting gives up the request."""
+        self._scope.deadline = float("inf")
+        try:
+            while not self._is_over and not self._asked:
+                self._stirred = anyio.Event()
+                await self._stirred.wait()
+            if self._asked and not self._is_over:
+                for _ in range(_GATHERING_TICKS):
+                    await anyio.lowlevel.checkpoint()
+        except anyio.get_cancelled_exc_class():
+            self._scope.cancel()
+            raise
+        if not self._is_over:
+            self._scope.deadline = anyio.current_time() + PARKED_SECONDS
+            self.state = secrets.token_urlsafe(24)
+            self.client.parked[self.state] = self
+            return types.InputRequiredResult(
+                input_requests={key: asked.question for key, asked in self._asked.items()},
+                request_state=self.state,
+            )
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            gone = self._scope.cancelled_caught
+            reason = "nobody came back with answers" if gone else "the client's session ended"
+            raise MCPError(INTERNAL_ERROR, f"the request was given up: {reason}")
+        return self._result
+
+    def resume(self, context: Context, answers: Mapping[str, object]) -> None:
+        """Go on with a client's answers. What it left unanswered it is asked again."""
+        for key, asked in self._asked.items():
+            if key in answers and not isinstance(answers[key], _ANSWERS[asked.question.method]):
+                self.client.parked[self.state] = self
+                raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not one to what was asked")
+        self._context = context
+        for key in [key for key in self._asked if key in answers]:
+            asked = self._asked.pop(key)
+            asked.answer = answers[key]  # pyright: ignore[reportAttributeAccessIssue] - checked above
+            asked.answered.set()
+
+
+def _wanted_level(context: Context) -> types.LoggingLevel | None:
+    meta: Mapping[str, Any] = context.meta or {}
+    try:
+        return _level.validate_python(meta.get(types.LOG_LEVEL_META_KEY))
+    except ValidationError:
+        return None

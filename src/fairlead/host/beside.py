@@ -1,0 +1,199 @@
+"""A host beside a host: connections of its own where servers are not to be shared, and all else in common.
+
+One stands behind each client of a gateway, so that no reply, notification or question crosses from one client
+to another.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp_types import LoggingLevel
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fairlead.catalog.catalog import Catalog
+from fairlead.config.load import LoadedServer
+from fairlead.events import Event
+from fairlead.host.bundles import Selection
+from fairlead.host.bus import EventBus, Subscriber
+from fairlead.host.host import Host
+from fairlead.host.member import Member, Person
+from fairlead.host.members import Members, same_definition
+from fairlead.host.operator import Operator
+from fairlead.host.readiness import require_consent
+from fairlead.host.snapshots import Known
+from fairlead.policy.quarantine import Screened
+
+
+def is_shared(member: Member) -> bool:
+    """May callers share one connection to a server? Where it keeps nothing between requests, they may."""
+    if member.connection is None:
+        return True  # what is wrong with it is wrong for everybody
+    if member.config.sharing != "auto":
+        return member.config.sharing == "shared"
+    return member.version in MODERN_PROTOCOL_VERSIONS or member.server.transport in ("builtin", "in_process")
+
+
+@asynccontextmanager
+async def beside(host: Host, *, operator: Operator) -> AsyncGenerator["BesideHost"]:
+    """Run a host beside another for the length of the block. Its own connections end with it."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        made = BesideHost(host, tasks, operator)
+        try:
+            yield made
+        except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
+            failure = exc
+        finally:
+            with anyio.CancelScope(shield=True):
+                await made.aclose()
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+class BesideMembers(Members):
+    """The servers of another host, and connections of one's own to those that are not shared."""
+
+    def __init__(self, above: Members, tasks: TaskGroup, person: Person, bus: EventBus) -> None:
+        super().__init__(tasks, above._around, above._store, person, bus, above._admission)
+        self._above = above
+        self._compared: dict[str, tuple[Screened | None, Screened | None, bool]] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        return (self._by_id.get(above.server.server_id, above) for above in self._above)
+
+    def __getitem__(self, server_id: str) -> Member:
+        above = self._above[server_id]
+        own = self._own(above)
+        if own is not None:
+            return own
+        if is_shared(above):
+            return above
+        return self._put(above.server, Known(snapshot=above.snapshot, pins=above.pins, lock=above.lock))
+
+    @property
+    def own(self) -> tuple[Member, ...]:
+        """Those with a connection of their own."""
+        return tuple(self._by_id.values())
+
+    def known(self, server_id: str) -> Member:
+        """A server to look at: one's own where there is one."""
+        above = self._above[server_id]
+        return self._own(above) or above
+
+    def offering(self) -> Iterator[Member]:
+        """The servers as this host has them: one's own only where it offers something else."""
+        for above in self._above:
+            own = self._own(above)
+            yield own if own is not None and self._differs(own, above) else above
+
+    @property
+    def offer_the_same(self) -> bool:
+        """Does nobody offer this host anything else than all others?"""
+        if not self._by_id:
+            return True  # as for most, and this is asked with every call
+        return not any(self._differs(own, self._above[name]) for name, own in self._by_id.items())
+
+    async def take(self, servers: Iterable[LoadedServer]) -> list[Member]:
+        """Go by another configuration: one's own connections to servers that changed come to their end."""
+        for server in servers:
+            own = self._by_id.get(server.server_id)
+            if own is not None and same_definition(own.server, server):
+                own.take_rules(server)
+            elif own is not None:
+                self.drop(server.server_id)
+        return []
+
+    async def close(self) -> None:
+        """End one's own connections, and nobody else's."""
+        async with anyio.create_task_group() as closing:
+            for member in self._by_id.values():
+                if member.connection is not None:
+                    closing.start_soon(member.connection.aclose)
+
+    def _own(self, above: Member) -> Member | None:
+        own = self._by_id.get(above.server.server_id)
+        if own is not None and own.pins is not above.pins and above.pins is not None:
+            own.repin(above.pins)  # somebody has reviewed it
+        return own
+
+    def _differs(self, own: Member, above: Member) -> bool:
+        last = self._compared.get(own.server.server_id)
+        if last is None or last[0] is not own.screened or last[1] is not above.screened:
+            differs = own.listing is not None and (
+                above.listing is None
+                or (own.listing.tools, own.listing.rejected) != (above.listing.tools, above.listing.rejected)
+            )
+            last = self._compared[own.server.server_id] = (own.screened, above.screened, differs)
+        return last[2]
+
+    def _save(self, member: Member) -> None:
+        """Keep nothing: the host above does, where this is news to it."""
+        if member.unsaved is not None:
+            self._above[member.server.server_id].adopt(member.unsaved)
+            member.unsaved = None
+
+
+class BesideHost(Host):
+    """A host whose servers, records and logins are another's, but for the connections that are its own."""
+
+    def __init__(self, above: Host, tasks: TaskGroup, operator: Operator) -> None:
+        self._above = above
+        person = replace(above._person, operator=operator, shared=False)
+        super().__init__(
+            above._config, tasks, above._around, above._records, person, above.logins, above._names
+        )
+        self._calls.ids = above._calls.ids
+
+    def _new_bus(self) -> EventBus:
+        return EventBus(self._above._bus)
+
+    def _new_members(self) -> BesideMembers:
+        self._beside = BesideMembers(self._above._members, self._tasks, self._person, self._bus)
+        return self._beside
+
+    @property
+    def own_members(self) -> tuple[Member, ...]:
+        """The servers it has a connection of its own to."""
+        return self._beside.own
+
+    async def want_logs(self, server_id: str, level: LoggingLevel) -> None:
+        """Have an older server that is not shared log from this level on. Modern ones are told each time."""
+        member = self._member(server_id)
+        if not is_shared(member) and member.version not in MODERN_PROTOCOL_VERSIONS:
+            await require_consent(member, self.store)
+            await member.live().set_log_level(level)
+
+    def may_ask_unbidden(self, server_id: str) -> bool:
+        """Might a server ask something without saying in whose request? Older ones do, over their own."""
+        member = self._beside.known(server_id)
+        config = member.server.config
+        if config is None or is_shared(member) or member.version in MODERN_PROTOCOL_VERSIONS:
+            return False
+        return config.elicitation is not False or config.sampling is not None
+
+    def catalog(self, selection: Selection) -> Catalog:
+        """The tools that are known now: the very catalog of the host above while nothing differs."""
+        if self._beside.offer_the_same:
+            return self._above.catalog(selection)
+        return self._catalogs.current(selection, self._beside.offering())
+
+    async def close(self, server_id: str) -> None:
+        """End one's own connection to a server, if there is one."""
+        for member in self._beside.own:
+            if member.server.server_id == server_id and member.connection is not None:
+                await member.connection.aclose()
+
+    @asynccontextmanager
+    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
+        """What happens here, and to the servers that are shared; nothing of what happens beside."""
+        subscriber = self._bus.subscribe(Subscriber(overhears=False, hears_calls=calls))
+        self._above._bus.subscribe(subscriber)
+        try:
+            yield subscriber
+        finally:
+            self._above._bus.unsubscribe(subscriber)
+            self._bus.unsubscribe(subscriber)

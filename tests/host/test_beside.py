@@ -1,0 +1,136 @@
+"""A host beside a host: what they share, and what is each one's own."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from fairlead.events import CallFinished, Event
+from fairlead.host.beside import BesideHost, beside
+from fairlead.host.operator import UNATTENDED
+from fairlead.servers.definition import ToolContext, ToolDefinition, ToolModel
+from fairlead.servers.server import McpServer
+from fairlead.testing import ScriptedServer, open_host
+from tests.host.asking import AskingServer
+from tests.host.support import is_running
+
+
+class Nothing(ToolModel):
+    """No arguments, or no result."""
+
+
+async def do_nothing(context: ToolContext, given: Nothing) -> Nothing:
+    return Nothing()
+
+
+def in_process() -> McpServer:
+    tool = ToolDefinition(
+        name="rest", description="Does nothing.", input=Nothing, output=Nothing, handler=do_nothing
+    )
+    return McpServer("own", tools=[tool])
+
+
+async def pid(host: BesideHost, server_id: str = "a") -> int:
+    return int((await host.call(server_id, "pid")).text)
+
+
+async def test_each_has_a_process_of_its_own_which_ends_with_it(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["pid"])
+    async with open_host(tmp_path, a=server.entry()) as host:
+        async with beside(host, operator=UNATTENDED) as first:
+            async with beside(host, operator=UNATTENDED) as second:
+                pids = [await pid(first), await pid(second), int((await host.call("a", "pid")).text)]
+                assert len(set(pids)) == 3
+                assert [member.server.server_id for member in second.own_members] == ["a"]
+            assert not is_running(pids[1])
+            assert await pid(first) == pids[0]
+        assert not is_running(pids[0])
+        assert is_running(pids[2])
+
+
+@pytest.mark.parametrize("sharing", ["shared", "auto"])
+async def test_what_is_shared_is_never_closed_by_one_of_those_who_share_it(
+    tmp_path: Path, sharing: str
+) -> None:
+    version = {"version": "2026-07-28", "probe": "answer"} if sharing == "auto" else {}
+    server = ScriptedServer(tmp_path / "record", tools=["pid"], **version)
+    async with open_host(tmp_path, a=server.entry(sharing=sharing), own=in_process()) as host:
+        await host.connect("a")
+        pids: list[int] = []
+        for _ in range(2):
+            async with beside(host, operator=UNATTENDED) as other:
+                pids.append(await pid(other))
+                await other.call("own", "rest")
+                await other.close("a")
+                assert other.own_members == ()
+        assert pids[0] == pids[1]
+    assert server.starts == 1
+
+
+async def test_the_catalog_is_the_same_object_until_a_server_offers_one_of_them_something_else(
+    tmp_path: Path,
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["change_tools"])
+    async with open_host(tmp_path, a=server.entry()) as host:
+        await host.connect("a")
+        async with beside(host, operator=UNATTENDED) as first, beside(host, operator=UNATTENDED) as second:
+            assert first.tools.catalog is host.tools.catalog
+            async with first.events() as events:
+                await first.call("a", "change_tools", {"tools": ["change_tools", "echo"]})
+                while len(first.tools.catalog) == 1:
+                    await anext(events)
+            assert first.tools.catalog is not host.tools.catalog
+            assert second.tools.catalog is host.tools.catalog
+            assert len(host.tools.catalog) == 1
+
+
+async def test_events_of_one_are_overheard_above_and_never_beside(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    async with (
+        open_host(tmp_path, a=server.entry()) as host,
+        beside(host, operator=UNATTENDED) as first,
+        beside(host, operator=UNATTENDED) as second,
+        host.events() as above,
+        second.events() as next_door,
+    ):
+        await first.call("a", "echo", {})
+        await second.call("a", "echo", {})
+        assert [await finished(above), await finished(above)] == [1, 2]
+        assert await finished(next_door) == 2
+
+
+async def finished(events: AsyncIterator[Event]) -> int:
+    """The number of the next call that is over."""
+    async for event in events:
+        if isinstance(event, CallFinished):
+            return event.call_id
+    raise AssertionError("the host closed before that")
+
+
+async def test_who_watches_a_resource_of_a_shared_server_hears_of_it(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version="2026-07-28")
+    async with (
+        open_host(tmp_path, a=server.entry()) as host,
+        beside(host, operator=UNATTENDED) as first,
+        beside(host, operator=UNATTENDED) as second,
+    ):
+        await host.connect("a")
+        async with first.resources.watch("a", "test://a") as changes:
+            await second.call("a", "update", {"uri": "test://a"})
+            assert await anext(changes) == "test://a"
+
+
+async def test_one_that_is_cancelled_in_a_call_leaves_nothing_behind(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["pid", "wait"])
+    pids: list[int] = []
+    async with open_host(tmp_path, a=server.entry()) as host:
+        with anyio.CancelScope() as scope:
+
+            async def progressed(done: float, total: float | None, message: str | None) -> None:
+                scope.cancel()
+
+            async with beside(host, operator=UNATTENDED) as other:
+                pids.append(await pid(other))
+                await other.call("a", "wait", on_progress=progressed)
+        assert not is_running(pids[0])
