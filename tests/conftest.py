@@ -30,6 +30,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_keyring() -> None:
+    """No test meets the keyring of this machine, nor one that another test defines."""
+    import keyring
+    from keyring.backends.fail import Keyring
+
+    keyring.set_keyring(Keyring())
+
+
 @dataclass(frozen=True)
 class Machine:
     """A home, a project folder and an environment that no other test and no real user shares."""

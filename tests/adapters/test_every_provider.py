@@ -185,7 +185,7 @@ def test_a_description_says_where_the_tool_comes_from(adapter: Adapter, judge: J
     entry = tool({}, server="files", name="read\u202efile", description=" Reads. ")
     definition = adapter(entry, "name").definition
     assert definition is not None
-    assert definition["description"] == "[files/read�file] Reads."
+    assert definition["description"] == "[files/readfile] Reads."
     assert judge(definition) == []
 
 

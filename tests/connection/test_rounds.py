@@ -36,7 +36,9 @@ DONE = msgspec.Raw(b'{"content": []}')
 class Ada(Peer):
     """Answers every form, with her name."""
 
-    is_shared = False
+    @property
+    def is_shared(self) -> bool:
+        return False
 
     @property
     def capabilities(self) -> types.ClientCapabilities:

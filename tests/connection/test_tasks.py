@@ -59,7 +59,9 @@ def era(request: pytest.FixtureRequest) -> Era:
 class Ada(Peer):
     """Says who she is to servers of the older era, which ask by themselves."""
 
-    is_shared = False
+    @property
+    def is_shared(self) -> bool:
+        return False
 
     def __init__(self, capabilities: types.ClientCapabilities = EVERYTHING) -> None:
         self.told = capabilities

@@ -1,6 +1,7 @@
 """The server that does everything, for all that is not tools, over stdio and over HTTP."""
 
 import json
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -151,6 +152,7 @@ async def test_the_server_offers_only_tools_for_what_the_host_can_do(
         assert {tool.key.tool for tool in await host.tools_of("e")} == EVERYTHING_TOOLS
     untrusted = entry | {"trust": "untrusted", "allow_tools": ["*"]}
     by_page = {"trigger-elicitation-request", "trigger-url-elicitation"}  # it asks for no mode in particular
+    shutil.rmtree(machine.home / ".local")  # or what it offers now would be held against what it did then
     async with hosting(machine, untrusted, Person().operator()) as host:
         assert {tool.key.tool for tool in (await host.list_now("e")).tools} == EVERYTHING_TOOLS | by_page
         refused = await host.call("e", "trigger-elicitation-request")

@@ -248,7 +248,7 @@ class Client:
         try:
             if tool is None:
                 return await self._call_own(turn, name, arguments)
-            if turn.abilities is UNASKABLE and turn.log_level is None:
+            if self._is_plain(turn):
                 turn.server_id = tool.key.server_id
                 return await self._call(tool.key, arguments, on_progress)
             async with self.at(turn, tool.key.server_id):
@@ -259,6 +259,12 @@ class Client:
             raise rejection(exc) from exc
         except FairleadError as exc:
             return ToolResult.failed(_with_hint(exc))
+
+    def _is_plain(self, turn: Turn) -> bool:
+        """Would `at` have nothing to see to? So it is for most calls, and it would cost them a lot."""
+        if self.era == "session":
+            return not self.has_set_level
+        return turn.abilities is UNASKABLE and turn.log_level is None
 
     async def _call_own(self, turn: Turn, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one of our own tools, or nobody's. One of them calls another tool, whose server may ask."""

@@ -67,7 +67,7 @@ def _sources(selection: Selection, members: Iterable["Member"]) -> list[_Source]
 def _same(before: list[_Source], now: list[_Source]) -> bool:
     if len(before) != len(now):
         return False
-    for old, new in zip(before, now, strict=True):  # noqa: SIM110 - half the time of `all`, with every call
+    for old, new in zip(before, now, strict=True):  # half the time of `all`, with every call
         if old[0] is not new[0] or old[1] is not new[1]:
             return False
     return True

@@ -1,7 +1,7 @@
 """The servers of a host: taken in, put in each other's place, let go, and what is new of them kept."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from fairlead.connection.transports import Surroundings
 from fairlead.errors import StoreError, UnknownServer
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member, Person
-from fairlead.host.snapshots import Known, News, load_known, load_pins, save_news
+from fairlead.host.snapshots import Known, News, load_known, load_pins, save_news, snapshot_key
 from fairlead.policy.pins import REVIEWED, is_guarded, pins_key
 from fairlead.store.store import Store
 
@@ -71,7 +71,14 @@ class Members:
                 self._by_id[server.server_id].take_rules(server)
         outside = [server for server in changed if server.transport != "in_process"]
         known = await load_known(self._store, outside)
-        return [self._put(server, known.get(server.server_id, Known())) for server in changed]
+        return [self._put(server, self._carried(server, known)) for server in changed]
+
+    def _carried(self, server: LoadedServer, known: Mapping[str, Known]) -> Known:
+        """What is known of a server; from the one it replaces, where that is the same and not saved yet."""
+        found, old = known.get(server.server_id, Known()), self._by_id.get(server.server_id)
+        if found.snapshot is None and old is not None and snapshot_key(old.server) == snapshot_key(server):
+            return replace(found, snapshot=old.snapshot)
+        return found
 
     def drop(self, server_id: str) -> None:
         """Let a server go. Its calls under way finish first."""
