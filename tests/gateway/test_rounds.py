@@ -76,6 +76,21 @@ async def test_an_able_client_is_asked_even_after_one_that_is_not(tmp_path: Path
         assert "result" in await client.modern("tools/call", meta=UNABLE, name="a_echo", arguments={})
 
 
+async def test_a_question_that_nobody_answers_holds_up_nobody_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.gateway.client.PATIENCE_SECONDS", 0.3)
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        asked = (await ask(client, {"who": WHO}))["result"]
+        refused = await ask(client, {"who": WHO})
+        assert "waits for the answer" in json.dumps(refused)
+        answers = {"inputResponses": dict.fromkeys(asked["inputRequests"], ADA)}
+        done = await ask(client, {"who": WHO}, requestState=asked["requestState"], **answers)
+        assert "Ada" in text_of(done)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("version", BOTH_ERAS)
 async def test_a_trusted_server_hears_where_the_client_works(tmp_path: Path, mode: Any, version: str) -> None:

@@ -13,7 +13,7 @@ import mcp_types as types
 import msgspec
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 Era = Literal["session", "stateless"]
 
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
+
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long a request waits for one before it that is left with an unanswered question."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +87,7 @@ class Client:
         """Calls that are made for it past the SDK, by the ids it gave them."""
         self._in_use = _InUse(self)
         self._turns: dict[Turn, None] = {}
-        self._alone: dict[str, anyio.Lock] = {}
+        self._alone: dict[str, _Alone] = {}
         self.news = News(self)
         self._offered: Offered | None = None
 
@@ -213,9 +217,13 @@ class Client:
             turn.server_id = server_id
             yield
             return
-        async with self._alone.setdefault(server_id, anyio.Lock()):
+        alone = self._alone.setdefault(server_id, _Alone())
+        await alone.enter(turn, server_id)
+        try:
             turn.server_id = server_id
             yield
+        finally:
+            alone.leave()
 
     async def list_tools(self) -> bytes:
         """The tools it is given: a JSON array."""
@@ -313,6 +321,30 @@ class Client:
 
 
 # Classes rather than generators, which take three times as long: every call is in both blocks.
+
+
+class _Alone:
+    """Requests to one server, one after the other. None waits for a question that nobody answers."""
+
+    def __init__(self) -> None:
+        self._lock = anyio.Lock()
+        self._holder: Turn | None = None
+
+    async def enter(self, turn: Turn, server_id: str) -> None:
+        """Wait for one's turn. Raises where the one before is left with an unanswered question."""
+        while True:
+            with anyio.move_on_after(PATIENCE_SECONDS):
+                await self._lock.acquire()
+                self._holder = turn
+                return
+            if self._holder is not None and self._holder.is_parked:
+                message = f"`{server_id}` waits for the answer to a question of an earlier request; try later"
+                raise MCPError(INTERNAL_ERROR, message)
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        self._holder = None
+        self._lock.release()
 
 
 class _InUse:
