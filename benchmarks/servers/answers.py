@@ -9,7 +9,6 @@ PAGE_SIZE = 1_000
 _COMPLETE: dict[str, object] = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
 _FOUND: dict[str, object] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **_COMPLETE}
 _INITIALIZED: dict[str, object] = {
-    "protocolVersion": "2025-11-25",
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "bench", "version": "1"},
 }
@@ -22,6 +21,7 @@ class _Arguments(msgspec.Struct, frozen=True):
 class _Params(msgspec.Struct, frozen=True):
     arguments: _Arguments = _Arguments()
     cursor: str = "0"
+    version: str = msgspec.field(name="protocolVersion", default="2025-11-25")
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -53,7 +53,8 @@ class Answers:
             case "server/discover":
                 outcome = b'"result":' + _encode(_FOUND)
             case "initialize":
-                outcome = b'"result":' + _encode(_INITIALIZED)
+                # Whatever version the client speaks: it is the client that is measured.
+                outcome = b'"result":' + _encode({"protocolVersion": request.params.version} | _INITIALIZED)
             case _:
                 outcome = b'"error":{"code":-32601,"message":"Method not found"}'
         return b'{"jsonrpc":"2.0","id":%b,%b}' % (bytes(request.id), outcome)

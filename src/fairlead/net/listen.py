@@ -79,6 +79,7 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
         _Trimmed(app),
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nobody's word for where a request comes from counts here
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
