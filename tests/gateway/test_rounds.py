@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
+import anyio
 import mcp_types as types
 import pytest
 from mcp import Client
 from pydantic import FileUrl
 
+from fairlead.gateway.turns import Conversation, abilities_of
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of
 from tests.host.asking import BOTH_ERAS, NAME_FORM, AskingServer
 
@@ -74,6 +76,31 @@ async def test_an_able_client_is_asked_even_after_one_that_is_not(tmp_path: Path
         assert asked["resultType"] == "input_required"
         # The questions are its own: who cannot be asked is not told of them.
         assert "result" in await client.modern("tools/call", meta=UNABLE, name="a_echo", arguments={})
+
+
+async def test_a_result_that_comes_before_the_answer_waits_for_the_client(tmp_path: Path) -> None:
+    done, finished = anyio.Event(), anyio.Event()
+    async with serving(tmp_path) as served:
+        client = await (await served.gateway.endpoint()).stateless("ada", abilities_of(None))
+        conversation = Conversation[str](client, ("tools/call", "x"), abilities_of(None))
+
+        async def work() -> str:
+            async with anyio.create_task_group() as asking:
+                asking.start_soon(conversation.ask, types.ListRootsRequest())
+                await done.wait()
+                asking.cancel_scope.cancel()
+            finished.set()
+            return "done"
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(conversation.run, work)
+            asked = await conversation.next_round()
+            assert isinstance(asked, types.InputRequiredResult)
+            done.set()
+            await finished.wait()
+            await anyio.lowlevel.checkpoint()
+            assert client.parked[conversation.state] is conversation
+            assert await conversation.next_round() == "done"
 
 
 async def test_a_question_that_nobody_answers_holds_up_nobody_for_long(

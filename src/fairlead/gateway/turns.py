@@ -1,5 +1,6 @@
 """One request of a client while it is worked on: whom a server's questions and reports go to."""
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -160,9 +161,14 @@ class Conversation(Turn, Generic[ResultT]):
         except Exception as exc:  # noqa: BLE001 - whoever waits for it raises it
             self._error = exc
         finally:
-            self.client.parked.pop(self.state, None)
             self._is_over = True
             self._stirred.set()
+            if self._scope.cancelled_caught:
+                self.client.parked.pop(self.state, None)
+            elif self.is_parked:
+                # It was done before its question was answered: the result waits for the client, for a while.
+                forget = self.client.parked.pop
+                asyncio.get_running_loop().call_later(PARKED_SECONDS, forget, self.state, None)
 
     async def ask(self, question: Question) -> Answer:
         """Hand a question to the client with the next answer, and wait until it comes back."""
