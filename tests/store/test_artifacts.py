@@ -166,6 +166,13 @@ async def test_a_folder_that_cannot_be_written_is_said(store: SqliteStore, tmp_p
     assert await files.of("local") == []
 
 
+@pytest.mark.requirement("NEED-29")
+async def test_no_way_of_asking_leads_to_what_is_somebody_elses(files: ArtifactFiles) -> None:
+    theirs = await keep(files, b"private", principal="oauth:team/ada")
+    assert await files.find("oauth:team/ada", theirs.sha256) == theirs
+    assert await files.find("oauth:team", f"ada/{theirs.sha256}") is None
+
+
 async def test_what_another_version_wrote_is_nobodys(store: SqliteStore, files: ArtifactFiles) -> None:
     await store.put(NAMESPACE, f"local/{'0' * 64}", b'{"shape": "unknown"}', expect=ANY)
     assert await files.find("local", "0" * 64) is None

@@ -92,7 +92,9 @@ class ArtifactFiles:
         """The artifact, if it is this principal's and not too old. Nobody learns what others have."""
         stored = await self._store.get(NAMESPACE, f"{principal}/{sha256}")
         artifact = _read(stored) if stored else None
-        return artifact if artifact is not None and not self._is_old(artifact) else None
+        # A principal's name may hold a slash, and so may what somebody asks for: the key alone does not tell.
+        mine = artifact is not None and artifact.principal == principal and not self._is_old(artifact)
+        return artifact if mine else None
 
     async def content(self, artifact: Artifact) -> bytes | None:
         """What is in it; None where the file is gone or not what it was."""
