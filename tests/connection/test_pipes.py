@@ -176,3 +176,45 @@ async def test_a_single_byte_that_was_read_counts(pipe: Pipe, close_first: bool)
     assert writer.was_read
     writer.close()
     await closed.wait()
+
+
+async def test_what_is_written_soon_goes_out_together_and_in_order(pipe: Pipe) -> None:
+    writer, _ = writing_to(pipe)
+    writer.write(b"1")
+    for piece in (b"2", b"3", b"4"):
+        writer.write_soon(piece)
+    writer.write(b"5")
+    assert os.read(pipe[0].fileno(), 100) == b"1", "the rest waits for the others' turn"
+    assert writer.waiting_bytes == 4
+    await anyio.lowlevel.checkpoint()
+    assert os.read(pipe[0].fileno(), 100) == b"2345"
+    writer.abort()
+
+
+async def test_what_is_written_soon_is_out_before_the_pipe_is_closed(pipe: Pipe) -> None:
+    writer, closed = writing_to(pipe)
+    writer.write_soon(b"last words")
+    writer.close()
+    writer.write_soon(b"too late")
+    await closed.wait()
+    assert os.read(pipe[0].fileno(), 100) == b"last words"
+
+
+async def test_what_was_to_be_written_soon_is_dropped_with_the_pipe(pipe: Pipe) -> None:
+    writer, closed = writing_to(pipe)
+    writer.write_soon(b"nobody reads this")
+    writer.abort()
+    await closed.wait()
+    assert os.read(pipe[0].fileno(), 100) == b""
+    assert not writer.was_read
+    assert closed.times == 1
+
+
+async def test_more_than_the_pipe_takes_is_written_soon_all_the_same(pipe: Pipe) -> None:
+    writer, _ = writing_to(pipe)
+    writer.write_soon(LARGE)
+    assert congestion(writer) is not None
+    await read(pipe[0], len(LARGE))
+    assert congestion(writer) is None
+    assert writer.waiting_bytes == 0
+    writer.abort()

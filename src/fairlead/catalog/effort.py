@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from fairlead.catalog.keywords import Schema, applied_in_place, referenced, subschemas
 from fairlead.config.shapes import is_object
@@ -23,6 +23,7 @@ MULTIPLYING = frozenset(("$ref", "unevaluatedProperties", "unevaluatedItems"))
 """Without these a schema costs what there is of it."""
 
 _SIZED = (str, dict, list, tuple)
+_FEW = 64
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _UNEVALUATED_FACTOR = 4
 """`unevaluated…` judges what it stands beside once more; measured at not quite 3."""
@@ -37,8 +38,7 @@ class Unbounded(Exception):
     """Checking would cost more than is allowed. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """How large a value is: its parts, and the characters in them."""
 
     values: int
@@ -89,6 +89,9 @@ def weigh(root: dict[str, Any]) -> Weight:
 
 def measure(value: object, most: float) -> Size:
     """The size of a value. Raises `Unbounded` if it has more parts than `most`, or is nested too deeply."""
+    flat = _measure_flat(value)
+    if flat is not None:
+        return flat
     values = characters = 0
     level: list[object] = [value]
     for _ in range(MAX_VALUE_DEPTH):
@@ -109,6 +112,20 @@ def measure(value: object, most: float) -> Size:
             raise Unbounded("there is too much to check")
         level = inner
     raise Unbounded("the value is nested too deeply")
+
+
+def _measure_flat(value: object) -> Size | None:
+    """The size of a few texts and numbers by name, as nearly all arguments are; None for anything else."""
+    if not is_object(value) or len(value) > _FEW:
+        return None
+    characters = 0
+    for name, item in value.items():
+        characters += len(name)
+        if isinstance(item, str):
+            characters += len(item)
+        elif isinstance(item, _SIZED):
+            return None
+    return Size(1 + len(value), characters)
 
 
 def effort(root: dict[str, Any], value: object, most: int) -> int:

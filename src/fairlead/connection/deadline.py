@@ -36,6 +36,10 @@ class Clock:
                 for deadline in [*self._running]:
                     deadline.resume()
 
+    def now(self) -> float:
+        """What time it is."""
+        return self._loop.time()
+
     def add(self, deadline: "Deadline") -> None:
         """Watch over a deadline."""
         if self._holds:
@@ -69,15 +73,12 @@ class Clock:
 class Deadline:
     """The time of one request: progress starts the idle part anew, and a question to a person stops it."""
 
-    __slots__ = ("_clock", "_expire", "_idle", "_idle_at", "_loop", "_max", "_max_at", "_paused_since")
+    __slots__ = ("_clock", "_expire", "_idle", "_idle_at", "_max", "_max_at", "_paused_since")
 
     def __init__(self, idle_seconds: float, max_seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
         self._idle = idle_seconds
         self._max = max_seconds
-        now = self._loop.time()
-        self._idle_at = now + idle_seconds
-        self._max_at = now + max_seconds
+        self._idle_at = self._max_at = math.inf
         self._paused_since: float | None = None
         self._clock: Clock | None = None
         self._expire: Callable[[float], None]
@@ -88,29 +89,31 @@ class Deadline:
         return math.inf if self._paused_since is not None else min(self._idle_at, self._max_at)
 
     def start(self, clock: Clock, expire: Callable[[float], None]) -> None:
-        """Call `expire`, with the limit that was passed, when the time is up."""
+        """Begin to count; `expire` is called, with the limit that was passed, when the time is up."""
+        now = clock.now()
+        self._idle_at, self._max_at = now + self._idle, now + self._max
         self._clock = clock
         self._expire = expire
         clock.add(self)
 
     def touch(self) -> None:
         """Begin the idle time anew."""
-        self._idle_at = self._loop.time() + self._idle
+        if self._clock is not None:
+            self._idle_at = self._clock.now() + self._idle
 
     def pause(self) -> None:
         """Stop the time."""
-        if self._paused_since is None:
-            self._paused_since = self._loop.time()
+        if self._clock is not None and self._paused_since is None:
+            self._paused_since = self._clock.now()
 
     def resume(self) -> None:
         """Let the time go on; what passed since `pause` does not count."""
-        if self._paused_since is not None:
-            paused = self._loop.time() - self._paused_since
+        if self._clock is not None and self._paused_since is not None:
+            paused = self._clock.now() - self._paused_since
             self._paused_since = None
             self._idle_at += paused
             self._max_at += paused
-            if self._clock is not None:
-                self._clock.add(self)
+            self._clock.add(self)
 
     def stop(self) -> None:
         """Forget it: the request is over."""

@@ -109,7 +109,9 @@ class Call:
     id: RequestId
     method: str
     answer: asyncio.Future[Frame | RequestFailed]
+    on_progress: ProgressFnT | None = None
     reports: ProgressReports | None = None
+    """There once there is something to report."""
     deadline: Deadline | None = None
     sent: bool = False
 
@@ -254,7 +256,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         deadline: Deadline | None = None,
     ) -> Frame:
         call = self._open_call(method, opts)
-        if call.reports is not None:
+        if call.on_progress is not None:
             params = with_progress_token(params, call.id)
         frame = request_frame(call.id, method, params)
         self._calls.add(call.id, call)
@@ -289,12 +291,11 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 raise RuntimeError("a request was sent before run()")
             raise ConnectionClosed(self.ending, "not_sent")
         request_id = opts.get("request_id")
-        on_progress = opts.get("on_progress")
         return Call(
             self._calls.mint() if request_id is None else request_id,
             method,
             self._loop.create_future(),
-            None if on_progress is None else ProgressReports(on_progress),
+            opts.get("on_progress"),
         )
 
     def _abandon(self, call: Call, reason: str, opts: CallOptions) -> None:
@@ -350,11 +351,12 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if method == "notifications/progress" and (progress := progress_of(params or {})) is not None:
             token, report = progress
             call = self._calls.get(token)
-            if call is not None and call.reports is not None:
+            if call is not None and call.on_progress is not None:
                 if call.deadline is not None:
                     call.deadline.touch()
-                if call.reports.put(report):
-                    self._tasks.start_soon(call.reports.deliver)
+                reports = call.reports = call.reports or ProgressReports(call.on_progress)
+                if reports.put(report):
+                    self._tasks.start_soon(reports.deliver)
         self._inbox.notified(method, bytes(raw), params)
 
     def post_now(self, frame: bytes) -> None:

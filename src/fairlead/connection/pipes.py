@@ -88,9 +88,18 @@ class PipeWriter:
                 return
             data = data[taken:]
             self._loop.add_writer(self._fd, self._drain)
-        self._waiting += data
-        if len(self._waiting) > MAX_WAITING_BYTES and self.congested is None:
-            self.congested = self._loop.create_future()
+        self._keep(data)
+
+    def write_soon(self, data: bytes) -> None:
+        """Write together with what others write in this turn of the event loop.
+
+        Every write wakes up the other side, which costs more than all else about it.
+        """
+        if self._closing:
+            return
+        if not self._waiting:
+            self._loop.call_soon(self._write_gathered)
+        self._keep(data)
 
     def let_senders_go(self) -> None:
         """Let nobody wait for the pipe to take more."""
@@ -114,6 +123,17 @@ class PipeWriter:
             self._waiting.clear()
             self._file.close()
             self._loop.call_soon(self._on_closed)
+
+    def _keep(self, data: bytes) -> None:
+        self._waiting += data
+        if len(self._waiting) > MAX_WAITING_BYTES and self.congested is None:
+            self.congested = self._loop.create_future()
+
+    def _write_gathered(self) -> None:
+        if self._waiting:
+            self._drain()
+        if self._waiting:
+            self._loop.add_writer(self._fd, self._drain)
 
     def _drain(self) -> None:
         del self._waiting[: self._offer(self._waiting)]

@@ -125,6 +125,10 @@ class PosixChild:
         """Write to its stdin, without waiting."""
         self._stdin.write(data)
 
+    def write_soon(self, data: bytes) -> None:
+        """Write to its stdin, together with what others write in this turn of the event loop."""
+        self._stdin.write_soon(data)
+
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         # Whoever left the group can only be found while their parents are there.

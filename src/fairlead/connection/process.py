@@ -92,6 +92,10 @@ class Child(Protocol):
         """Write to its stdin, without waiting."""
         ...
 
+    def write_soon(self, data: bytes) -> None:
+        """Write to its stdin, together with what others write in this turn of the event loop."""
+        ...
+
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         ...

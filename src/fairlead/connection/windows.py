@@ -97,6 +97,10 @@ class WindowsChild:
         if self.congested is None and len(self._outgoing) > MAX_WAITING_BYTES:
             self.congested = asyncio.get_running_loop().create_future()
 
+    def write_soon(self, data: bytes) -> None:
+        """Write to its stdin; all that waits goes out together here."""
+        self.write(data)
+
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         if self._process.stdin is not None:

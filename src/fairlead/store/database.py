@@ -18,9 +18,9 @@ MESSAGE_SECONDS = 60.0
 
 _PUT = "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)"
 
-_ROWS_AT_ONCE = 50
 _APPEND = "INSERT INTO record (log, time, value) VALUES (?, ?, ?)"
-_APPEND_MANY = _APPEND + ", (?, ?, ?)" * (_ROWS_AT_ONCE - 1)
+_ROWS_AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+_APPENDS = {rows: _APPEND + ", (?, ?, ?)" * (rows - 1) for rows in _ROWS_AT_ONCE}
 
 NewRecord: TypeAlias = tuple[str, float, bytes]
 """A log's name, the time of the record, the record."""
@@ -42,6 +42,7 @@ class Database:
         self._connection = connection
         self._path = path
         self._data_version = 0
+        self._synchronous = ""
 
     @classmethod
     @contextlib.contextmanager
@@ -186,13 +187,14 @@ class Database:
 
     def append_all(self, records: Sequence[NewRecord]) -> None:
         """Add records, of any logs, in one go."""
-        whole = len(records) - len(records) % _ROWS_AT_ONCE
+        done = 0
         with self._writing():
-            # Many rows in one statement take half the time of as many statements.
-            for start in range(0, whole, _ROWS_AT_ONCE):
-                rows = records[start : start + _ROWS_AT_ONCE]
-                self._connection.execute(_APPEND_MANY, tuple(itertools.chain.from_iterable(rows)))
-            self._connection.executemany(_APPEND, records[whole:])
+            # As few statements as can be: after each, this thread waits for its turn again.
+            for rows in _ROWS_AT_ONCE:
+                while len(records) - done >= rows:
+                    values = itertools.chain.from_iterable(records[done : done + rows])
+                    self._connection.execute(_APPENDS[rows], tuple(values))
+                    done += rows
 
     def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         """The oldest records with a sequence number above `after`, oldest first."""
@@ -236,7 +238,9 @@ class Database:
     def _writing(self, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> Generator[None]:
         """One write transaction. NORMAL survives the death of the process, FULL also a power cut."""
         with explained(self._path), self._connection:
-            self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+            if synchronous != self._synchronous:
+                self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+                self._synchronous = synchronous
             # A transaction that reads first and writes later could not wait for its turn; this one does.
             self._connection.execute("BEGIN IMMEDIATE")
             yield

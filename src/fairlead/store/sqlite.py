@@ -16,7 +16,7 @@ from fairlead.store.database import Database, Message, NewRecord
 from fairlead.store.store import Anything, Expected, Lease, NewRecordValue, NewValue, Record, Stored
 from fairlead.store.worker import Worker
 
-_FLUSH_SECONDS = 0.05
+_FLUSH_SECONDS = 0.08
 UNFLUSHED_RECORDS = 10_000
 _LOOK_SECONDS = 0.2
 UNREAD_MESSAGES = 1000
