@@ -27,6 +27,7 @@ FairleadError                     catch this to catch them all
 ├── ModelFailed                   the model's API would not do what it was asked
 │   └── ModelUnavailable          it cannot be asked right now
 ├── ListenFailed                  a port cannot be had
+├── GatewayGone                   a gateway that was found is not there any more; nothing was sent to it
 ├── CallDenied                    policy says no, or a person
 │   ├── ApprovalRequired          a person must be asked, and nobody can be
 │   └── RunCancelled              a person was asked, and wants the whole run ended
@@ -274,6 +275,12 @@ class ListenFailed(FairleadError):
     """A port cannot be had."""
 
     code = "listen_failed"
+
+
+class GatewayGone(FairleadError):
+    """A gateway that was found running cannot be asked any more. Nothing it was asked had an effect."""
+
+    code = "gateway_gone"
 
 
 class CallDenied(FairleadError):

@@ -117,6 +117,8 @@ class AuthorizationServer:
                 return self._register(json.loads(body))
             case "/token":
                 return await self._token(request, form)
+            case "/revoke" if self.behaviour.revocation_status:
+                return self._revoke(request, form)
             case "/mcp" if request.method == "POST":
                 return self._mcp(request, json.loads(body))
             case _:
@@ -144,6 +146,7 @@ class AuthorizationServer:
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
             "registration_endpoint": f"{self.url}/register" if behaviour.registration else None,
+            "revocation_endpoint": f"{self.url}/revoke" if behaviour.revocation_status else None,
             "response_types_supported": ["code"],
             "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
             "token_endpoint_auth_methods_supported": behaviour.auth_methods,
@@ -263,6 +266,20 @@ class AuthorizationServer:
             answer = {"error": exc.error, "error_description": f"the test says {exc.error}"}
             return JSONResponse(answer, status_code=exc.status)
         return JSONResponse(self.issue(grant, thumbprint), headers={"Cache-Control": "no-store"})
+
+    def _revoke(self, request: Request, form: Form) -> Response:
+        """End a token (RFC 7009). One that nobody knows has ended already."""
+        if self.behaviour.revocation_status != 200:
+            return Response("unavailable", status_code=self.behaviour.revocation_status)
+        try:
+            client = self._authenticated(request, form)
+        except Refused as exc:
+            return JSONResponse({"error": exc.error}, status_code=exc.status)
+        for tokens in (self.refresh_tokens, self.access_tokens):
+            grant = tokens.get(form["token"])
+            if grant is not None and grant.client_id == client.client_id:
+                del tokens[form["token"]]
+        return Response()
 
     def issue(self, grant: Grant, thumbprint: str = "") -> dict[str, Any]:
         """Make tokens for a grant, and return what the token endpoint says."""

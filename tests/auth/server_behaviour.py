@@ -52,6 +52,9 @@ class Behaviour:
     """Bind tokens to the key of a proof, and insist on one."""
     dpop_nonce: str = ""
 
+    revocation_status: int = 0
+    """What the revocation endpoint answers with; 0 where there is none."""
+
     # What the MCP server does.
     resource_metadata: bool = True
     resource_overlay: dict[str, Any] = field(default_factory=dict[str, Any])

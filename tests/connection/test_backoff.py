@@ -94,6 +94,13 @@ def test_a_connection_that_broke_soon_does_not(backoff: Backoff) -> None:
     assert backoff.is_open
 
 
+def test_a_connection_that_was_of_use_clears_the_count_however_short(backoff: Backoff) -> None:
+    fail(backoff, TRIES_BEFORE_OPEN - 1)
+    backoff.succeeded(0.1, served=True)
+    backoff.failed()
+    assert (backoff.failures, backoff.wait_seconds) == (1, 0)
+
+
 def test_a_reset_forgets_everything(backoff: Backoff) -> None:
     fail(backoff, TRIES_BEFORE_OPEN)
     backoff.reset()

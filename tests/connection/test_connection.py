@@ -142,6 +142,33 @@ async def test_repeated_crashes_open_the_circuit_and_time_half_opens_it(tmp_path
         assert server.starts == starts + 1
 
 
+@pytest.mark.requirement("HARD-17")
+async def test_a_server_that_works_until_it_crashes_is_started_again_each_time(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        for _ in range(TRIES_BEFORE_OPEN + 1):
+            await call(connection, "echo")
+            with pytest.raises(ConnectionLost):
+                await call(connection, "crash")
+        await call(connection, "echo")
+        assert connection.backoff.failures == 1
+
+
+async def test_a_server_that_crashes_before_it_was_of_use_opens_the_circuit(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    clock = FakeClock()
+    async with supervised() as tasks:
+        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection.backoff = Backoff(clock, jitter=lambda: 0.0)
+        for _ in range(TRIES_BEFORE_OPEN):
+            clock.now += OPEN_SECONDS  # so that none has to wait
+            with pytest.raises(ConnectionLost):
+                await call(connection, "crash")
+        await connection.aclose(drain=True)
+        assert connection.backoff.is_open
+
+
 async def test_a_person_who_knows_better_resets_the_circuit(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:

@@ -59,6 +59,9 @@ class Ada(Peer):
     def updated(self, uri: str) -> None:
         return
 
+    def completed(self, elicitation_id: str) -> None:
+        return
+
 
 class Exchange:
     """A server's answers, one for each time the request is sent, and what was sent along."""

@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -239,6 +240,18 @@ async def test_an_exit_is_noticed_without_a_call() -> None:
             ending = await dispatcher.wait_closed()
 
         assert (ending.kind, ending.exit_code, ending.stderr) == ("exited", 3, ("no licence",))
+
+
+async def test_last_words_need_no_newline() -> None:
+    words = "import sys; sys.stderr.write('first\\nno licence'); sys.exit(3)"
+    async with (
+        StdioDispatcher(Command(argv=(sys.executable, "-c", words))) as dispatcher,
+        running(dispatcher),
+    ):
+        with anyio.fail_after(20):
+            await dispatcher.wait_closed()
+        assert dispatcher.ending is not None
+        assert dispatcher.ending.stderr == ("first", "no licence")
 
 
 @pytest.mark.requirement("HARD-17")

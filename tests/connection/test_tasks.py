@@ -85,6 +85,9 @@ class Ada(Peer):
     def updated(self, uri: str) -> None:
         return
 
+    def completed(self, elicitation_id: str) -> None:
+        return
+
 
 async def name_ada(questions: Mapping[str, Question]) -> dict[str, Any]:
     """Say so to servers of the later era, which ask when they are polled."""

@@ -184,6 +184,32 @@ async def test_what_a_server_logs_in_a_call_comes_to_its_caller_alone(
     assert overheard == []
 
 
+@every_client
+@both_eras
+async def test_what_a_server_logs_stays_what_it_was(tmp_path: Path, mode: Any, version: str) -> None:
+    server = AskingServer(tmp_path / "record", version=version)
+    set_level = types.SetLevelRequest(params=types.SetLevelRequestParams(level="info"))
+    heard: list[Any] = []
+
+    async def listen(params: types.LoggingMessageNotificationParams) -> None:
+        heard.append(params.data)
+
+    said: list[Any] = [{"a": [1, None, True, "x\u200by"]}, None, 1.5, [], "word " * 2_000]
+    async with (
+        serving(tmp_path, a=server.entry()) as served,
+        Client(f"{served.url}/mcp", mode=mode, logging_callback=listen, log_level="info") as client,
+    ):
+        if mode == "legacy":
+            await client.session.send_request(set_level, types.EmptyResult)
+        for number, data in enumerate(said, start=1):
+            await client.call_tool("a_log", {"level": "error", "data": data})
+            await until(lambda number=number: len(heard) == number)
+        await client.call_tool("a_log", {"level": "error", "data": ["x" * 100_000]})
+        await until(lambda: len(heard) > len(said))
+    assert heard[:-1] == [{"a": [1, None, True, "xy"]}, "null", *said[2:]]
+    assert len(str(heard[-1])) < 10_000, "of what is too much, the beginning is told"
+
+
 class Everything:
     """A client that can be asked everything."""
 

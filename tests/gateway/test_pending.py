@@ -115,3 +115,31 @@ async def test_a_question_that_nobody_answers_is_refused_with_the_reason() -> No
     with anyio.fail_after(10), pytest.raises(ApprovalRequired, match="because"):
         await approvals.ask(QUESTION)
     assert approvals.pending() == []
+
+
+@pytest.mark.requirement("HARD-47")
+async def test_calls_of_two_tools_wait_at_once_and_those_of_one_tool_in_line(tmp_path: Path) -> None:
+    server = scripted(tmp_path, "a", tools=["echo", "pid"])
+    answers: list[str] = []
+    async with (
+        serving(tmp_path, a=server.entry(approval="ask")) as served,
+        aiohttp.ClientSession() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        approvals, client = served.gateway.approvals, Raw(http, f"{served.url}/mcp")
+
+        async def call(tool: str) -> None:
+            called = await client.modern("tools/call", name=f"a_{tool}", arguments={})
+            assert not called["result"].get("isError"), called
+            answers.append(tool)
+
+        for tool in ("echo", "echo", "pid"):
+            tasks.start_soon(call, tool)
+        await until(lambda: len(approvals.pending()) == 2)
+        waiting = {pending.question.tool: pending.id for pending in approvals.pending()}
+        assert waiting.keys() == {"echo", "pid"}
+        approvals.answer(waiting["echo"], "session")  # which is an answer to the other call as well
+        await until(lambda: answers == ["echo", "echo"])
+        assert [pending.question.tool for pending in approvals.pending()] == ["pid"]
+        approvals.answer(waiting["pid"], "once")
+    assert answers == ["echo", "echo", "pid"]

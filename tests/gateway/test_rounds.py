@@ -86,7 +86,7 @@ async def test_a_result_that_comes_before_the_answer_waits_for_the_client(tmp_pa
 
         async def work() -> str:
             async with anyio.create_task_group() as asking:
-                asking.start_soon(conversation.ask, types.ListRootsRequest())
+                asking.start_soon(conversation.ask, types.ListRootsRequest(), "a")
                 await done.wait()
                 asking.cancel_scope.cancel()
             finished.set()

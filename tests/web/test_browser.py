@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from fairlead.catalog.results import ToolResult
-from tests.auth.authorization_server import authorization_server
 from tests.conftest import Machine
 from tests.host.test_quarantine import ChangingServer
 from tests.web.browsing import Browser, browsing
@@ -130,28 +129,6 @@ async def test_a_tool_that_changes_is_held_back_shown_as_a_diff_and_let_go_by_a_
             await anyio.sleep(0.01)
         assert (await board.host.call("notes", "echo", {"what": "a"})).text
         assert await browser("complaints") == []
-
-
-@pytest.mark.slow
-async def test_somebody_logs_in_to_a_server(machine: Machine, tmp_path: Path) -> None:
-    machine.env["FAIRLEAD_VAULT"] = "file"
-    with authorization_server() as issuer:
-        servers = {"remote": {"url": issuer.mcp_url, "trust": "trusted"}}
-        async with dashboard(machine, servers) as board, browsing() as browser:
-            await enter(browser, board)
-            await browser("click", "#restart-remote")
-            await browser("see", ".state", "auth required")
-            await browser("click", "#server-remote")
-            await browser("click", "#log_in-remote")
-            await browser("see", "#live-login", "you go to 127.0.0.1")
-            await shoot(browser, tmp_path, "login")
-            await browser("open", await browser("value", "document.getElementById('login-page').href"))
-            await browser("click", "text=ada")
-            await browser("see", "body", "You are back")
-            await browser("open", f"{board.url}/servers/remote")
-            await browser("see", "#live-login", "You are logged in.")
-            await browser("see", "dd .state", "ready")
-        assert [grant.account for grant in issuer.access_tokens.values()] == ["ada"]
 
 
 @pytest.mark.slow

@@ -77,13 +77,13 @@ async def find_issuer(errand: Errand, target: Target, resource: Resource, known:
     if oauth.token_url and (oauth.authorization_url or oauth.grant != "authorization_code"):
         return _configured(errand, target, oauth.token_url)
     for name in sorted(resource.servers, key=lambda name: name != known)[:MAX_ISSUERS]:
-        issuer = await _issuer_called(errand, target, name)
+        issuer = await issuer_called(errand, target, name)
         if issuer is not None:
             return issuer
     if not resource.servers:
         # Before 2025-06 the MCP server's origin was the issuer, with or without metadata.
         origin = str(errand.own.origin())
-        return await _issuer_called(errand, target, origin) or _conventional(errand, target, origin)
+        return await issuer_called(errand, target, origin) or _conventional(errand, target, origin)
     raise LoginFailed(
         target.server_id,
         f"no metadata of its authorization server {shown(resource.servers[0])} can be found",
@@ -91,7 +91,7 @@ async def find_issuer(errand: Errand, target: Target, resource: Resource, known:
     )
 
 
-async def _issuer_called(errand: Errand, target: Target, name: str) -> Issuer | None:
+async def issuer_called(errand: Errand, target: Target, name: str) -> Issuer | None:
     """Return the issuer of that name, if metadata is found and is about it."""
     stranger: str | None = None
     for url in _issuer_documents(errand, errand.checked_metadata(name, "the authorization server")):
@@ -139,6 +139,7 @@ def _checked(errand: Errand, target: Target, document: IssuerDocument) -> Issuer
         registration_endpoint=_endpoint(
             errand, oauth.registration_url or document.registration_endpoint, "the registration endpoint"
         ),
+        revocation_endpoint=document.revocation_endpoint,
         has_pkce="S256" in methods,
         advertises_iss=bool(document.authorization_response_iss_parameter_supported),
         takes_metadata_urls=bool(document.client_id_metadata_document_supported),

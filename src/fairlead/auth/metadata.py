@@ -29,6 +29,7 @@ class IssuerDocument(msgspec.Struct, frozen=True):
     authorization_endpoint: str | None = None
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
     scopes_supported: Names | None = None
     code_challenge_methods_supported: Names | None = None
     token_endpoint_auth_methods_supported: Names | None = None
@@ -59,6 +60,8 @@ class Issuer:
     token_endpoint: URL
     authorization_endpoint: URL | None = None
     registration_endpoint: URL | None = None
+    revocation_endpoint: str | None = None
+    """As it was written: a fault in it is no reason to refuse a login."""
     is_described: bool = True
     """Whether it published metadata, or the user did; else its endpoints are a guess."""
     is_named: bool = True

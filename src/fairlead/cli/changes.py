@@ -82,6 +82,12 @@ def settle(ctx: click.Context, target: EditTarget, server_ids: Iterable[str]) ->
     except ConfigError as exc:
         warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
         return None
+    accept(loaded, target, server_ids)
+    return loaded
+
+
+def accept(loaded: LoadedConfig, target: EditTarget, server_ids: Iterable[str]) -> None:
+    """Record consent for exactly what the user wrote, and show what is wrong with it."""
     written = [loaded.servers[server_id] for server_id in server_ids if server_id in loaded.servers]
     if target.scope == "project":
         keys = [server.consent for server in written if server.consent]
@@ -92,7 +98,6 @@ def settle(ctx: click.Context, target: EditTarget, server_ids: Iterable[str]) ->
     if problems:
         say()
         print_problems(problems)
-    return loaded
 
 
 def _record(loaded: LoadedConfig, keys: list[Any]) -> None:

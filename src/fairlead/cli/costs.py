@@ -10,9 +10,11 @@ from fairlead.cli.known import Known
 from fairlead.cli.output import print_data, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from fairlead.host.bundles import Selection
     from fairlead.host.costs import Costs
 
 LONGEST_BAR = 30
+WAYS = ("given as", "tokens", "what a model reads")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,26 +39,23 @@ class ServerCost:
     offered: int
     tokens: int
 
+    @property
+    def count(self) -> str:
+        """How many of its tools are offered."""
+        every = self.offered == self.tools
+        return f"{self.tools}" if every else f"{self.offered} of {self.tools}"
+
 
 def show_costs(found: Known, entries: Sequence[ToolEntry], *, by_tool: bool, as_json: bool) -> None:
     """Show what the entries cost, and what all tools of the choice cost in each way to hand them over."""
     import anyio
 
-    from fairlead.host.costs import costs_of, tokens
+    from fairlead.host.costs import costs_of
 
     costs = anyio.run(costs_of, found.catalog, found.selection, found.listings)
-    tools = [
-        ToolCost(
-            server=entry.key.server_id,
-            tool=entry.key.shown_tool,
-            tokens=tokens(entry.definition),
-            offered=entry.key in costs.tools,
-            direct=entry.key in costs.direct,
-        )
-        for entry in entries
-    ]
+    tools = tool_costs(costs, entries)
     if as_json:
-        of_servers = [asdict(server) for server in _by_server(tools)]
+        of_servers = [asdict(server) for server in by_server(tools)]
         print_json(
             {**_totals(found, costs), "servers": of_servers, "tools": [asdict(tool) for tool in tools]}
         )
@@ -69,13 +68,32 @@ def show_costs(found: Known, entries: Sequence[ToolEntry], *, by_tool: bool, as_
     else:
         _chart(
             ("server", "tools", "tokens"),
-            [(server.server, _count(server), server.tokens) for server in _by_server(tools)],
+            [(server.server, server.count, server.tokens) for server in by_server(tools)],
         )
-        _show_totals(found, costs)
+        print_data("")
+        print_table(WAYS, ways(costs))
+        say(f"\n{configured(costs, found.selection)}")
+        say(counting(costs))
 
 
-def _by_server(tools: Iterable[ToolCost]) -> list[ServerCost]:
-    """The most costly first."""
+def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
+    """What each of the entries costs."""
+    from fairlead.host.costs import tokens
+
+    return [
+        ToolCost(
+            server=entry.key.server_id,
+            tool=entry.key.shown_tool,
+            tokens=tokens(entry.definition),
+            offered=entry.key in costs.tools,
+            direct=entry.key in costs.direct,
+        )
+        for entry in entries
+    ]
+
+
+def by_server(tools: Iterable[ToolCost]) -> list[ServerCost]:
+    """What they cost together, by server, the most costly first."""
     by_server: dict[str, list[ToolCost]] = {}
     for tool in tools:
         by_server.setdefault(tool.server, []).append(tool)
@@ -89,11 +107,6 @@ def _by_server(tools: Iterable[ToolCost]) -> list[ServerCost]:
         for server_id, of_server in by_server.items()
     ]
     return sorted(sums, key=lambda server: -server.tokens)
-
-
-def _count(server: ServerCost) -> str:
-    every = server.offered == server.tools
-    return f"{server.tools}" if every else f"{server.offered} of {server.tools}"
 
 
 def _chart(columns: tuple[str, str, str], rows: Sequence[tuple[str, str, int]]) -> None:
@@ -122,20 +135,27 @@ def _totals(found: Known, costs: "Costs") -> dict[str, Any]:
     }
 
 
-def _show_totals(found: Known, costs: "Costs") -> None:
-    count = len(costs.tools)
-    ways = [
+def ways(costs: "Costs") -> list[tuple[str, str, str]]:
+    """What it costs to give a model all tools, in each way to do so: rows of a table."""
+    found = [
         ("direct", costs.all_direct, "the definitions of all tools, in every request"),
         ("meta", costs.meta, "the meta-tools in their place, in every request"),
         ("search", costs.search, "what one search with the meta-tools brings, on average"),
     ]
     if costs.reading:
-        ways.append(("reading", costs.reading, "the tools for resources and prompts, besides"))
-    width = max(len("tokens"), *(len(f"{tokens:,}") for _, tokens, _ in ways))
-    rows = [(way, f"{tokens:>{width},}", what) for way, tokens, what in ways]
-    print_data("")
-    print_table(("given as", "tokens", "what a model reads"), rows)
-    mode, budget = found.selection.mode, found.selection.token_budget
+        found.append(("reading", costs.reading, "the tools for resources and prompts, besides"))
+    width = max(len("tokens"), *(len(f"{tokens:,}") for _, tokens, _ in found))
+    return [(way, f"{tokens:>{width},}", what) for way, tokens, what in found]
+
+
+def configured(costs: "Costs", selection: "Selection") -> str:
+    """What a model is given before it has asked for anything, in a line."""
+    mode, budget = selection.mode, selection.token_budget
     how = f"`{mode}`, with a budget of {budget:,}" if mode == "auto" else f"`{mode}`"
-    say(f"\nas configured ({how}): {costs.configured:,} tokens, {len(costs.direct)} of {count} tools direct")
-    say("counted with o200k_base" if costs.exact else "estimated from their size")
+    direct = f"{len(costs.direct)} of {len(costs.tools)} tools direct"
+    return f"as configured ({how}): {costs.configured:,} tokens, {direct}"
+
+
+def counting(costs: "Costs") -> str:
+    """How the tokens were counted."""
+    return "counted with o200k_base" if costs.exact else "estimated from their size"

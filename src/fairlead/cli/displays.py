@@ -17,30 +17,42 @@ class Display(Protocol):
         ...
 
 
-_shown: list[Display] = []  # a program has but one terminal
+class _Terminal:
+    """The terminal, of which a program has but one."""
+
+    def __init__(self) -> None:
+        self.shown: list[Display] = []
+        self.stills = 0
+        """How many want nothing to move."""
+
+
+_terminal = _Terminal()
 
 
 @contextmanager
 def showing(display: Display) -> Generator[None]:
     """Show a display for the length of the block, except while everything has to be still."""
-    _shown.append(display)
-    display.start()
+    _terminal.shown.append(display)
+    if not _terminal.stills:
+        display.start()
     try:
         yield
     finally:
         display.stop()
-        _shown.remove(display)
+        _terminal.shown.remove(display)
 
 
 @contextmanager
 def still() -> Generator[None]:
     """Have nothing move for the length of the block."""
-    stopped = [*_shown]
-    for display in stopped:
-        display.stop()
+    if not _terminal.stills:
+        for display in _terminal.shown:
+            display.stop()
+    _terminal.stills += 1
     try:
         yield
     finally:
-        for display in stopped:
-            if display in _shown:
+        _terminal.stills -= 1
+        if not _terminal.stills:
+            for display in _terminal.shown:
                 display.start()

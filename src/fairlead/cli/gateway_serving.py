@@ -19,6 +19,7 @@ from fairlead.cli.one_line_logs import log_to_stderr
 from fairlead.cli.options import load
 from fairlead.cli.output import print_data, print_json, say, shown_path, warn
 from fairlead.cli.running import run_with_host, stoppable
+from fairlead.cli.traces import tracing
 from fairlead.config.builtins import workspace
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
@@ -26,6 +27,7 @@ from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway import gateway as core
 from fairlead.gateway.approval_api import approval_routes
+from fairlead.gateway.errand_api import errand_routes
 from fairlead.gateway.folder import local_token_file
 from fairlead.gateway.gatekeeping import gatekeeper_for
 from fairlead.gateway.guarded import GuardedApp
@@ -90,8 +92,11 @@ async def _gateway(
 ) -> AsyncGenerator[tuple[core.Gateway, LiveConfiguration]]:
     """Run a gateway that follows its configuration files."""
     mode = cast("BundleMode | None", options.mode)
-    async with core.open_gateway(loaded, core.GatewayOptions(mode=mode)) as gateway:
-        configuration = LiveConfiguration(gateway, lambda: load(ctx))
+    async with (
+        tracing() as tracer,
+        core.open_gateway(loaded, core.GatewayOptions(mode=mode), tracer=tracer) as gateway,
+    ):
+        configuration = LiveConfiguration(loaded, lambda: load(ctx), gateway.reload)
         gateway.tasks.start_soon(configuration.watch)
         yield gateway, configuration
 
@@ -114,7 +119,11 @@ async def _up(
         gateway.host, configuration, env=env, queue=gateway.approvals, sessions=gateway.sessions
     )
     gateway.approvals.on_change = panel.changed
-    routes = [*dashboard_routes(panel, entrance), *approval_routes(gateway.approvals, keeper)]
+    routes = [
+        *dashboard_routes(panel, entrance),
+        *approval_routes(gateway.approvals, keeper),
+        *errand_routes(gateway, keeper, configuration.reload),
+    ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)
     token_file = None if options.open_to_all else local_token_file(env)
     async with listening(app, listener), panel.running():

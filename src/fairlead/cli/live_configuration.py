@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -11,46 +11,56 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import user_file
 from fairlead.config.sources import PROJECT_FILES
 from fairlead.errors import ConfigError
-from fairlead.gateway.gateway import Gateway
 
 WATCH_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 
+def log_reload(problem: ConfigError | None) -> None:
+    """Write down that the files changed, and whether what they say now can be used."""
+    if problem is None:
+        logger.info("configuration reloaded")
+    else:
+        logger.warning(
+            "the configuration does not load, so the old one stays", extra={"reason": str(problem)}
+        )
+
+
 class LiveConfiguration:
-    """What a gateway runs with. `load` reads it anew."""
+    """What a program runs with. `load` reads it anew, `take` has the program take it over."""
 
-    def __init__(self, gateway: Gateway, load: Callable[[], LoadedConfig]) -> None:
-        self._gateway = gateway
-        self._load = load
-
-    @property
-    def loaded(self) -> LoadedConfig:
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        load: Callable[[], LoadedConfig],
+        take: Callable[[LoadedConfig], Awaitable[None]],
+    ) -> None:
+        self.loaded = loaded
         """As it is in effect."""
-        return self._gateway.loaded
+        self._load = load
+        self._take = take
+        self._seen = self._stamps()
 
     async def reload(self) -> None:
-        """Read the files again, and have the gateway take them over."""
-        await self._gateway.reload(self._load())
+        """Read the files again, and have the program take them over. Raises where they do not load."""
+        self._seen = self._stamps()
+        loaded = self._load()
+        await self._take(loaded)
+        self.loaded = loaded
 
-    async def watch(self) -> None:
+    async def watch(self, noted: Callable[[ConfigError | None], None] = log_reload) -> None:
         """Reload whenever a file changes, until cancelled. One that does not load changes nothing."""
-        seen = self._stamps()
         while True:
             await anyio.sleep(WATCH_SECONDS)
-            stamps = self._stamps()
-            if stamps == seen:
+            if self._stamps() == self._seen:
                 continue
-            seen = stamps
             try:
                 await self.reload()
             except ConfigError as exc:
-                logger.warning(
-                    "the configuration does not load, so the old one stays", extra={"reason": str(exc)}
-                )
+                noted(exc)
             else:
-                logger.info("configuration reloaded")
+                noted(None)
 
     def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
         used = [layer.path for layer in self.loaded.layers if layer.path is not None]

@@ -11,9 +11,10 @@ from fairlead.auth.callback import BrowserRedirect, PastedRedirect
 from fairlead.auth.opening import open_in_browser
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login
+from fairlead.cli.asking import bold
 from fairlead.cli.output import is_interactive, print_data, printable, say
 from fairlead.cli.running import spinning
-from fairlead.cli.terminal import ask_yes_or_no, bold, typed_line
+from fairlead.cli.terminal import ask_yes_or_no, typed_line
 from fairlead.errors import AuthRequired, LoginFailed
 from fairlead.host.logins import Logins
 from fairlead.host.urls import ShownUrl, UrlRefused, show_url

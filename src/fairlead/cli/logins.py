@@ -12,12 +12,12 @@ from fairlead.auth.target import canonical
 from fairlead.auth.tokens import Login
 from fairlead.auth.vault import FILE_NAME, Vault
 from fairlead.cli.output import shown_path, warn
-from fairlead.cli.saved import Saved
-from fairlead.config.load import LoadedServer
+from fairlead.cli.saved import Saved, read_saved
+from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
-from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
+from fairlead.errors import ConfigError, ConfigInvalid, ConsentRequired, FairleadError
 
 Place = Literal["file", "keyring"]
 State = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
@@ -78,6 +78,21 @@ def remote_config(server: LoadedServer) -> RemoteServer:
     if not isinstance(server.config, RemoteServer):
         raise ConfigInvalid(*server.problems)
     return server.config
+
+
+def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
+    """Raise where there is nothing to log in to, or nobody agreed to contact it."""
+    server_id = server.server_id
+    own_way = own_way_in(remote_config(server))
+    if own_way is not None:
+        raise ConfigError(
+            f"a login to `{server_id}` would not be used: {own_way}",
+            hint=f"take that out to log in: `fairlead explain server {server_id}` says where it is",
+        )
+    if not read_saved(loaded)[server_id].approved:
+        raise ConsentRequired(
+            server_id, "you have not approved this entry", hint=f"run `fairlead approve {server_id}`"
+        )
 
 
 def own_way_in(config: RemoteServer) -> str | None:

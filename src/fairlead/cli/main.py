@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "search": "Find a tool by what it does.",
         "call": "Call a tool.",
         "run": "Have a model carry out a task with your tools.",
+        "console": "See servers live, call tools and talk to a model, at one prompt.",
         "resources": "Show what servers have to read.",
         "read": "Read a resource.",
         "prompts": "Show the prompts of servers.",
@@ -64,6 +65,9 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 
+_ELSEWHERE = {"console": "fairlead.console.command"}
+"""Commands that are built on this package, and so are known to it by name alone."""
+
 # Looking for pydantic plugins means reading every installed package's metadata, at every start.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
@@ -86,7 +90,7 @@ class LazyGroup(click.Group):
         """Load one command."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = import_module(f"fairlead.cli.commands.{cmd_name}_")
+        module = import_module(_ELSEWHERE.get(cmd_name, f"fairlead.cli.commands.{cmd_name}_"))
         command: click.Command = module.command
         return command
 

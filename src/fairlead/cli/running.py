@@ -14,10 +14,15 @@ from fairlead.cli.output import is_watched
 
 def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
     """Run an asynchronous command. Ctrl-C cancels what is under way and lets servers be told and stopped."""
+    collect_garbage()
+    return anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
+
+
+def collect_garbage() -> None:
+    """Have garbage collected from now on, which a start is too short for."""
     gc.freeze()  # what is loaded by now stays, so the collector need not look at it
     gc.enable()
     gc.set_threshold(20_000, 20, 50)  # calls make much that is gone at once, and little to look for
-    return anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
 
 
 @contextmanager

@@ -23,9 +23,9 @@ class Backoff:
         self.failures = 0
         self._wait_until = 0.0
 
-    def succeeded(self, lasted_seconds: float) -> None:
-        """A connection was made and ended; one that lasted clears the count."""
-        if lasted_seconds >= STABLE_SECONDS:
+    def succeeded(self, lasted_seconds: float, *, served: bool = False) -> None:
+        """A connection was made and ended; one that lasted, or was of use to somebody, clears the count."""
+        if served or lasted_seconds >= STABLE_SECONDS:
             self.failures = 0
 
     def failed(self) -> None:

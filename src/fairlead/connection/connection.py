@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import mcp_types as types
@@ -28,7 +28,14 @@ from fairlead.connection.tasks import (
     created_task,
     finish_task,
 )
+from fairlead.connection.tracing import TRACE, About, Tracer, carrying, is_tool_error
 from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
+
+_NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
+    "stdio": "pipe",
+    "streamable-http": "tcp",
+    "sse": "tcp",
+}
 
 _questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
@@ -81,6 +88,7 @@ class Connection(Supervised):
                 ),
                 safe_to_repeat=safe_to_repeat,
                 over=over,
+                about=("tools/call", tool),
             )
 
         try:
@@ -142,6 +150,7 @@ class Connection(Supervised):
                 ),
                 safe_to_repeat=safe_to_repeat,
                 over=over,
+                about=(method, params.get("name")),
             )
 
         try:
@@ -200,10 +209,12 @@ class Connection(Supervised):
         *,
         safe_to_repeat: bool,
         over: Link | None = None,
+        about: tuple[str, object] | None = None,
     ) -> msgspec.Raw:
         """Send a request over the live session; again, once, if the server certainly did not look into it.
 
-        What belongs to a call under way goes `over` its link, even if that takes no new ones.
+        What belongs to a call under way goes `over` its link, even if that takes no new ones. What one
+        request is `about`, its method and the name in it, is what a tracer is told.
         """
         logins, again = LoginCount(), False
         while True:
@@ -212,6 +223,8 @@ class Connection(Supervised):
                 link = await self._ready_link()
             link.in_flight += 1
             try:
+                if self._tracer is not None and about is not None:
+                    return await self._traced(self._tracer, about, link.session, send)
                 with calling(self.server_id):
                     return await send(link.session)
             except anyio.get_cancelled_exc_class():
@@ -232,6 +245,29 @@ class Connection(Supervised):
             finally:
                 link.released(time.monotonic())
             await self.log_in(failure)
+
+    async def _traced(
+        self,
+        tracer: Tracer,
+        about: tuple[str, object],
+        session: Session,
+        send: Callable[[Session], Awaitable[msgspec.Raw]],
+    ) -> msgspec.Raw:
+        """Send a request as part of the caller's trace, or of one that begins with it."""
+        method, name = about
+        told = About(
+            method=method,
+            name=name if isinstance(name, str) else None,
+            version=session.version,
+            transport=_NETWORKS.get(session.dispatcher.kind),
+            server_id=self.server_id,
+        )
+        with tracer.requesting(told, TRACE.get()) as span, carrying(span.trace):
+            with calling(self.server_id):
+                result = await send(session)
+            if method == "tools/call" and is_tool_error(result):
+                span.failed("tool_error")
+            return result
 
     async def _prepare_to_repeat(self, exc: CallFailed, link: Link, *, safe_to_repeat: bool) -> bool:
         """Set right what made a request fail. False where it must not be sent again."""

@@ -40,6 +40,8 @@ class Link:
     in_flight: int = 0
     wanted: bool = True
     hurry: bool = False
+    calls_before: int = 0
+    """How many calls the server had answered when it began."""
     woken: anyio.Event = field(default_factory=anyio.Event)
     listed: anyio.Event = field(default_factory=anyio.Event)
     """Set when a listing has ended, well or not, and when there will be no more."""

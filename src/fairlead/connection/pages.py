@@ -46,6 +46,7 @@ class Pages:
         if isinstance(message, types.ElicitCompleteNotification):
             for visit in self._visits:
                 visit.done(message.params.elicitation_id)
+            self._peer.completed(message.params.elicitation_id)
 
     async def visit(self, rejection: RequestRejected, *, seconds: float) -> None:
         """Have a person visit the pages of a rejection, and wait so many seconds until all is done there.

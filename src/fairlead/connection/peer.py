@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import mcp_types as types
 from mcp_types import INVALID_REQUEST
 
+from fairlead.connection.tracing import TRACE
+
 CLIENT_INFO = types.Implementation(name="fairlead", version=installed_version("fairlead"))
 
 
@@ -24,6 +26,12 @@ CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 QUESTION: ContextVar[str | None] = ContextVar("question", default=None)
 """What a modern server calls the question that the present task answers."""
+
+
+def for_nobody() -> None:
+    """Do what follows in the present task for nobody: not for whoever happened to begin it."""
+    CALLER.set(None)
+    TRACE.set(None)
 
 
 class Peer(Protocol):
@@ -61,6 +69,10 @@ class Peer(Protocol):
         """Take note that a resource somebody subscribed to has changed."""
         ...
 
+    def completed(self, elicitation_id: str) -> None:
+        """Take note that all is done on a page that a person was asked to open."""
+        ...
+
 
 class NobodyThere:
     """A peer that can do nothing for a server, and says so."""
@@ -84,6 +96,9 @@ class NobodyThere:
         """Take no note."""
 
     def updated(self, uri: str) -> None:
+        """Take no note."""
+
+    def completed(self, elicitation_id: str) -> None:
         """Take no note."""
 
 

@@ -34,6 +34,7 @@ from fairlead.connection.deadline import Deadline
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CALLER, Introduction
 from fairlead.connection.tasks import NAME_PARAMETERS
+from fairlead.connection.tracing import TRACE
 
 _NAMED = {**NAME_BEARING_METHODS, **NAME_PARAMETERS}
 """Which parameter of a method goes into the header `Mcp-Name`."""
@@ -109,6 +110,8 @@ class Session:
         options: CallOptions = {"on_progress": on_progress} if on_progress is not None else {}
         if self.modern:
             params["_meta"] = self._envelope()
+        if (trace := TRACE.get()) is not None:
+            params["_meta"] = {**params.get("_meta", {}), **trace.meta}
         if self._over_http:
             options["headers"] = self._headers("tools/call", tool, arguments)
         return await self.dispatcher.call_raw("tools/call", params, options, deadline)
@@ -126,6 +129,8 @@ class Session:
         stamped = dict(params or {})
         if self.modern:
             stamped["_meta"] = {**self._envelope(), **stamped.get("_meta", {})}
+        if (trace := TRACE.get()) is not None:
+            stamped["_meta"] = {**stamped.get("_meta", {}), **trace.meta}
         name = stamped.get(_NAMED.get(method, ""))
         options: CallOptions = {"headers": self._headers(method, name)}
         if seconds is not None:

@@ -100,6 +100,7 @@ class StdioDispatcher(WireDispatcher):
         if self.ending is None:
             for line in self._lines.finish():
                 self._receive(line)
+        self.stderr.finish()
         ending = _ending(returncode, self.stderr.tail.lines)
         self._end(replace(ending, unheard=not self._child.has_read))
 
@@ -109,7 +110,10 @@ class StdioDispatcher(WireDispatcher):
         if self._child.congested is not None:
             return self._send_later(call, frame)
         call.sent = True
-        self._child.write(_line(frame))
+        if len(self._calls) > 1:  # where there is much to do, others are about to write as well
+            self._child.write_soon(_line(frame))
+        else:
+            self._child.write(_line(frame))
         return None
 
     async def _send_later(self, call: Call, frame: bytes) -> None:

@@ -29,11 +29,12 @@ from fairlead.connection.link import Link, Transport, open_session
 from fairlead.connection.lists import known_headers, list_all
 from fairlead.connection.logging_in import LogIn, LoginCount
 from fairlead.connection.pages import Pages
-from fairlead.connection.peer import CALLER, NobodyThere, Peer
+from fairlead.connection.peer import NobodyThere, Peer, for_nobody
 from fairlead.connection.session import Session
 from fairlead.connection.state import check_move
 from fairlead.connection.subscriptions import Subscriptions
 from fairlead.connection.tasks import Support, supports_tasks, task_support
+from fairlead.connection.tracing import Tracer
 from fairlead.errors import (
     AuthRequired,
     ConnectFailed,
@@ -109,6 +110,7 @@ class Supervised:
         peer: Peer | None = None,
         log_level: LoggingLevel | None = None,
         log_in: LogIn | None = None,
+        tracer: Tracer | None = None,
         on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
     ) -> None:
@@ -124,6 +126,7 @@ class Supervised:
         self._peer = peer or NobodyThere()
         self._log_level: LoggingLevel | None = log_level
         self._log_in = log_in
+        self._tracer = tracer
         self._on_state = on_state
         self._on_listed = on_listed
         self._link: Link | None = None
@@ -222,7 +225,7 @@ class Supervised:
 
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
-        CALLER.set(None)  # whoever wants it first is not who it is for
+        for_nobody()  # whoever wants it first is not who it is for
         self._move("connecting")
         error: ServerError | None = None
         try:
@@ -265,7 +268,7 @@ class Supervised:
     async def _serve(self, attempt: _Attempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
         now = time.monotonic()
-        link = Link(session=session, since=now, last_used=now)
+        link = Link(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:
             session.learn_headers(known_headers(self._known_tools))
         self._links.add(link)
@@ -299,7 +302,8 @@ class Supervised:
         if current:
             self._attempt = self._link = None
         if link is not None:
-            self.backoff.succeeded(time.monotonic() - link.since)
+            served = self.vitals.calls > link.calls_before
+            self.backoff.succeeded(time.monotonic() - link.since, served=served)
         if error is not None:
             self.vitals.last_error = error
             if not isinstance(error, AuthRequired):

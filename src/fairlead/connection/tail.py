@@ -75,10 +75,14 @@ class StderrLog:
         # Of a line that never ends, only the beginning is kept.
         self._partial += rest[: _MAX_LINE_BYTES - len(self._partial)]
 
-    def close(self) -> None:
-        """Take in the last line even if it had no newline, and close the file."""
+    def finish(self) -> None:
+        """Take in the last line even if it had no newline: whoever wrote it is gone."""
         if self._partial:
             self.feed(b"\n")
+
+    def close(self) -> None:
+        """Take in the last line, and close the file."""
+        self.finish()
         self._path = None
         if self._file is not None:
             os.close(self._file)

@@ -26,6 +26,7 @@ from fairlead.connection.process import Command
 from fairlead.connection.sandbox import Wanted, sandboxed
 from fairlead.connection.sse import SseDispatcher
 from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.tracing import Tracer
 from fairlead.errors import ConnectFailed, ToolFailed
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Surroundings:
     """The servers that the program itself brought."""
     headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
     """What lets requests in where an entry does not say."""
+    tracer: Tracer | None = None
+    """Who records what servers are asked, if anybody does."""
 
 
 def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]:

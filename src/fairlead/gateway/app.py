@@ -26,7 +26,7 @@ class GatewayApp:
     def __init__(self, gateway: "Gateway", access: Access, routes: Sequence[BaseRoute]) -> None:
         self._gateway = gateway
         self._access = access
-        self._front = Front()
+        self._front = Front(gateway.host.tracer)
         self._others = Starlette(routes=[*routes])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

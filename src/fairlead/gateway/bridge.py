@@ -1,7 +1,6 @@
 """The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for."""
 
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import mcp_types as types
 import msgspec
@@ -10,6 +9,7 @@ from mcp.shared.exceptions import MCPError
 from fairlead.catalog.sanitise import clean, clean_bytes
 from fairlead.connection.peer import CALLER
 from fairlead.gateway.approvals import PendingApprovals
+from fairlead.gateway.pages import GivenPages
 from fairlead.gateway.turns import UNASKABLE, Turn
 from fairlead.host.operator import (
     Ability,
@@ -46,6 +46,7 @@ class Bridge:
     def __init__(self, approvals: PendingApprovals, client: "Client | None" = None) -> None:
         self._approvals = approvals
         self._client = client
+        self._pages = GivenPages()
 
     @property
     def abilities(self) -> frozenset[Ability]:
@@ -66,7 +67,7 @@ class Bridge:
         turn = self._turn(question.server_id)
         if turn is None or "form" not in turn.abilities:
             return await self._approvals.ask(question)
-        answer = await turn.ask(_approval_form(question))
+        answer = await turn.ask(_approval_form(question), question.server_id)
         assert isinstance(answer, types.ElicitResult)
         if answer.action != "accept":
             return "no"
@@ -83,7 +84,7 @@ class Bridge:
             message=self._labelled(question.server_id, question.message, turn),
             requested_schema=msgspec.json.decode(clean_bytes(schema) or schema),
         )
-        answer = await turn.ask(types.ElicitRequest(params=params))
+        answer = await turn.ask(types.ElicitRequest(params=params), question.server_id)
         assert isinstance(answer, types.ElicitResult)
         content: Any = answer.content or {}
         return FormAnswer(action=answer.action, content=content)
@@ -96,11 +97,16 @@ class Bridge:
         params = types.ElicitRequestURLParams(
             message=self._labelled(question.server_id, question.message, turn),
             url=question.url.url,
-            elicitation_id=uuid4().hex,
+            elicitation_id=self._pages.given(turn, question),
         )
-        answer = await turn.ask(types.ElicitRequest(params=params))
+        answer = await turn.ask(types.ElicitRequest(params=params), question.server_id)
         assert isinstance(answer, types.ElicitResult)
         return answer.action
+
+    def page_completed(self, server_id: str, elicitation_id: str) -> None:
+        """Tell whoever was given the page, by the name they were given with it."""
+        for turn, name in self._pages.completed(server_id, elicitation_id):
+            turn.client.news.page_completed(turn, name)
 
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
         """Have the client's model answer."""
@@ -108,7 +114,7 @@ class Bridge:
         if turn is None or "sample" not in turn.abilities:
             raise _nobody()
         params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
-        answer = await turn.ask(types.CreateMessageRequest(params=params))
+        answer = await turn.ask(types.CreateMessageRequest(params=params), request.server_id)
         assert isinstance(answer, types.CreateMessageResult)
         return answer
 
@@ -117,7 +123,7 @@ class Bridge:
         turn = self._turn(server_id)
         if turn is None or "roots" not in turn.abilities:
             raise _nobody()
-        answer = await turn.ask(types.ListRootsRequest())
+        answer = await turn.ask(types.ListRootsRequest(), server_id)
         assert isinstance(answer, types.ListRootsResult)
         return answer
 
@@ -129,8 +135,9 @@ class Bridge:
         """Tell nobody: there is no place in the protocol for it."""
 
     def _labelled(self, server_id: str, message: str, turn: Turn) -> str:
-        """Say who asks, where there are several it could be."""
-        return f"[{server_id}] {message}" if turn.client.has_many_servers else message
+        """Say who asks, where there are several it could be and the question does not say."""
+        unclear = turn.client.has_many_servers and not turn.names_servers
+        return f"[{server_id}] {message}" if unclear else message
 
 
 def _nobody() -> MCPError:

@@ -1,5 +1,6 @@
 """One client in front: a session of the older protocol, or all that one principal asks for without one."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -18,11 +19,12 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
 from fairlead.catalog.results import ToolResult
-from fairlead.connection.peer import CALLER
+from fairlead.connection.peer import for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.lists import Offered, ToolList
 from fairlead.gateway.news import Kind, News
+from fairlead.gateway.plain_calls import PlainCall
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
 from fairlead.host.beside import BesideHost, beside
 from fairlead.host.calls import OnProgress
@@ -83,7 +85,8 @@ class Client:
         self.tasks: anyio.abc.TaskGroup
         self.host: BesideHost
         self.toolset: Toolset
-        self.plain_calls: dict[int | str | None, anyio.CancelScope] = {}
+        self.loop = asyncio.get_running_loop()
+        self.plain_calls: dict[int | str | None, PlainCall] = {}
         """Calls that are made for it past the SDK, by the ids it gave them."""
         self._in_use = _InUse(self)
         self._turns: dict[Turn, None] = {}
@@ -100,7 +103,7 @@ class Client:
         async with beside(self.endpoint.gateway.host, operator=bridge) as self.host:
             self.renew()
             async with anyio.create_task_group() as self.tasks:
-                CALLER.set(None)
+                for_nobody()
                 self.tasks.start_soon(self.news.run)
                 try:
                     yield

@@ -115,11 +115,15 @@ class Endpoint:
         async with self._preparing:
             await self.toolset.ready(seconds=self._patience)
             self._patience = 0.0
-            for member in self.gateway.host.members:
-                connection = member.connection
-                if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
-                    await connection.aclose()
+            await self.release()
         self.server.instructions = self._instructions()
+
+    async def release(self) -> None:
+        """End the connections that were only made to hear what servers offer, and that nobody may share."""
+        for member in self.gateway.host.members:
+            connection = member.connection
+            if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
+                await connection.aclose()
 
     async def list_tools(self) -> bytes:
         """The tools of those whose servers offer them nothing else: a JSON array."""

@@ -5,25 +5,35 @@ request, down to a header, sends it the long way, to the SDK's server, which kno
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
-from mcp_types.version import LATEST_MODERN_VERSION
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from msgspec import UNSET, Raw, UnsetType
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.results import ToolResult
 from fairlead.connection.peer import CALLER
+from fairlead.connection.tracing import (
+    TRACEPARENT,
+    TRACESTATE,
+    About,
+    Span,
+    Tracer,
+    carrying,
+    is_tool_error,
+    read_trace,
+)
 from fairlead.gateway.client import Client
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
+from fairlead.gateway.plain_calls import PlainCall
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
 from fairlead.host.operator import Ability
 
@@ -38,6 +48,7 @@ PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 
 _UNREADABLE: Final = (msgspec.DecodeError, msgspec.ValidationError, RecursionError)
 _MODERN: Final = LATEST_MODERN_VERSION.encode()
+_HEADER: Final = TRACEPARENT.encode()
 _CANCELLED: Final = b'"error":{"code":0,"message":"the request was cancelled"}'
 
 
@@ -47,6 +58,8 @@ class _Meta(msgspec.Struct):
     client_info: Raw = msgspec.field(name=types.CLIENT_INFO_META_KEY, default=Raw())
     log_level: Raw = msgspec.field(name=types.LOG_LEVEL_META_KEY, default=Raw())
     progress_token: Raw = msgspec.field(name="progressToken", default=Raw())
+    traceparent: object = None
+    tracestate: object = None
 
 
 class _Params(msgspec.Struct, rename="camel"):
@@ -75,12 +88,17 @@ class _Request(msgspec.Struct):
         return self.id is not UNSET and self.jsonrpc == "2.0" and not any(map(len, (*extras, *rounds)))
 
 
+_Answer = Callable[[_Request], Awaitable[bool]]
+
 _decode = msgspec.json.Decoder(_Request).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Front:
     """Answers what it can, and hands the rest to the SDK's server."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer
 
     async def handle(self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -91,7 +109,7 @@ class Front:
         if isinstance(body, Refused):
             await body(scope, receive, send)
             return
-        exchange = _Exchange(endpoint, scope, receive, send)
+        exchange = _Exchange(endpoint, scope, receive, send, self._tracer)
         try:
             request = _decode(body)
         except _UNREADABLE:
@@ -103,8 +121,12 @@ class Front:
 class _Exchange:
     """One request over HTTP."""
 
-    def __init__(self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
+    ) -> None:
         self._endpoint = endpoint
+        self._tracer = tracer
+        self._span: Span | None = None
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -119,9 +141,35 @@ class _Exchange:
             return await self._cancelled(request)
         if request.method not in ("tools/call", "tools/list") or not request.is_plain:
             return False
-        if self._headers.get(b"mcp-protocol-version") == _MODERN:
-            return await self._answered_modern(request)
-        return await self._answered_in_session(request)
+        is_modern = self._headers.get(b"mcp-protocol-version") == _MODERN
+        answer = self._answered_modern if is_modern else self._answered_in_session
+        if self._tracer is None and request.params.meta.traceparent is None and _HEADER not in self._headers:
+            return await answer(request)
+        return await self._answered_traced(request, answer)
+
+    async def _answered_traced(self, request: _Request, answer: _Answer) -> bool:
+        """Answer a request as part of the trace it says it belongs to, in itself or in its headers."""
+        meta = request.params.meta
+        parent = read_trace({TRACEPARENT: meta.traceparent, TRACESTATE: meta.tracestate})
+        if parent is None and _HEADER in self._headers:
+            texts = {name.decode(): value.decode("latin-1") for name, value in self._headers.items()}
+            parent = read_trace(texts)
+        if self._tracer is None:
+            with carrying(parent):
+                return await answer(request)
+        version = self._headers.get(b"mcp-protocol-version", b"").decode("latin-1")
+        about = About(
+            method=request.method,
+            name=request.params.name,
+            version=version if version in KNOWN_PROTOCOL_VERSIONS else None,
+            transport="tcp",
+            request_id=str(request.id),
+        )
+        with self._tracer.serving(about, parent) as self._span, carrying(self._span.trace):
+            is_answered = await answer(request)
+            if not is_answered:
+                self._span.forget()
+            return is_answered
 
     # The modern protocol.
 
@@ -137,7 +185,7 @@ class _Exchange:
             if request.params.cursor is not None:
                 return False
             with client.in_use():
-                await self._answer(request, _LIST_HEAD + await client.list_tools() + _LIST_TAIL)
+                await self._answer(request, _LIST_HEAD, await client.list_tools(), _LIST_TAIL)
             return True
         tool = client.toolset.catalog.called(request.params.name)
         if tool is not None and b"x-mcp-header" in tool.entry.definition:
@@ -185,17 +233,17 @@ class _Exchange:
         self._session_id = client.id.encode()
         if request.method == "tools/list":
             with client.in_use():
-                await self._answer(request, b'{"tools":' + await client.list_tools() + b"}")
+                await self._answer(request, b'{"tools":', await client.list_tools(), b"}")
         else:
             await self._call(request, client, UNASKABLE)
         return True
 
     async def _cancelled(self, request: _Request) -> bool:
         client = self._session_client()
-        scope = client.plain_calls.get(request.params.request_id) if client is not None else None
-        if scope is None:
+        call = client.plain_calls.get(request.params.request_id) if client is not None else None
+        if call is None:
             return False
-        scope.cancel()
+        call.cancel()
         await self._respond(202, b"")
         return True
 
@@ -211,16 +259,15 @@ class _Exchange:
         """Make a call for as long as whoever wants it is there."""
         assert request.id is not UNSET
         in_session = bool(self._session_id)
-        scope = anyio.CancelScope()
-        loop = asyncio.get_running_loop()
+        call = PlainCall(client.loop)
         # Nearly every call is over before anybody has to look: a timer costs less than a task.
-        watch = loop.call_later(DISCONNECT_SECONDS, self._begin_to_watch, client, scope)
+        watch = client.loop.call_later(DISCONNECT_SECONDS, self._begin_to_watch, client, call)
         if in_session:
-            client.plain_calls[request.id] = scope
+            client.plain_calls[request.id] = call
         error: MCPError | None = None
         result: bytes | None = None
         try:
-            with scope, client.in_use():
+            with client.in_use():
                 if abilities == UNASKABLE:
                     called = await _called(client, request.params, found)
                 else:
@@ -228,10 +275,21 @@ class _Exchange:
                 result = _older(called.raw) if in_session else _modern(called.raw)
         except MCPError as exc:
             error = exc
+        except asyncio.CancelledError:
+            if not call.was_cancelled():
+                raise
         finally:
+            call.end()
             watch.cancel()
             if in_session:
                 del client.plain_calls[request.id]
+        await self._conclude(request, error, result)
+
+    async def _conclude(self, request: _Request, error: MCPError | None, result: bytes | None) -> None:
+        """Answer with what came of a call; with neither of the two, it was given up."""
+        in_session = bool(self._session_id)
+        if self._span is not None:
+            _note(self._span, error, result)
         if error is not None:
             await self._refuse(request, error, in_session=in_session)
         elif result is not None:
@@ -239,33 +297,52 @@ class _Exchange:
         elif in_session:
             await self._respond(200, b'{"jsonrpc":"2.0","id":%b,%b}' % (_encode(request.id), _CANCELLED))
 
-    def _begin_to_watch(self, client: Client, scope: anyio.CancelScope) -> None:
+    def _begin_to_watch(self, client: Client, call: PlainCall) -> None:
         if not client.ended.is_set():
-            client.tasks.start_soon(self._watch, scope)
+            client.tasks.start_soon(self._watch, call)
 
-    async def _watch(self, scope: anyio.CancelScope) -> None:
+    async def _watch(self, call: PlainCall) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        scope.cancel()
+        call.cancel()
 
     # Answers.
 
-    async def _answer(self, request: _Request, result: bytes) -> None:
-        await self._respond(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(request.id), result))
+    async def _answer(self, request: _Request, *result: bytes) -> None:
+        """Answer with a result. Parts of it may be large, and are not copied."""
+        head = b'{"jsonrpc":"2.0","id":%b,"result":' % _encode(request.id)
+        if len(result) == 1:
+            await self._respond(200, head + result[0] + b"}")
+        else:
+            await self._respond(200, head, *result, b"}")
 
     async def _refuse(self, request: _Request, exc: MCPError, *, in_session: bool) -> None:
         status = 200 if in_session else ERROR_CODE_HTTP_STATUS.get(exc.error.code, 200)
         error = exc.error.model_dump(by_alias=True, mode="json", exclude_none=True)
         await self._respond(status, _encode({"jsonrpc": "2.0", "id": request.id, "error": error}))
 
-    async def _respond(self, status: int, body: bytes) -> None:
-        headers = [(b"content-length", str(len(body)).encode())]
-        if body:
+    async def _respond(self, status: int, *body: bytes) -> None:
+        length = sum(map(len, body))
+        headers = [(b"content-length", b"%d" % length)]
+        if length:
             headers.append((b"content-type", b"application/json"))
         if self._session_id:
             headers.append((b"mcp-session-id", self._session_id))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        *parts, last = body
+        for part in parts:
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": last})
+
+
+def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
+    """Note in a call's span how it failed, if it did."""
+    if error is not None:
+        span.failed(str(error.error.code), rpc_code=error.error.code)
+    elif result is None:
+        span.failed("cancelled")
+    elif is_tool_error(result):
+        span.failed("tool_error")
 
 
 class _Asked:

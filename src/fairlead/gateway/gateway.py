@@ -14,7 +14,8 @@ from starlette.routing import BaseRoute
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL
-from fairlead.connection.peer import CALLER
+from fairlead.connection.peer import for_nobody
+from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
 from fairlead.gateway.access import Access
@@ -158,6 +159,7 @@ async def open_gateway(
     *,
     env: Mapping[str, str] | None = None,
     servers: "Mapping[str, McpServer] | None" = None,
+    tracer: Tracer | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway for the length of the block; `servers` run in this process, beside the configured ones.
 
@@ -168,10 +170,10 @@ async def open_gateway(
     backing = Backing(unsaid=loaded.config.gateway.approval or "reviewed")
     failure: BaseException | None = None
     async with Host.open(
-        loaded, env=env, servers=servers, operator=Bridge(approvals), backing=backing
+        loaded, env=env, servers=servers, operator=Bridge(approvals), backing=backing, tracer=tracer
     ) as host:
         async with anyio.create_task_group() as tasks:
-            CALLER.set(None)
+            for_nobody()
             gateway = Gateway(host, loaded, options, approvals, tasks)
             tasks.start_soon(gateway.reap)
             try:

@@ -21,6 +21,7 @@ from fairlead.config.shapes import is_object
 from fairlead.connection.peer import CALLER
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.client import Client, as_dict, rejection
+from fairlead.gateway.traces import traced
 from fairlead.gateway.turns import Context, Conversation, SessionTurn, Turn, abilities_of
 from fairlead.host.contents import Answered
 
@@ -59,7 +60,8 @@ class Handlers:
             lifespan=lifespan,
             get_tool_input_schema=self._input_schema,
         )
-        server.middleware.append(self._meet)
+        # In place of the SDK's own, whose spans quote errors.
+        server.middleware[:] = [traced(self._endpoint.gateway.host.tracer), self._meet]
         add = server.add_request_handler
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
         add("tools/call", types.CallToolRequestParams, self._call_tool)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.abc
 import mcp_types as types
+import msgspec
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -21,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.connection.peer import CALLER
+from fairlead.connection.peer import for_nobody
 from fairlead.events import Event, OffersChanged, ServerLogged, ToolsChanged, ToolsQuarantined
 from fairlead.gateway.lists import Offered
 from fairlead.gateway.turns import Turn
@@ -162,7 +163,7 @@ class News:
     async def _follow(
         self, server_id: str, uri: str, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]
     ) -> None:
-        CALLER.set(None)
+        for_nobody()
         with anyio.CancelScope() as scope:
             async with self._client.host.resources.watch(server_id, uri) as changes:
                 task_status.started(scope)
@@ -190,15 +191,33 @@ class News:
         async for turn, event in self._logs_out:
             params = types.LoggingMessageNotificationParams(
                 level=LEVELS.get(event.level, LEVELS["info"])[1],
-                data=event.message,
+                data=_data(event),
                 logger=event.logger or event.server_id,
             )
-            notification = types.LoggingMessageNotification(params=params)
-            if turn is not None and turn in self._client.turns:
-                with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it has its answer
-                    await turn.tell(notification)
-            else:
-                await self.tell(notification)
+            await self._tell_during(turn, types.LoggingMessageNotification(params=params))
+
+    async def _tell_during(self, turn: Turn | None, notification: types.ServerNotification) -> None:
+        """Tell it something in the course of a request, or apart from it where that has its answer."""
+        if turn is not None and turn in self._client.turns:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it has its answer
+                await turn.tell(notification)
+        else:
+            await self.tell(notification)
+
+    # Pages.
+
+    def page_completed(self, turn: Turn, elicitation_id: str) -> None:
+        """Tell it that all is done on a page it was given, where its protocol has words for that."""
+        if self._has_session and not self._client.ended.is_set():
+            params = types.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
+            notification = types.ElicitCompleteNotification(params=params)
+            self._client.tasks.start_soon(self._tell_during, turn, notification)
+
+
+def _data(event: ServerLogged) -> object:
+    """What was logged, as it was. A null is told in words: the SDK would leave it out, and must not."""
+    data: object = None if event.json is None else msgspec.json.decode(event.json)
+    return event.message if data is None else data
 
 
 def _rank(event: ServerLogged) -> int:

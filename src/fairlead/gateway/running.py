@@ -71,6 +71,11 @@ def sources_of(loaded: LoadedConfig) -> tuple[str, ...]:
     )
 
 
+def contents_of(loaded: LoadedConfig) -> str:
+    """What a configuration says, in short: whoever has read the same has the same."""
+    return _digest({"layers": [[layer.name, layer.data] for layer in loaded.layers]})
+
+
 def _digest(data: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 

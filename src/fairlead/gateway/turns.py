@@ -62,6 +62,9 @@ UNASKABLE: Final = abilities_of(None)
 class Turn:
     """A request that nobody can be asked about on its way."""
 
+    names_servers = False
+    """Is the client told which server asks, apart from the question?"""
+
     def __init__(
         self,
         client: "Client",
@@ -80,8 +83,8 @@ class Turn:
         """Is it the client's turn?"""
         return False
 
-    async def ask(self, question: Question) -> Answer:
-        """Put a question to the client."""
+    async def ask(self, question: Question, server_id: str) -> Answer:
+        """Put a question of a server to the client."""
         raise MCPError(INTERNAL_ERROR, "the client cannot be asked")
 
     async def tell(self, notification: types.ServerNotification) -> None:
@@ -97,7 +100,7 @@ class SessionTurn(Turn):
         super().__init__(client, abilities=abilities, log_level=client.log_level)
         self._context = context
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question, server_id: str) -> Answer:
         """Ask on the stream that the answer comes on."""
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await self._context.session.send_request(question, _ANSWERS[question.method], metadata=related)
@@ -170,7 +173,7 @@ class Conversation(Turn, Generic[ResultT]):
                 forget = self.client.parked.pop
                 asyncio.get_running_loop().call_later(PARKED_SECONDS, forget, self.state, None)
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question, server_id: str) -> Answer:
         """Hand a question to the client with the next answer, and wait until it comes back."""
         key = QUESTION.get()
         if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):

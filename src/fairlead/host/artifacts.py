@@ -1,6 +1,7 @@
 """What did not fit into results: kept for whoever the call was made for, and read on demand, page by page."""
 
 import base64
+import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +84,14 @@ class Artifacts:
         if handed.kept and not await self._keep(handed.kept, source, principal):
             return hand_over(raw, source, keeping=False).result
         return handed.result
+
+    async def keep(
+        self, content: bytes, media_type: str, source: Source, *, principal: str = LOCAL
+    ) -> str | None:
+        """Keep something for the principal, and return its handle; None where it cannot be kept."""
+        kept = Kept(content=content, media_type=media_type, sha256=hashlib.sha256(content).hexdigest())
+        saved = self._files is not None and await self._keep((kept,), source, principal)
+        return kept.handle if saved else None
 
     async def read(
         self, handle: str, *, principal: str = LOCAL, start: int = 0, length: int = PAGE_CHARACTERS

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.connection.authorization import AuthProvider
 from fairlead.connection.connection import Connection
 from fairlead.connection.guardian import Guardian
+from fairlead.connection.tracing import Tracer
 from fairlead.connection.transports import Surroundings
 from fairlead.errors import (
     ConnectFailed,
@@ -46,7 +48,9 @@ from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records, open_records
 from fairlead.host.resources import Resources
 from fairlead.host.skills import Skills
+from fairlead.host.startup import Startups
 from fairlead.host.tasks import Tasks
+from fairlead.host.telemetry import programs_tracer
 from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
 from fairlead.policy.approvals import Approvals
@@ -95,6 +99,7 @@ class Host:
         self._person = person
         self.store = records.store
         self._bus = self._new_bus()
+        self._startups = Startups(tasks, self._bus.emit)
         self._members = self._new_members()
         self.docs_allow: tuple[str, ...] = ()
         """The sites that the built-in documentation reader may read."""
@@ -102,7 +107,9 @@ class Host:
         self.prompts = Prompts(self)
         self.tasks = Tasks(self)
         self.custom = Custom(self)
-        self._permission = Permission(person.operator, Approvals(records.store))
+        self.approvals = Approvals(records.store)
+        """What people answered about calls, for as long as they wanted it to hold."""
+        self._permission = Permission(person.operator, self.approvals)
         self.logins = logins
         """Who this host is to which server."""
         self.artifacts = records.artifacts
@@ -132,13 +139,16 @@ class Host:
         capabilities: CustomCapabilities | None = None,
         auth_providers: Mapping[str, AuthProvider] | None = None,
         backing: Backing | None = None,
+        subscriber: Subscriber | None = None,
+        tracer: Tracer | None = None,
     ) -> AsyncGenerator["Host"]:
         """Run a host for the length of the block, and leave nothing behind.
 
         `servers` are servers of your own that run in this process, by id, beside the configured ones.
         `operator` answers for a person when a server asks, `capabilities` are declared to every server,
         `auth_providers` are what entries mean by their `auth_provider_id`, `backing` says
-        how it stands behind something that serves many.
+        how it stands behind something that serves many, `subscriber` hears what happens from the very start,
+        and `tracer` records what servers are asked: where none is given, the program's own if it has set one.
         Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
         fails the start; others never do.
         """
@@ -160,6 +170,7 @@ class Host:
                 docs_allow=lambda: host.docs_allow,
                 programs=servers or {},
                 headers_for=lambda server, resolved: host.logins.headers_for(server, resolved),
+                tracer=tracer or programs_tracer(),
             )
             async with anyio.create_task_group() as tasks:
                 logins = Logins(
@@ -180,6 +191,8 @@ class Host:
                 names = backing.names if backing else None
                 host = cls(loaded, tasks, around, records, person, logins, names)
                 tasks.start_soon(records.audit.rotate)
+                if subscriber is not None:
+                    host._bus.subscribe(subscriber)
                 try:
                     await host._begin(loaded)
                     yield host
@@ -201,17 +214,13 @@ class Host:
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
         failures: dict[str, FairleadError] = {}
-
-        async def one(server_id: str) -> None:
+        members: list[Member] = []
+        for server_id in server_ids:
             try:
-                await self._listing(self._known(server_id), fresh=True)
+                members.append(self._known(server_id))
             except FairleadError as exc:
                 failures[server_id] = exc
-
-        async with anyio.create_task_group() as tasks:
-            for server_id in server_ids:
-                tasks.start_soon(one, server_id)
-        return failures
+        return failures | await self._startups.start(members, partial(self._listing, fresh=True))
 
     def retry(self, *server_ids: str) -> None:
         """Try servers that failed again, beside; one that failed often and lately is left alone."""
@@ -289,7 +298,7 @@ class Host:
 
     def catalog(self, selection: Selection) -> Catalog:
         """The tools that are known now, as a selection has them. Contacts nobody."""
-        return self._catalogs.current(selection, self._members)
+        return self._catalogs.current(selection, self._members, self._members.generation)
 
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
         """A server's tools: at once where they are known, else it is connected and asked."""
@@ -337,10 +346,12 @@ class Host:
         within: Within | None = None,
         principal: str = LOCAL,
         whole: bool = False,
+        unsaid: Unsaid | None = None,
     ) -> ToolResult:
         """Call a tool. `reviewed` says that a person looked at this very call and wants it; `within` is what
         a bundle takes from the server; `principal` is who it is made for. The result is as large as a model
-        may be handed, and the rest is kept in `artifacts`, unless you want it `whole`.
+        may be handed, and the rest is kept in `artifacts`, unless you want it `whole`. `unsaid` is what holds
+        where nothing speaks of the tool, if that is something else than for this host's other calls.
 
         Where the configuration says `ask`, the operator's person is asked first. Raises `CallDenied` where
         policy or that person says no (`ApprovalRequired` where nobody can be asked), `UnknownTool` where the
@@ -348,7 +359,7 @@ class Host:
         where no result came, which says in `delivery` whether the server may have carried it out. A tool that
         failed returns a result with `is_error`.
         """
-        proposal = self._proposal(server_id, tool, within, principal, reviewed=reviewed)
+        proposal = self._proposal(server_id, tool, within, principal, reviewed=reviewed, unsaid=unsaid)
         options = CallOptions(on_progress=on_progress, request_timeout_ms=request_timeout_ms, whole=whole)
         return await self._calls.call(proposal, arguments or {}, options)
 
@@ -390,6 +401,11 @@ class Host:
             self._bus.unsubscribe(subscriber)
 
     @property
+    def tracer(self) -> Tracer | None:
+        """Who records what is asked, if anybody does."""
+        return self._around.tracer
+
+    @property
     def members(self) -> Iterable[Member]:
         """Its servers, as they stand."""
         return self._members
@@ -407,9 +423,10 @@ class Host:
             await self.require(required)
 
     async def _take(self, servers: Iterable[LoadedServer]) -> None:
-        for member in await self._members.take(servers):
-            if member.connection is not None and not member.config.lazy:
-                self._tasks.start_soon(self.connect, member.server.server_id)
+        taken = await self._members.take(servers)
+        eager = [member for member in taken if member.connection is not None and not member.config.lazy]
+        if eager:
+            self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
 
     def _member(self, server_id: str) -> Member:
         if self._closed:
@@ -425,11 +442,20 @@ class Host:
         return await listing_of(member, self.store, fresh=fresh)
 
     def _proposal(
-        self, server_id: str, tool: str, within: Within | None, principal: str, *, reviewed: bool
+        self,
+        server_id: str,
+        tool: str,
+        within: Within | None,
+        principal: str,
+        *,
+        reviewed: bool,
+        unsaid: Unsaid | None = None,
     ) -> Proposal:
         member = self._member(server_id)
         member.live()  # raises what is wrong with it, rather than what policy would say
-        return Proposal(member=member, tool=tool, within=within, principal=principal, reviewed=reviewed)
+        return Proposal(
+            member=member, tool=tool, within=within, principal=principal, reviewed=reviewed, unsaid=unsaid
+        )
 
 
 def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:

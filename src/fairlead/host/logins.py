@@ -1,7 +1,7 @@
 """The logins of a host: who it is to which server, and how a person logs in when one wants it."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from fairlead.auth.broker import Broker
 from fairlead.auth.callback import Agree, BrowserRedirect, OpenUrl
 from fairlead.auth.challenge import Challenge, login_challenge
 from fairlead.auth.flow import log_in, machine_login, renew
+from fairlead.auth.revocation import Revocation, revoke
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login, Redirect, Token
 from fairlead.auth.vault import Vault
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _PROBE = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 _PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _PROBE_SECONDS = 15.0
+_REVOKE_SECONDS = 15.0
 
 
 class _Pending:
@@ -115,6 +117,16 @@ class Logins:
         if pending.error is not None:
             raise pending.error
 
+    @contextmanager
+    def asking_nobody(self, server_ids: Iterable[str]) -> Generator[None]:
+        """Have nobody asked to log in to these servers for the length of the block."""
+        unasked = {*server_ids} - self._declined
+        self._declined |= unasked
+        try:
+            yield
+        finally:
+            self._declined -= unasked
+
     async def _ask(self, server: LoadedServer, error: AuthRequired, pending: _Pending) -> None:
         try:
             target = await self.target(server)
@@ -194,11 +206,21 @@ class Logins:
         challenge = await self._challenge(target)
         return await self._log_in(target, redirect, challenge=challenge, scopes=scopes)
 
-    async def log_out(self, login: Login) -> None:
-        """Forget a login, in all processes."""
-        await self.broker.forget(login.key)
-        details = {"issuer": login.issuer, "account": login.account}
-        self._audit.noted("logout", principal=login.principal, server=login.resource, details=details)
+    async def log_out(self, login: Login, servers: Iterable[LoadedServer] = ()) -> Revocation:
+        """Have the issuer end a login, if it will, and forget it in all processes whether it does or not.
+
+        One of the `servers` may be what it is for; its entry then says who we are to the issuer.
+        """
+        revocation = Revocation(outcome="failed", reason="its issuer did not answer in time")
+        try:
+            with anyio.move_on_after(_REVOKE_SECONDS):
+                revocation = await self._revoked(login, servers)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.broker.forget(login.key)
+            details = {"issuer": login.issuer, "account": login.account, "tokens": revocation.outcome}
+            self._audit.noted("logout", principal=login.principal, server=login.resource, details=details)
+        return revocation
 
     async def _log_in(
         self,
@@ -237,14 +259,24 @@ class Logins:
 
     async def _renewed(self, login: Login) -> Token:
         """A new token, as the entry of a server says that the login is for."""
+        return await renew(await self._target_of(login, [*self._servers.values()]), login, self._web)
+
+    async def _revoked(self, login: Login, servers: Iterable[LoadedServer]) -> Revocation:
+        try:
+            target = await self._target_of(login, servers)
+        except FairleadError as exc:
+            return Revocation(outcome="failed", reason=str(exc))
+        return await revoke(target, login, self._web)
+
+    async def _target_of(self, login: Login, servers: Iterable[LoadedServer]) -> Target:
+        """What a login is for: one of the servers, or else what the login itself says."""
         wanted = (login.principal, login.account, login.resource)
-        for server in [*self._servers.values()]:
+        for server in servers:
             target = await self.target(server)
             if (target.principal, target.account, target.resource) == wanted:
-                return await renew(target, login, self._web)
+                return target
         url, account = login.resource, login.account
-        stranger = Target(server_id=url, url=url, principal=login.principal, account=account)
-        return await renew(stranger, login, self._web)
+        return Target(server_id=url, url=url, principal=login.principal, account=account)
 
 
 def _port_of(previous: Login | None) -> int | None:

@@ -76,6 +76,7 @@ class Member:
         person: Person,
         emit: Callable[[Event], None],
         save: Callable[["Member"], None],
+        changed: Callable[[], None],
     ) -> None:
         self.server = server
         self.is_usable = server.usable
@@ -98,6 +99,7 @@ class Member:
         self.listed = anyio.Event()
         """Set whenever the server has been listed in this run, or will not be."""
         self._emit = emit
+        self._changed = changed
         self._save = save
         self.connection: Connection | None = None
         if server.config is not None and server.usable:
@@ -120,6 +122,7 @@ class Member:
                 ),
                 log_level=server.config.log_level,
                 log_in=person.log_in,
+                tracer=around.tracer,
                 on_state=self._moved,
                 on_listed=self._was_listed,
             )
@@ -167,6 +170,7 @@ class Member:
         self.server = server
         self.is_usable = server.usable
         self.policy = CallPolicy(server, self._unsaid)
+        self._changed()
 
     def quarantined(self, tool: str) -> str | None:
         """Why a tool may not be used before it is reviewed, if that is so."""
@@ -294,6 +298,7 @@ class Member:
         """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
         before = self._held_back
         self.screened = screen(self.server, listing, self.pins, self.lock)
+        self._changed()
         if self._held_back.keys() - before.keys():
             self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
 

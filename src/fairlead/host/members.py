@@ -44,6 +44,8 @@ class Members:
         self._bus = bus
         self._admission = admission or Admission()
         self._by_id: dict[str, Member] = {}
+        self.generation = 0
+        """Another number whenever servers, or what may be offered of them, are others."""
         self._unsaved: set[Member] = set()
         self._saving = anyio.Lock()
         self._watches_reviews = False
@@ -83,6 +85,7 @@ class Members:
     def drop(self, server_id: str) -> None:
         """Let a server go. Its calls under way finish first."""
         self._retire(self._by_id.pop(server_id))
+        self._changed()
 
     def keep_only(self, server_ids: Iterable[str]) -> None:
         """Let go of all others."""
@@ -116,9 +119,14 @@ class Members:
             person=self._person,
             emit=self._bus.emit,
             save=self._save,
+            changed=self._changed,
         )
+        self._changed()
         self._watch_reviews_of(member)
         return member
+
+    def _changed(self) -> None:
+        self.generation += 1
 
     def _retire(self, member: Member) -> None:
         if member.connection is not None:

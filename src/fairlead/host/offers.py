@@ -42,7 +42,7 @@ async def gather(
 
     async def ask(name: str) -> None:
         try:
-            found[name] = _known(kind, name, await host.offers(name))
+            found[name] = offers_in(await host.offers(name), kind, name)
         except FairleadError as exc:
             failures[name] = exc
 
@@ -56,7 +56,7 @@ async def gather(
 
 async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
     listing = await host.offers(server_id)
-    known = _known(kind, server_id, listing)
+    known = offers_in(listing, kind, server_id)
     if known:
         return known
     # Some offer what they did not declare, and were not asked for it when they connected.
@@ -65,7 +65,8 @@ async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[Off
     return tuple(clean_offers(server_id, kind, asked))
 
 
-def _known(kind: type[OfferT], server_id: str, listing: Listing) -> tuple[OfferT, ...]:
+def offers_in(listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
+    """What of that kind is in what a server said it offers."""
     definitions: dict[type[Offer], tuple[bytes, ...]] = {
         Resource: listing.resources,
         ResourceTemplate: listing.templates,

@@ -61,6 +61,8 @@ class UrlQuestion:
     server_id: str
     message: str
     url: ShownUrl
+    elicitation_id: str | None = None
+    """What the server calls it, if it will say when all is done there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +83,7 @@ class Operator(Protocol):
         ...
 
     async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
-        """May a call be made?"""
+        """May a call be made? About different tools, several questions may be open at once."""
         ...
 
     async def elicit_form(self, question: FormQuestion) -> FormAnswer:
@@ -111,6 +113,15 @@ class KnowsRoots(Protocol):
 
     async def list_roots(self, server_id: str) -> "ListRootsResult":
         """Name the folders."""
+        ...
+
+
+@runtime_checkable
+class HearsOfPages(Protocol):
+    """An operator that wants to know when all is done on a page that its person was asked to open."""
+
+    def page_completed(self, server_id: str, elicitation_id: str) -> None:
+        """All is done there, the server says, by the name it gave the question."""
         ...
 
 

@@ -10,22 +10,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 import mcp_types as types
-from mcp_types import INVALID_PARAMS, INVALID_REQUEST
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from pydantic_core import to_json
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog.sanitise import clean, clean_bytes
 from fairlead.config.models import Sampling, Server
 from fairlead.connection.peer import refusal
 from fairlead.connection.tasks import EXTENSION as TASKS
+from fairlead.errors import CallDenied, ModelFailed
 from fairlead.events import Event, QuestionAnswered, QuestionAsked, ResourceUpdated, ServerLogged
 from fairlead.host.custom import CustomCapabilities
 from fairlead.host.form_schema import FormRefused, read_form, shown
 from fairlead.host.forms import Problems
-from fairlead.host.operator import Ability, FormQuestion, KnowsRoots, Operator, SampleRequest, UrlQuestion
+from fairlead.host.operator import (
+    Ability,
+    FormQuestion,
+    HearsOfPages,
+    KnowsRoots,
+    Operator,
+    SampleRequest,
+    UrlQuestion,
+)
 from fairlead.host.urls import UrlRefused, show_url
 
 logger = logging.getLogger(__name__)
 
+USER_REJECTED = -1
+"""The protocol's own word for a person who will not have a model asked."""
+MAX_LOG_BYTES = 65_536
+"""How much of a log message is handed on as it is; of a longer one, people see the beginning."""
 CHARACTERS_PER_TOKEN = 4
 """A rough measure, for a budget that only has to be rough."""
 
@@ -152,7 +165,12 @@ class ServerPeer:
         url = show_url(params.url)
         if isinstance(url, UrlRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the page is not opened: {url}")
-        question = UrlQuestion(server_id=self._server_id, message=shown(params.message), url=url)
+        question = UrlQuestion(
+            server_id=self._server_id,
+            message=shown(params.message),
+            url=url,
+            elicitation_id=params.elicitation_id,
+        )
         action = await self._operator.elicit_url(question)
         if action == "accept":
             await self._operator.open_url(url.url)
@@ -173,8 +191,12 @@ class ServerPeer:
         request = SampleRequest(server_id=self._server_id, params=params, max_tokens=granted)
         try:
             result = await self._operator.sample(request)
-        except Exception:
+        except Exception as exc:
             self._tokens_left += read + granted
+            if isinstance(exc, CallDenied):
+                return types.ErrorData(code=USER_REJECTED, message="the user said no")
+            if isinstance(exc, ModelFailed):  # how, is nothing that a server should know
+                return types.ErrorData(code=INTERNAL_ERROR, message="the model could not be asked")
             raise
         self._tokens_left += max(0, granted - _tokens(result.model_dump_json(include={"content"})))
         return result
@@ -193,15 +215,22 @@ class ServerPeer:
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on what the server logs."""
-        text = params.data if isinstance(params.data, str) else to_json(params.data).decode()
+        raw = to_json(params.data)
+        text = params.data if isinstance(params.data, str) else raw.decode()
         self._emit(
             ServerLogged(
                 server_id=self._server_id,
                 level=params.level,
                 message=shown(text),
                 logger=shown(params.logger) if params.logger else None,
+                json=clean_bytes(raw) or raw if len(raw) <= MAX_LOG_BYTES else None,
             )
         )
+
+    def completed(self, elicitation_id: str) -> None:
+        """Pass on that all is done on a page that a person was asked to open."""
+        if isinstance(self._operator, HearsOfPages):
+            self._operator.page_completed(self._server_id, elicitation_id)
 
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""

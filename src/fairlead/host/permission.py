@@ -1,6 +1,8 @@
 """Lets calls through, or not: the configuration decides, and where it says ask, a person does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import anyio
@@ -12,7 +14,7 @@ from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.claims import claims_of
-from fairlead.policy.decision import Decision, Within
+from fairlead.policy.decision import CallPolicy, Decision, Unsaid, Within
 from fairlead.policy.pins import pins_key
 
 FINAL_FIELDS: Final = frozenset({"deny_tools", "approval"})
@@ -28,11 +30,15 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     reviewed: bool
     """A person looked at this very call and wants it."""
+    unsaid: Unsaid | None = None
+    """What holds where nothing speaks of the tool; None for what the host has for everybody."""
 
     def decide(self, arguments: Mapping[str, Any] | None = None) -> Decision:
         """What the configuration says about it."""
-        entry = self.member.entry(self.tool)
-        return self.member.policy.decide(self.tool, self.within, entry=entry, arguments=arguments)
+        member = self.member
+        policy = member.policy if self.unsaid is None else CallPolicy(member.server, self.unsaid)
+        entry = member.entry(self.tool)
+        return policy.decide(self.tool, self.within, entry=entry, arguments=arguments)
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,13 +48,21 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+@dataclass(eq=False, slots=True)
+class _Line:
+    """Who waits to ask about one tool."""
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    length: int = 0
+
+
 class Permission:
-    """Decides about the calls of one host. Asks one question at a time."""
+    """Decides about the calls of one host. Asks about each tool one question at a time."""
 
     def __init__(self, operator: Operator, approvals: Approvals) -> None:
         self._operator = operator
         self._approvals = approvals
-        self._asking = anyio.Lock()
+        self._lines: dict[tuple[str, str, str], _Line] = {}
 
     def refuse_hopeless(self, proposal: Proposal) -> None:
         """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
@@ -80,8 +94,8 @@ class Permission:
             return Permit(by="earlier answer", reason="a person allowed this tool")
         if "approve" not in self._operator.abilities:
             raise _unanswered(proposal, decision)
-        async with self._asking:
-            # While others were asked, somebody may have answered for this tool.
+        async with self._alone(proposal):
+            # While this tool was asked about before, somebody may have answered for all its calls.
             if await self._is_answered(approval, decision):
                 return Permit(by="earlier answer", reason="a person allowed this tool")
             on_question()
@@ -95,6 +109,20 @@ class Permission:
             server_id = proposal.member.server.server_id
             raise UnknownTool(f"`{server_id}` has not said what `{proposal.tool}` is")
         await self._approvals.allow_always(approval)
+
+    @asynccontextmanager
+    async def _alone(self, proposal: Proposal) -> AsyncGenerator[None]:
+        """Wait until nobody else is being asked about this tool for this principal."""
+        key = (proposal.principal, proposal.member.server.server_id, proposal.tool)
+        line = self._lines.setdefault(key, _Line())
+        line.length += 1
+        try:
+            async with line.lock:
+                yield
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[key]
 
     async def _is_answered(self, approval: Approval | None, decision: Decision) -> bool:
         return approval is not None and not decision.every_time and await self._approvals.look_up(approval)

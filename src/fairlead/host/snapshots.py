@@ -54,7 +54,9 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class _Stored(msgspec.Struct):
+class StoredSnapshot(msgspec.Struct):
+    """A snapshot as it is stored, and told to commands."""
+
     version: str
     saved_at: float
     tools: list[msgspec.Raw]
@@ -69,7 +71,7 @@ class _Stored(msgspec.Struct):
 
 _encode = msgspec.json.Encoder().encode
 _decode_trouble = msgspec.json.Decoder(Trouble).decode
-_decode = msgspec.json.Decoder(_Stored).decode
+_decode = msgspec.json.Decoder(StoredSnapshot).decode
 
 
 def snapshot_key(server: LoadedServer) -> str:
@@ -139,7 +141,11 @@ async def _load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
 
 def read_snapshot(server_id: str, value: bytes) -> Snapshot:
     """Read a stored snapshot."""
-    stored = _decode(value)
+    return snapshot_of(server_id, _decode(value))
+
+
+def snapshot_of(server_id: str, stored: StoredSnapshot) -> Snapshot:
+    """The snapshot that was stored."""
     tools, _ = read_tools(server_id, iter(stored.tools))
     listing = Listing(
         tools=tuple(tools),
@@ -186,14 +192,15 @@ async def save_news(store: Store, news: Sequence[News]) -> None:
 def _values(news: News) -> Iterator[NewValue]:
     key = snapshot_key(news.server)
     if news.snapshot is not None:
-        yield NAMESPACE, key, _encode(_stored(news.snapshot))
+        yield NAMESPACE, key, _encode(stored(news.snapshot))
     if news.trouble is not None:
         yield TROUBLE, key, _encode(news.trouble)
 
 
-def _stored(snapshot: Snapshot) -> _Stored:
+def stored(snapshot: Snapshot) -> StoredSnapshot:
+    """A snapshot to store."""
     listing = snapshot.listing
-    return _Stored(
+    return StoredSnapshot(
         version=snapshot.version,
         saved_at=snapshot.saved_at,
         tools=[msgspec.Raw(entry.definition) for entry in listing.tools],

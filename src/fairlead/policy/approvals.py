@@ -75,6 +75,21 @@ class Approvals:
         self._read[approval] = self._clock()
         return True
 
+    def of_session(self) -> list[Approval]:
+        """What was allowed for as long as this host runs, by server and tool."""
+        return sorted(self._session, key=lambda one: (one.server_id, one.tool, one.principal))
+
+    async def kept(self) -> list[tuple[str, Kept]]:
+        """What was allowed for good, each with its key, by server and tool."""
+        return read_kept(await self._store.scan(NAMESPACE)) if self._store is not None else []
+
+    async def forget(self, key: str) -> None:
+        """Ask again about what has this key, whether it was allowed for this session or for good."""
+        self._session = {approval for approval in self._session if approval.key != key}
+        self._read = {approval: at for approval, at in self._read.items() if approval.key != key}
+        if self._store is not None:
+            await self._store.delete(NAMESPACE, key, expect=ANY)
+
     def allow_for_session(self, approval: Approval) -> None:
         """Ask no more while this host runs."""
         self._session.add(approval)

@@ -102,8 +102,10 @@ class _Server:
         self.send({"id": request["id"], "error": {"code": code, "message": "refused"}})
 
     def progress(self, request: Message, progress: int) -> None:
+        """Say how far a call is; its argument `reports` says more, such as the total."""
         token = request["params"]["_meta"]["progressToken"]
-        params = {"progressToken": token, "progress": progress}
+        reports = request["params"]["arguments"].get("reports", {})
+        params = {"progressToken": token, "progress": progress} | reports
         self.send({"method": "notifications/progress", "params": params})
 
     def receive(self, message: Message) -> None:
@@ -274,7 +276,13 @@ TOOLS: dict[str, Callable[[_Server, Message], None]] = {
     "change_tools": _Server.change_tools,
     "crash": _Server.crash,
     "echo": _Server.echo,
+    "fail": lambda server, request: server.answer(
+        request, {"content": [{"type": "text", "text": "it failed"}], "isError": True}
+    ),
     "hold": _Server.hold,
+    "meta": lambda server, request: server.answer_text(
+        request, json.dumps(request["params"].get("_meta", {}))
+    ),
     "no_result": lambda server, request: server.answer(request, {"content": "a text is no list"}),
     "pid": lambda server, request: server.answer_text(request, str(os.getpid())),
     "received": lambda server, request: server.answer_text(request, json.dumps(server.received)),

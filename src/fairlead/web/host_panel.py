@@ -18,10 +18,8 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing
 from fairlead.catalog.tokens import estimate
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.masking import SECRETS
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
-from fairlead.connection.tail import plain_text
 from fairlead.errors import ConfigError, ConnectFailed, FairleadError, StoreError
 from fairlead.events import Event
 from fairlead.gateway.client import SessionInfo
@@ -29,6 +27,7 @@ from fairlead.host.bundles import Selection
 from fairlead.host.bus import Subscriber
 from fairlead.host.catalogs import cost_of, is_direct
 from fairlead.host.host import Host
+from fairlead.host.log_tail import log_tail
 from fairlead.host.member import ServerStatus
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.host.snapshots import load_pins
@@ -54,8 +53,6 @@ from fairlead.web.panel import (
 from fairlead.web.switching import write_enabled
 from fairlead.web.visits import Visits
 
-LOG_LINES: Final = 60
-LOG_BYTES: Final = 32 * 1024
 MAX_HITS: Final = 200
 
 logger = logging.getLogger(__name__)
@@ -167,7 +164,7 @@ class HostPanel:
             status=status,
             target=server.target if server else "part of this program",
             description=config.description if config else None,
-            log=await to_thread.run_sync(_log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
+            log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
             has_login=isinstance(config, RemoteServer) and config.oauth is not False,
         )
@@ -356,13 +353,3 @@ def _tool_page(
 
 def _digest(text: str | None) -> str:
     return hashlib.sha256((text or "").encode(errors="replace")).hexdigest()
-
-
-def _log_tail(path: Path) -> tuple[str, ...]:
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - LOG_BYTES))
-            data = log.read(LOG_BYTES)
-    except OSError:
-        return ()
-    return tuple(SECRETS.mask(plain_text(data)).splitlines()[-LOG_LINES:])

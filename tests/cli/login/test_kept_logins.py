@@ -68,6 +68,84 @@ def test_a_logout_ends_it_for_all(
     assert "there are no logins" in fairlead("auth", "list").err
 
 
+@pytest.mark.parametrize("register_as", ["none", "client_secret_basic", "client_secret_post"])
+def test_a_logout_ends_the_tokens_at_their_issuer(
+    fairlead: Fairlead, machine: Machine, server: AuthorizationServer, browser: Browser, register_as: str
+) -> None:
+    browser()
+    server.behaviour.revocation_status, server.behaviour.register_as = 200, register_as
+    configure(machine, x={"url": server.mcp_url})
+    fairlead("login", "x", "--yes")
+    assert server.access_tokens
+    assert server.refresh_tokens
+    outcome = fairlead("logout", "x")
+    assert "logged out of x\n  its issuer has ended the tokens" in outcome.err
+    assert (server.access_tokens, server.refresh_tokens) == ({}, {})
+
+
+def test_a_configured_client_ends_its_tokens_with_its_own_secret(
+    fairlead: Fairlead, machine: Machine, server: AuthorizationServer, browser: Browser
+) -> None:
+    browser()
+    server.behaviour.revocation_status = 200
+    server.add_client("mine", auth="client_secret_post", client_secret="hush")
+    oauth = {"client_id": "mine", "client_secret": "hush", "auth_method": "client_secret_post"}
+    configure(machine, other={"url": "https://${NO_SUCH_HOST}/"}, x={"url": server.mcp_url, "oauth": oauth})
+    assert fairlead("login", "x", "--yes").status == 0
+    assert "has ended the tokens" in fairlead("logout", "--all").err
+    assert server.refresh_tokens == {}
+
+
+def test_a_secret_that_is_gone_keeps_nobody_from_logging_out(
+    fairlead: Fairlead,
+    machine: Machine,
+    server: AuthorizationServer,
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    browser()
+    server.behaviour.revocation_status = 200
+    server.add_client("mine", auth="client_secret_post", client_secret="hush")
+    oauth = {"client_id": "mine", "client_secret": "${HUSH}", "auth_method": "client_secret_post"}
+    configure(machine, x={"url": server.mcp_url, "oauth": oauth})
+    monkeypatch.setenv("HUSH", "hush")
+    assert fairlead("login", "x", "--yes").status == 0
+    monkeypatch.delenv("HUSH")
+    outcome = fairlead("logout", "x")
+    assert outcome.status == 0
+    assert "not ended at their issuer" in outcome.err
+    assert "HUSH" in outcome.err
+    assert fairlead("auth", "list", "--json").out.strip().endswith('"logins": []\n}')
+
+
+@pytest.mark.parametrize(
+    ("status", "metadata", "said"),
+    [
+        (503, {}, "answers with status 503"),
+        (200, {"revocation_endpoint": "http://example.com/revoke"}, "the revocation endpoint is refused"),
+        (0, {}, "no way to end tokens"),
+    ],
+)
+def test_a_login_is_forgotten_whatever_its_issuer_says(
+    fairlead: Fairlead,
+    machine: Machine,
+    server: AuthorizationServer,
+    browser: Browser,
+    status: int,
+    metadata: dict[str, str],
+    said: str,
+) -> None:
+    browser()
+    configure(machine, x={"url": server.mcp_url})
+    server.behaviour.revocation_status, server.behaviour.metadata = status, metadata
+    assert fairlead("login", "x", "--yes").status == 0
+    outcome = fairlead("logout", "x")
+    assert outcome.status == 0
+    assert said in outcome.err
+    assert fairlead("whoami", "x").status == 3
+    assert len(server.access_tokens) == 1
+
+
 def test_a_logout_wants_to_know_what_of(fairlead: Fairlead) -> None:
     assert fairlead("logout").status == 2
     assert fairlead("logout", "--all", "--account", "a").status == 2

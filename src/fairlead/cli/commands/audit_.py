@@ -8,13 +8,13 @@ from datetime import datetime
 
 import click
 
+from fairlead.cli.audit_rows import COLUMNS, audit_row
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_table, printable, say
 from fairlead.config.paths import store_file
 from fairlead.policy.audit_records import (
     LOG,
-    AuditRecord,
     Wanted,
     decode,
     encode,
@@ -23,7 +23,6 @@ from fairlead.policy.audit_records import (
 )
 from fairlead.store.database import Database
 
-COLUMNS = ("time", "who", "what", "decision", "outcome", "ms", "bytes")
 POLL_SECONDS = 0.3
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -91,7 +90,7 @@ def _show(database: Database, wanted: Wanted, limit: int, *, as_json: bool) -> N
         return
     calls = latest_calls(database, wanted, limit)
     if calls:
-        print_table(COLUMNS, [_row(call) for call in calls])
+        print_table(COLUMNS, [audit_row(call) for call in calls])
     else:
         say("nothing of that kind was recorded")
 
@@ -106,44 +105,6 @@ def _follow(database: Database, wanted: Wanted, after: int, *, as_json: bool) ->
             if as_json:
                 print_data(encode(record).decode())
             elif record.stage != "sent":  # its end is a line of its own
-                print_data("  ".join(map(printable, _row(record))))
+                print_data("  ".join(map(printable, audit_row(record))))
         sys.stdout.flush()
         time.sleep(POLL_SECONDS)
-
-
-def _row(record: AuditRecord) -> tuple[str, ...]:
-    return (
-        f"{datetime.fromtimestamp(record.at).astimezone():%Y-%m-%d %H:%M:%S}",
-        record.principal or "-",
-        _what(record),
-        _decision(record),
-        _outcome(record),
-        "-" if record.seconds is None else f"{record.seconds * 1000:.1f}",
-        "-" if record.bytes is None else str(record.bytes),
-    )
-
-
-def _what(record: AuditRecord) -> str:
-    if record.kind == "call":
-        return f"{record.server}/{record.tool}"
-    details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
-    return " ".join(filter(None, (record.kind, record.server, details)))
-
-
-def _decision(record: AuditRecord) -> str:
-    if not record.verdict:
-        return "-"
-    whose = "" if record.by in ("", "policy") else f" by {record.by}"
-    return f"{record.verdict}{whose}" + (f": {record.reason}" if record.reason else "")
-
-
-def _outcome(record: AuditRecord) -> str:
-    match record.stage:
-        case "asked":
-            return "not answered"
-        case "sent":
-            return "not finished"  # under way, or its host died
-        case _:
-            unsure = record.delivery == "unknown"
-            found = f" ({', '.join(record.findings)})" if record.findings else ""
-            return f"{record.outcome or '-'}{', may have been done' if unsure else ''}{found}"

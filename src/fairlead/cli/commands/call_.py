@@ -4,12 +4,15 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.catalog.entries import tool_called
+from fairlead.catalog.entries import ToolEntry, tool_called
 from fairlead.catalog.results import ToolResult
+from fairlead.cli.arguments import read_argument, read_document
+from fairlead.cli.attaching import gateway_for, no_gateway_option, warn_of_gone
 from fairlead.cli.displays import showing
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, server_argument
@@ -22,8 +25,14 @@ from fairlead.cli.output import (
     printable_lines,
     say,
 )
+from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
-from fairlead.errors import UnknownTool
+from fairlead.errors import GatewayGone, UnknownTool
+from fairlead.gateway.running import Running
+
+if TYPE_CHECKING:
+    from fairlead.gateway.attached_host import AttachedHost
+    from fairlead.host.host import Host
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -38,6 +47,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 @click.option(
     "--timeout", "seconds", type=float, metavar="SECONDS", help="Time without an answer or progress."
 )
+@no_gateway_option
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
@@ -50,9 +60,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     yes: bool,
     always: bool,
     seconds: float | None,
+    no_gateway: bool,
     as_json: bool,
 ) -> int:
     """Call a tool and print what it returns. Typed at a terminal, this is your yes to the call.
+
+    Where a gateway runs with this configuration, it makes the call, with the servers it has running.
 
     \b
     Examples:
@@ -61,78 +74,126 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead call files write_file --input - --yes < arguments.json
       fairlead call files list_directory --arg path=. --always
     """
-    from fairlead.cli.running import run_with_host, spinning
-    from fairlead.cli.terminal import operator_here
-    from fairlead.host.host import Host
+    from fairlead.cli.running import run_with_host
 
     loaded = load(ctx)
     loaded.server(server_id)
-    given = _document(document)
+    wanted = _Wanted(
+        server_id=server_id,
+        tool=tool,
+        given=_document(document),
+        pairs=pairs,
+        timeout_ms=round(seconds * 1000) if seconds else None,
+        reviewed=yes or is_interactive(),
+        always=always,
+    )
+    running = gateway_for(loaded, no_gateway=no_gateway)
 
     async def main() -> int:
-        async with Host.open(loaded, operator=operator_here()) as host:
-            async with spinning(f"starting {server_id} …"):
-                known = await host.tools_of(server_id)
-                if tool_called(tool, known) is None:
-                    await host.connect(server_id)  # the list may be an old one
-                    known = await host.tools_of(server_id)
-            entry = tool_called(tool, known)
-            if entry is None:
-                hint = suggestion(tool, [each.key.shown_tool for each in known])
-                raise UnknownTool(
-                    f"`{server_id}` has no tool `{tool}`", hint=hint or f"run `fairlead tools {server_id}`"
-                )
-            schema = entry.read().get("inputSchema")
-            arguments = {**given, **dict(_argument(pair, schema) for pair in pairs)}
-            async with _progress_bar() as on_progress:
-                result = await host.call(
-                    server_id,
-                    entry.key.tool,
-                    arguments,
-                    on_progress=on_progress,
-                    request_timeout_ms=round(seconds * 1000) if seconds else None,
-                    reviewed=yes or is_interactive(),
-                    whole=True,
-                )
-            if always:
-                await host.allow(server_id, tool)
-                say(f"agents may call `{server_id}/{printable(tool)}` without asking; `fairlead approvals`")
+        result = await _called_by_gateway(running, loaded, wanted) if running else None
+        if result is None:
+            result = await _called_here(loaded, wanted)
         return _show(result, as_json=as_json)
 
     return run_with_host(main)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """The call that the command line is about."""
+
+    server_id: str
+    tool: str
+    given: dict[str, Any]
+    pairs: tuple[str, ...]
+    timeout_ms: int | None
+    reviewed: bool
+    always: bool
+
+
+async def _called_here(loaded: LoadedConfig, wanted: _Wanted) -> ToolResult:
+    from fairlead.cli.terminal import operator_here
+    from fairlead.cli.traces import tracing
+    from fairlead.host.host import Host
+
+    async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
+        result = await _called(host, wanted)
+        await _remember(host, wanted)
+        return result
+
+
+async def _called_by_gateway(running: Running, loaded: LoadedConfig, wanted: _Wanted) -> ToolResult | None:
+    """Have a gateway make the call. None where it cannot be asked, and so did not make it."""
+    from fairlead.cli.terminal import operator_here
+    from fairlead.gateway.attached_host import attached_host
+
+    async with attached_host(running, loaded, operator_here()) as host:
+        try:
+            result = await _called(host, wanted)
+        except GatewayGone as exc:
+            warn_of_gone(exc)
+            return None
+        await _remember(host, wanted)
+        return result
+
+
+async def _called(host: "Host | AttachedHost", wanted: _Wanted) -> ToolResult:
+    """Make the call, with a host here or one elsewhere."""
+    entry = await _found(host, wanted.server_id, wanted.tool)
+    schema = entry.read().get("inputSchema")
+    arguments = {**wanted.given, **dict(_argument(pair, schema) for pair in wanted.pairs)}
+    async with _progress_bar() as on_progress:
+        return await host.call(
+            wanted.server_id,
+            entry.key.tool,
+            arguments,
+            on_progress=on_progress,
+            request_timeout_ms=wanted.timeout_ms,
+            reviewed=wanted.reviewed,
+            whole=True,
+        )
+
+
+async def _remember(host: "Host | AttachedHost", wanted: _Wanted) -> None:
+    """Let agents call the tool from now on, if that is wanted."""
+    if wanted.always:
+        await host.allow(wanted.server_id, wanted.tool)
+        shown = f"{wanted.server_id}/{printable(wanted.tool)}"
+        say(f"agents may call `{shown}` without asking; `fairlead approvals`")
+
+
+async def _found(host: "Host | AttachedHost", server_id: str, tool: str) -> ToolEntry:
+    """The tool's definition, as it is known or else as the server says now."""
+    from fairlead.cli.running import spinning
+
+    async with spinning(f"starting {server_id} …"):
+        known = await host.tools_of(server_id)
+        if tool_called(tool, known) is None:
+            await host.connect(server_id)  # the list may be an old one
+            known = await host.tools_of(server_id)
+    entry = tool_called(tool, known)
+    if entry is None:
+        hint = suggestion(tool, [each.key.shown_tool for each in known])
+        raise UnknownTool(
+            f"`{server_id}` has no tool `{tool}`", hint=hint or f"run `fairlead tools {server_id}`"
+        )
+    return entry
 
 
 def _document(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        value: object = json.loads(sys.stdin.read() if text == "-" else text)
+        return read_document(sys.stdin.read() if text == "-" else text)
     except ValueError as exc:
-        raise click.BadParameter(f"not JSON: {exc}", param_hint="--input") from None
-    if not isinstance(value, dict):
-        raise click.BadParameter("must be a JSON object", param_hint="--input")
-    return cast("dict[str, Any]", value)
+        raise click.BadParameter(str(exc), param_hint="--input") from None
 
 
-def _argument(pair: str, schema: Any) -> tuple[str, Any]:  # noqa: ANN401 - a server's schema may be anything
-    """Read NAME=VALUE as the tool's schema wants it, NAME:=JSON as it is."""
-    name, equals, value = pair.partition("=")
-    if not equals or not name.rstrip(":"):
-        raise click.BadParameter(f"`{pair}` is not NAME=VALUE", param_hint="--arg")
-    explicit = name.endswith(":")
-    name = name.removesuffix(":")
+def _argument(pair: str, schema: object) -> tuple[str, Any]:
     try:
-        wanted = schema["properties"][name]["type"]
-    except (KeyError, TypeError):
-        wanted = None
-    if not explicit and wanted in (None, "string"):
-        return name, value
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        if explicit:
-            raise click.BadParameter(f"`{name}` is not JSON", param_hint="--arg") from None
-        return name, value  # the server says better what it wanted
+        return read_argument(pair, schema)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint="--arg") from None
 
 
 @asynccontextmanager

@@ -70,6 +70,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
     Prints the URL, the token and what to paste into other agents, and serves until Ctrl-C. `/mcp` has all
     servers, `/mcp/BUNDLE` those of a bundle, `/` is the dashboard. The token stays the same from run to run.
+    With the extra `otel`, OTEL_EXPORTER_OTLP_ENDPOINT in the environment is where traces go.
 
     \b
     Examples:

@@ -9,12 +9,10 @@ import click
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import load, server_argument
 from fairlead.cli.output import confirm, counted, printable, say
-from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.load import LoadedServer
 from fairlead.errors import (
     AuthRequired,
-    ConfigError,
     ConfigUnwritable,
-    ConsentRequired,
     FairleadError,
     LoginFailed,
 )
@@ -67,6 +65,7 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
       fairlead login github --client-id Iv1.0123456789abcdef --scope repo --scope read:org
     """
     from fairlead.cli.clients import client_place, remember_client
+    from fairlead.cli.logins import require_ready
     from fairlead.cli.running import run_with_host
     from fairlead.host.host import Host
 
@@ -74,7 +73,7 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
         raise click.UsageError("`--client-secret` goes with `--client-id`", ctx)
     loaded = load(ctx)
     server = loaded.server(server_id)
-    _require_ready(loaded, server)
+    require_ready(loaded, server)
     names = ("client_id", "client_secret")
     client = {name: value for name in names if (value := options[name])}
     place = client_place(server) if client else None
@@ -100,24 +99,6 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
         return Exit.OK
 
     return run_with_host(main)
-
-
-def _require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
-    """Raise where there is nothing to log in to, or nobody agreed to contact it."""
-    from fairlead.cli.logins import own_way_in, remote_config
-    from fairlead.cli.saved import read_saved
-
-    server_id = server.server_id
-    own_way = own_way_in(remote_config(server))
-    if own_way is not None:
-        raise ConfigError(
-            f"a login to `{server_id}` would not be used: {own_way}",
-            hint=f"take that out to log in: `fairlead explain server {server_id}` says where it is",
-        )
-    if not read_saved(loaded)[server_id].approved:
-        raise ConsentRequired(
-            server_id, "you have not approved this entry", hint=f"run `fairlead approve {server_id}`"
-        )
 
 
 async def _is_enough(host: "Host", server: LoadedServer, target: "Target", *, is_own: bool) -> bool:

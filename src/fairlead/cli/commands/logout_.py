@@ -1,11 +1,18 @@
 """`fairlead logout`."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import load
-from fairlead.cli.output import printable, say
-from fairlead.config.load import LoadedConfig
+from fairlead.cli.output import printable, say, warn
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fairlead.auth.revocation import Revocation
+    from fairlead.auth.tokens import Login
 
 
 @click.command("logout")
@@ -16,9 +23,8 @@ from fairlead.config.load import LoadedConfig
 def command(ctx: click.Context, server_id: str | None, account: str | None, *, every: bool) -> int:
     """Forget a login, in all processes at once. The next use of the server asks for a new one.
 
-    The tokens are removed from this machine. They are not revoked at their issuer, where they run out by
-    themselves; its website can end them sooner. A server that is configured no more is named by its URL, as
-    `fairlead auth list` shows it.
+    The tokens are ended at their issuer where it offers that, and removed from this machine in any case.
+    A server that is configured no more is named by its URL, as `fairlead auth list` shows it.
 
     \b
     Examples:
@@ -54,12 +60,37 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     async def main() -> int:
         async with Host.open(replace(loaded, servers={})) as host:
             for each in gone:
-                await host.logins.log_out(each.login)
+                servers = [server for server in loaded.servers.values() if _is_of(server, each.login)]
+                revocation = await host.logins.log_out(each.login, servers)
                 account = f" as `{printable(each.login.account)}`" if each.login.account else ""
                 say(f"logged out of {printable(server_id or each.login.resource)}{account}")
+                _say_what_became_of_tokens(revocation)
         return Exit.OK
 
     return run_with_host(main)
+
+
+def _is_of(server: LoadedServer, login: "Login") -> bool:
+    """Is this the server that a login is for? One whose URL or secrets cannot be had now is not asked."""
+    from fairlead.cli.logins import remote_config, resource_of
+
+    try:
+        config = remote_config(server)
+        return config.oauth is not False and resource_of(server) == login.resource
+    except ConfigError:
+        return False
+
+
+def _say_what_became_of_tokens(revocation: "Revocation") -> None:
+    match revocation.outcome:
+        case "revoked":
+            say("  its issuer has ended the tokens")
+        case "not_offered":
+            say("  its issuer has no way to end tokens: they run out by themselves, or end on its website")
+        case "failed":
+            warn(f"the tokens were removed here, but not ended at their issuer: {revocation.reason}")
+        case "nothing_to_revoke":
+            return
 
 
 def _named(loaded: LoadedConfig, name: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from fairlead.catalog.entries import Listing, tool_called
-from fairlead.cli.allowing import carry_out
+from fairlead.cli.allowing import carry_out, without_globs
 from fairlead.cli.exits import Exit
 from fairlead.cli.known import ask_now
 from fairlead.cli.options import json_option, load, server_argument
@@ -178,10 +178,4 @@ def _without_globs(
     shown = ", ".join(f"`{glob}`" for glob in globs)
     if not replace and not confirm(f"allow_tools has {shown}: write the names of reviewed tools instead?"):
         return decided
-    names = [tool.name for tool in tools if tool.allowed and tool.state == "reviewed"]
-    return Decided(
-        approved=decided.approved,
-        denied=decided.denied,
-        instructions=decided.instructions,
-        without_globs=[name for name in names if name not in decided.denied],
-    )
+    return without_globs(tools, decided)

@@ -17,25 +17,16 @@ from fairlead.errors import ConnectFailed, FairleadError
 if TYPE_CHECKING:
     from fairlead.host.host import Host
     from fairlead.host.toolset import Toolset
-    from fairlead.loop.events import Finished, RunEvent, ToolReturned
+    from fairlead.loop.events import Finished, RunEvent
 
-_ENDINGS: dict[str, tuple[Exit, str | None]] = {
-    "finished": (Exit.OK, None),
-    "needs_a_person": (
-        Exit.NEEDS_A_PERSON,
-        "what the model called last needs a login, a consent or an approval, and nobody was there",
-    ),
-    "gave_up": (Exit.TOOL_ERROR, "the model gave up"),
-    "cut_off": (
-        Exit.UNFINISHED,
-        "the model's answer was cut off; `max_output_tokens` of `model` is its length",
-    ),
-    "max_steps": (
-        Exit.UNFINISHED,
-        "stopped before the model was done; `--max-steps` is how often it is asked",
-    ),
-    "max_tokens": (Exit.UNFINISHED, "stopped before the model was done: it has used its `--max-tokens`"),
-    "cancelled": (Exit.INTERRUPTED, "ended, as you wanted"),
+_STATUSES: dict[str, Exit] = {
+    "finished": Exit.OK,
+    "needs_a_person": Exit.NEEDS_A_PERSON,
+    "gave_up": Exit.TOOL_ERROR,
+    "cut_off": Exit.UNFINISHED,
+    "max_steps": Exit.UNFINISHED,
+    "max_tokens": Exit.UNFINISHED,
+    "cancelled": Exit.INTERRUPTED,
 }
 
 
@@ -82,6 +73,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """
     from fairlead.cli.running import run_with_host
     from fairlead.cli.terminal import operator_here
+    from fairlead.cli.traces import tracing
     from fairlead.host.host import Host
     from fairlead.loop.choosing import choose_model
     from fairlead.loop.run import Bounds, run_task
@@ -93,7 +85,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     show = _JsonLines() if as_json else _Words()
 
     async def main() -> int:
-        async with Host.open(loaded, operator=operator_here()) as host:
+        async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
             toolset = host.toolset(bundle)
             if not await _are_ready(host, toolset, required):
                 return Exit.NOT_READY
@@ -160,6 +152,7 @@ class _Words:
 
     def take(self, event: "RunEvent") -> None:
         """Show what happened."""
+        from fairlead.cli.runs import returned
         from fairlead.loop.events import Finished, StepFinished, StepRetried, TextDelta, ToolReturned
 
         match event:
@@ -170,7 +163,7 @@ class _Words:
                 say(f"asking the model again in {event.seconds:.1f} s: {printable(event.reason)}")
             case ToolReturned():
                 self._end_line()
-                say(_returned(event))
+                say(returned(event))
             case StepFinished():
                 self._end_line()
             case Finished():
@@ -205,18 +198,11 @@ class _JsonLines:
 
 
 def _ended(event: "Finished") -> Exit:
-    status, words = _ENDINGS[event.outcome]
-    if words:
+    from fairlead.cli.runs import ENDINGS
+
+    if words := ENDINGS[event.outcome]:
         say(words)
-    return status
-
-
-def _returned(event: "ToolReturned") -> str:
-    line = f"  {printable(event.tool)}  {event.seconds:.2f} s"
-    if not event.result.is_error:
-        return line
-    first = next((line for line in event.result.text.splitlines() if line.strip()), "")
-    return f"{line}  failed: {printable(first[:200])}"
+    return _STATUSES[event.outcome]
 
 
 def _as_json(event: "RunEvent") -> dict[str, Any]:

@@ -7,12 +7,16 @@ import click
 
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.cli.attaching import gateway_for, no_gateway_option, warn_of_gone
 from fairlead.cli.costs import show_costs
 from fairlead.cli.known import Known, bundle_option, exit_without, known, warn_of_absent, with_unasked
+from fairlead.cli.live_tools import with_live
 from fairlead.cli.offered import on_one_line
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
+from fairlead.errors import GatewayGone
+from fairlead.gateway.running import Running
 from fairlead.policy.decision import listed
 
 Listed = list[tuple[LoadedServer, ToolEntry]]
@@ -26,6 +30,7 @@ Listed = list[tuple[LoadedServer, ToolEntry]]
     "--cost", is_flag=True, help="Show how many tokens the tools cost a model, by server or by tool."
 )
 @click.option("--refresh", is_flag=True, help="Ask the servers again.")
+@no_gateway_option
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
@@ -36,9 +41,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     schema: bool,
     cost: bool,
     refresh: bool,
+    no_gateway: bool,
     as_json: bool,
 ) -> int:
     """Show the tools of one server, or of all. Known ones at once; servers never asked are asked now.
+
+    Where a gateway runs with this configuration, it is what that one has.
 
     \b
     Examples:
@@ -51,7 +59,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("`--cost` and `--schema` do not go together", ctx)
     found = known(load(ctx), bundle)
     servers = [found.server(server_id)] if server_id else found.chosen
-    found = with_unasked(found, servers, refresh=refresh)
+    found = _asked(found, servers, gateway_for(found.loaded, no_gateway=no_gateway), refresh=refresh)
     tools = [(server, entry) for server in servers for entry in _entries(found, server)]
     if cost:
         show_costs(found, [entry for _, entry in tools], by_tool=server_id is not None, as_json=as_json)
@@ -67,6 +75,15 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     missing = [s for s in servers if s.server_id in found.failed or s.server_id not in found.listings]
     warn_of_absent(found, missing)
     return exit_without(found, missing)
+
+
+def _asked(found: Known, servers: list[LoadedServer], running: Running | None, *, refresh: bool) -> Known:
+    if running is not None:
+        try:
+            return with_live(found, servers, running, refresh=refresh)
+        except GatewayGone as exc:
+            warn_of_gone(exc)
+    return with_unasked(found, servers, refresh=refresh)
 
 
 def _entries(found: Known, server: LoadedServer) -> tuple[ToolEntry, ...]:

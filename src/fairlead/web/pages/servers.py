@@ -134,7 +134,7 @@ def _facts(details: ServerDetails) -> Html:
         facts.insert(0, ("Description", details.description))
     if status.last_error:
         facts.append(("Last error", tag("span", status.last_error, class_="trouble")))
-    if status.hint:
+    if status.hint and status.state in ("error", "auth_required"):  # what was wrong needs no more advice
         facts.append(("Hint", status.hint))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
 

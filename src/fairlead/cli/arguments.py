@@ -1,0 +1,36 @@
+"""A tool's arguments as people type them: NAME=VALUE, NAME:=JSON, or one JSON object."""
+
+import json
+from typing import Any, cast
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """All arguments at once, as JSON. Raises ValueError, with what is wrong for a person to read."""
+    try:
+        value: object = json.loads(text)
+    except ValueError as exc:
+        raise ValueError(f"not JSON: {exc}") from None
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def read_argument(pair: str, schema: Any) -> tuple[str, Any]:  # noqa: ANN401 - a server's schema may be anything
+    """Read NAME=VALUE as the tool's schema wants it, NAME:=JSON as it is. Raises ValueError, as above."""
+    name, equals, value = pair.partition("=")
+    if not equals or not name.rstrip(":"):
+        raise ValueError(f"`{pair}` is not NAME=VALUE")
+    explicit = name.endswith(":")
+    name = name.removesuffix(":")
+    try:
+        wanted = schema["properties"][name]["type"]
+    except (KeyError, TypeError):
+        wanted = None
+    if not explicit and wanted in (None, "string"):
+        return name, value
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        if explicit:
+            raise ValueError(f"`{name}` is not JSON") from None
+        return name, value  # the server says better what it wanted

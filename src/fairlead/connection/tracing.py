@@ -1,0 +1,139 @@
+"""Traces: which request of somebody else a request of ours belongs to, as W3C Trace Context writes it.
+
+A client says in `_meta` (or in an HTTP header) where in a trace its request stands. Whatever is asked of a
+server for it carries that on: as it came, or, where there is a `Tracer`, as the span that was begun for it.
+Every server gets `traceparent` and `tracestate`, trusted or not: they name a trace by random numbers and let
+nobody in anywhere, and a trace that ends before the server is of little use. `baggage` goes to no server: it
+may say anything about whoever asks. What is not exactly as the standard has it is dropped, not handed on.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+
+_MAX_STATE_CHARACTERS = 512
+_MAX_STATE_MEMBERS = 32
+
+_PARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_STATE_MEMBER = re.compile(
+    r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where in a trace a request stands: below this span, and what tracing systems say besides."""
+
+    parent: str
+    state: str | None = None
+    is_ours: bool = False
+    """It is a span of this process, rather than of whoever asked."""
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """What a request says of it in its `_meta`."""
+        return {TRACEPARENT: self.parent} | ({TRACESTATE: self.state} if self.state else {})
+
+
+TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+"""The trace that the present task's requests belong to. What a connection does on its own belongs to none."""
+
+
+def read_trace(meta: Mapping[str, object]) -> Trace | None:
+    """What a request's `_meta`, or its headers, say of the trace it belongs to, if anything."""
+    parent = meta.get(TRACEPARENT)
+    if not isinstance(parent, str) or _PARENT.fullmatch(parent) is None:
+        return None
+    state = meta.get(TRACESTATE)
+    return Trace(parent, state if isinstance(state, str) and _is_state(state) else None)
+
+
+def _is_state(text: str) -> bool:
+    if len(text) > _MAX_STATE_CHARACTERS:
+        return False
+    members = [member for part in text.split(",") if (member := part.strip(" \t"))]
+    return 0 < len(members) <= _MAX_STATE_MEMBERS and all(map(_STATE_MEMBER.fullmatch, members))
+
+
+class carrying:  # noqa: N801 - a block, and a class only because generators take three times as long
+    """Have what is asked in the block belong to a trace, or to none."""
+
+    __slots__ = ("_before", "_trace")
+
+    def __init__(self, trace: Trace | None) -> None:
+        self._trace = trace
+        self._before: Token[Trace | None]
+
+    def __enter__(self) -> None:
+        self._before = TRACE.set(self._trace)
+
+    def __exit__(self, *exc: object) -> None:
+        TRACE.reset(self._before)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """What a trace may say of a request: never what is in it, nor what comes of it."""
+
+    method: str
+    name: str | None = None
+    """What it calls by name, which is worth telling of tools and prompts."""
+    version: str | None = None
+    transport: Literal["pipe", "tcp"] | None = None
+    server_id: str | None = None
+    """The server that is asked, where we are who asks."""
+    request_id: str | None = None
+
+
+class Span(Protocol):
+    """A request while it is worked on."""
+
+    @property
+    def trace(self) -> Trace:
+        """What is asked on its behalf belongs to this."""
+        ...
+
+    def failed(self, kind: str, *, rpc_code: int | None = None) -> None:
+        """Note that it failed, in one of few words, and with the protocol's code if there is one."""
+        ...
+
+    def forget(self) -> None:
+        """Leave no trace of it: somebody else answers the request, and will say so."""
+        ...
+
+
+class Tracer(Protocol):
+    """Whoever keeps a record of requests, and of what they led to. Whatever ends a block badly is noted."""
+
+    def serving(self, about: About, parent: Trace | None) -> AbstractContextManager[Span]:
+        """Record a request that a client makes, for the length of the block."""
+        ...
+
+    def requesting(self, about: About, parent: Trace | None) -> AbstractContextManager[Span]:
+        """Record a request to a server, for the length of the block."""
+        ...
+
+
+class _Outcome(msgspec.Struct):
+    is_error: bool = msgspec.field(name="isError", default=False)
+
+
+_decode_outcome = msgspec.json.Decoder(_Outcome).decode
+
+
+def is_tool_error(result: bytes | msgspec.Raw) -> bool:
+    """Does a tool say in its result that it failed?"""
+    if b'"isError"' not in bytes(result):
+        return False
+    try:
+        return _decode_outcome(result).is_error
+    except (msgspec.DecodeError, RecursionError):
+        return False

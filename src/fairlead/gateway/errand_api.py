@@ -1,0 +1,324 @@
+"""Errands for the command line: what a person does with servers through the gateway that runs already.
+
+Whoever may decide about waiting calls may run them: it is the same right.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fairlead.connection.peer import CALLER
+from fairlead.errors import CallFailed, FairleadError
+from fairlead.gateway.access import Access
+from fairlead.gateway.client import Client
+from fairlead.gateway.errands import (
+    ANSWERS,
+    PATH,
+    AllowTool,
+    Asked,
+    CallTool,
+    Done,
+    Errand,
+    Event,
+    Failed,
+    KnownServer,
+    ListServers,
+    ListTools,
+    Progressed,
+    Reply,
+    Withdrawn,
+    told,
+)
+from fairlead.gateway.gateway import Gateway
+from fairlead.gateway.perimeter import Refused
+from fairlead.gateway.running import contents_of
+from fairlead.gateway.turns import Answer, Question, Turn
+from fairlead.host.member import Member
+from fairlead.host.operator import Ability
+from fairlead.host.snapshots import Snapshot, Trouble, stored
+
+logger = logging.getLogger(__name__)
+
+Put = Callable[[Event], Awaitable[None]]
+
+_encode = msgspec.json.Encoder().encode
+_errand = msgspec.json.Decoder(Errand).decode
+_reply = msgspec.json.Decoder(Reply).decode
+
+
+def errand_routes(gateway: Gateway, access: Access, reload: Callable[[], Awaitable[None]]) -> list[Route]:
+    """Where errands are run, and where the questions in their course are answered.
+
+    `reload` has the gateway read its configuration again, where a command has read another.
+    """
+    errands = _Errands(gateway, access, reload)
+    return [
+        Route(PATH, _Endpoint(errands.run), methods=["POST"]),
+        Route(ANSWERS, errands.answer, methods=["POST"]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """An ASGI application, which Starlette tells from a function by its being none."""
+
+    app: Callable[[Scope, Receive, Send], Awaitable[None]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """A question that nobody has answered yet."""
+
+    principal: str
+    reply: Reply | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class _Errands:
+    """The errands of one gateway."""
+
+    def __init__(self, gateway: Gateway, access: Access, reload: Callable[[], Awaitable[None]]) -> None:
+        self._gateway = gateway
+        self._access = access
+        self._reload = reload
+        self._open: dict[str, _Open] = {}
+
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run an errand for as long as whoever wants it is there."""
+        admitted = await self._access.admit(scope)
+        if isinstance(admitted, Refused):
+            await admitted(scope, receive, send)
+            return
+        try:
+            errand = _errand(await Request(scope, receive).body())
+        except msgspec.MsgspecError as exc:
+            await Refused.saying(400, f"that is no errand: {exc}")(scope, receive, send)
+            return
+        await _begin(send)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
+            await _put(send, await self._outcome(errand, admitted.principal, send))
+            await send({"type": "http.response.body", "body": b""})
+            tasks.cancel_scope.cancel()
+
+    async def answer(self, request: Request) -> Response:
+        """Take a person's answer to a question."""
+        admitted = await self._access.admit(request.scope)
+        if isinstance(admitted, Refused):
+            return Response(admitted.body, admitted.status, dict(admitted.headers))
+        try:
+            reply = _reply(await request.body())
+        except msgspec.MsgspecError as exc:
+            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+        question = self._open.get(reply.id)
+        if question is None or question.principal != admitted.principal:
+            return JSONResponse({"answered": False})
+        question.reply = reply
+        question.answered.set()
+        return JSONResponse({"answered": True})
+
+    async def _outcome(self, errand: Errand, principal: str, send: Send) -> Done | Failed:
+        async def put(event: Event) -> None:
+            await _put(send, event)
+
+        try:
+            if errand.config != contents_of(self._gateway.loaded):
+                await self._reload()
+            async with self._turn(frozenset(errand.can), principal, put) as turn:
+                return Done(msgspec.Raw(await _do(errand, turn, put)))
+        except FairleadError as exc:
+            return told(exc)
+        except Exception as exc:
+            logger.exception("an errand failed")
+            return told(FairleadError(f"the gateway could not do it: {type(exc).__name__}; see its log"))
+
+    @asynccontextmanager
+    async def _turn(
+        self, abilities: frozenset[Ability], principal: str, put: Put
+    ) -> AsyncGenerator["ErrandTurn"]:
+        """Do something for the person at the terminal, whose connections outlast single commands."""
+        endpoint = await self._gateway.endpoint()
+        client = await endpoint.stateless(principal, abilities)
+        client.name = client.name or "fairlead"
+        turn = ErrandTurn(client, abilities, put, self._open)
+        token = CALLER.set(turn)
+        try:
+            with client.in_use(), client.taking(turn):
+                yield turn
+        finally:
+            CALLER.reset(token)
+
+
+class ErrandTurn(Turn):
+    """A command that waits: the person who typed it is asked on the stream that its outcome comes on."""
+
+    names_servers = True
+
+    def __init__(
+        self, client: Client, abilities: frozenset[Ability], put: Put, questions: dict[str, _Open]
+    ) -> None:
+        # Whether the call may be made is not asked: who types a command means it, and a script says so.
+        super().__init__(client, abilities=abilities)
+        self._put = put
+        self._questions = questions
+        self._waiting = 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Is the person being asked?"""
+        return self._waiting > 0
+
+    async def ask(self, question: Question, server_id: str) -> Answer:
+        """Put a question to the person. Who gives up waiting for the answer withdraws it."""
+        assert isinstance(question, types.ElicitRequest), "nothing else was declared"
+        asked, name = _Open(self.client.principal), secrets.token_hex(16)
+        self._questions[name] = asked
+        self._waiting += 1
+        try:
+            params = question.params.model_dump_json(by_alias=True, exclude_none=True).encode()
+            await self._put(Asked(name, server_id, msgspec.Raw(params)))
+            await asked.answered.wait()
+        finally:
+            self._waiting -= 1
+            del self._questions[name]
+            if asked.reply is None:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    await self._put(Withdrawn(name))
+        assert asked.reply is not None
+        return _read(asked.reply)
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell nothing: a command shows what came of it, and no more."""
+
+
+def _read(reply: Reply) -> types.ElicitResult:
+    try:
+        if reply.error is not None:
+            error = types.ErrorData.model_validate(reply.error)
+            raise MCPError(error.code, error.message, error.data)
+        return types.ElicitResult.model_validate(reply.result)
+    except ValidationError as exc:
+        raise MCPError(types.INVALID_PARAMS, "the answer is not one to what was asked") from exc
+
+
+# What is done.
+
+
+async def _do(errand: Errand, turn: ErrandTurn, put: Put) -> bytes:
+    """Carry an errand out; JSON."""
+    work = errand.work
+    if isinstance(work, ListServers):
+        return await _list_servers(turn.client, work)
+    async with _at(turn, work.server):
+        host, principal = turn.client.host, turn.client.principal
+        match work:
+            case ListTools():
+                await host.reach(work.server)  # its own connection, where servers are not shared
+                if work.fresh:
+                    await host.connect(work.server)
+                return b"[%b]" % b",".join(entry.definition for entry in await host.tools_of(work.server))
+            case CallTool():
+
+                async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                    await put(Progressed(progress, total, message))
+
+                result = await host.call(
+                    work.server,
+                    work.tool,
+                    work.arguments,
+                    on_progress=progressed,
+                    request_timeout_ms=work.timeout_ms,
+                    reviewed=work.reviewed,
+                    principal=principal,
+                    whole=True,
+                    unsaid="ask",
+                )
+                return result.raw
+            case AllowTool():
+                await host.allow(work.server, work.tool, principal=principal)
+                return b"{}"
+
+
+@asynccontextmanager
+async def _at(turn: ErrandTurn, server_id: str) -> AsyncGenerator[None]:
+    """Have a server work on an errand. Where nobody can be asked, no other has to wait for that."""
+    if not turn.abilities:
+        turn.server_id = server_id
+        yield
+        return
+    try:
+        async with turn.client.at(turn, server_id):
+            yield
+    except MCPError as exc:
+        raise CallFailed(server_id, exc.error.message, delivery="not_sent") from exc
+
+
+async def _list_servers(client: Client, work: ListServers) -> bytes:
+    host = client.host
+    members = {member.server.server_id: member for member in host.members}
+    wanted = [name for name in work.servers if name in members]
+    ask = [
+        name for name in wanted if members[name].is_usable and (work.refresh or members[name].listing is None)
+    ]
+    failures = await host.connect(*ask) if ask else {}
+    await client.endpoint.release()
+    known = {
+        name: _known(member, failures.get(name))
+        for member in host.members
+        if (name := member.server.server_id) in wanted
+    }
+    return _encode(known)
+
+
+def _known(member: Member, failure: FairleadError | None) -> KnownServer:
+    snapshot, screened, status = member.snapshot, member.screened, member.status()
+    trouble = None
+    if status.state in ("error", "auth_required") and status.last_error:
+        trouble = Trouble(state=status.state, message=status.last_error, hint=status.hint, at=0)
+    shown = None
+    if snapshot is not None and screened is not None:
+        shown = Snapshot(listing=screened.listing, version=snapshot.version, saved_at=snapshot.saved_at)
+    return KnownServer(
+        snapshot=stored(shown) if shown else None,
+        quarantined=dict(screened.quarantined) if screened else {},
+        trouble=trouble,
+        failure=told(failure) if failure else None,
+    )
+
+
+# The stream.
+
+
+async def _begin(send: Send) -> None:
+    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _put(send: Send, event: Event) -> None:
+    data = _encode(event).translate(_ONE_LINE)
+    await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
+
+
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""In JSON, line breaks are only ever between things."""
+
+
+async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

@@ -1,0 +1,126 @@
+"""Servers started together, told of as one start: how each of them is doing, and in the end how it went."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import anyio
+from anyio.abc import TaskGroup
+
+from fairlead.config.masking import SECRETS
+from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
+from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, StartupStatus, State
+from fairlead.host.member import Member
+
+_LOOK_AGAIN_SECONDS = 0.1
+
+Ready = Callable[[Member], Awaitable[object]]
+"""Gets a server ready and waits for it, or raises what is wrong."""
+
+
+class Startups:
+    """The starts of one host. A server is in one of them at a time, whoever else wants it meanwhile."""
+
+    def __init__(self, tasks: TaskGroup, emit: Callable[[Event], None]) -> None:
+        self._tasks = tasks
+        self._emit = emit
+        self._starting: set[str] = set()
+
+    async def start(self, members: Iterable[Member], ready: Ready) -> dict[str, FairleadError]:
+        """Get servers ready, all at once. Returns what went wrong, by server.
+
+        Who stops waiting stops no server: the start is told of to its end all the same.
+        """
+        wanted = {member.server.server_id: member for member in members}
+        start = _Start(member for name, member in wanted.items() if name not in self._starting)
+        self._starting |= start.members.keys()
+        for server_id in start.members:
+            self._emit(McpStartupUpdate(server_id=server_id, status="starting"))
+        failures: dict[str, FairleadError] = {}
+
+        async def one(server_id: str, member: Member) -> None:
+            try:
+                await ready(member)
+            except FairleadError as exc:
+                failures[server_id] = exc
+                self._settle(start, member, _status_after(exc, member), exc)
+            else:
+                self._settle(start, member, "ready")
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for server_id, member in wanted.items():
+                    tasks.start_soon(one, server_id, member)
+        finally:
+            if not start.is_over:
+                self._tasks.start_soon(self._see_through, start)
+        return failures
+
+    async def _see_through(self, start: "_Start") -> None:
+        """Wait for the servers that nobody waits for any more."""
+        await anyio.lowlevel.checkpoint()  # a connection that was asked for last is begun by now
+        for member in start.unsettled:
+            connection = member.connection
+            while connection is not None and connection.vitals.state == "connecting":
+                await member.listed.wait()
+                # It may have been listed elsewhere, while it still connects here.
+                await anyio.sleep(_LOOK_AGAIN_SECONDS)
+            vitals = connection.vitals if connection else None
+            status = _ENDS.get(vitals.state, "cancelled") if vitals else "failed"
+            self._settle(start, member, status, vitals.last_error if vitals and status != "ready" else None)
+
+    def _settle(
+        self, start: "_Start", member: Member, status: StartupStatus, error: FairleadError | None = None
+    ) -> None:
+        server_id = member.server.server_id
+        if server_id not in start.members or server_id in start.updates:
+            return
+        reason = SECRETS.mask(str(error)) if error else None
+        update = McpStartupUpdate(server_id=server_id, status=status, error=reason)
+        start.updates[server_id] = update
+        self._starting.discard(server_id)
+        self._emit(update)
+        if start.is_over:
+            self._emit(start.outcome())
+
+
+class _Start:
+    """One start: its servers, and how those ended that it is over for."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        self.members = {member.server.server_id: member for member in members}
+        self.updates: dict[str, McpStartupUpdate] = {}
+
+    @property
+    def unsettled(self) -> list[Member]:
+        """The servers that are still starting."""
+        return [member for name, member in self.members.items() if name not in self.updates]
+
+    @property
+    def is_over(self) -> bool:
+        """Has every server come to something?"""
+        return len(self.updates) == len(self.members)
+
+    def outcome(self) -> McpStartupComplete:
+        """How it went, in the order the servers were asked for."""
+        told = [self.updates[server_id] for server_id in self.members]
+
+        def ended(status: StartupStatus) -> tuple[str, ...]:
+            return tuple(update.server_id for update in told if update.status == status)
+
+        return McpStartupComplete(
+            ready=ended("ready"),
+            failed={update.server_id: update.error or "" for update in told if update.status == "failed"},
+            cancelled=ended("cancelled"),
+            auth_required=ended("auth_required"),
+        )
+
+
+_ENDS: Mapping[State, StartupStatus] = {"ready": "ready", "error": "failed", "auth_required": "auth_required"}
+"""What the states of a connection say of its start. In all others it was closed."""
+
+
+def _status_after(error: FairleadError, member: Member) -> StartupStatus:
+    if isinstance(error, AuthRequired):
+        return "auth_required"
+    # One that somebody closed while it connected is as if it had not begun.
+    was_closed = isinstance(error, ConnectFailed) and member.status().state == "idle"
+    return "cancelled" if was_closed else "failed"

@@ -1,0 +1,130 @@
+"""Requests as spans of OpenTelemetry, in the words of its conventions for MCP.
+
+Of what these conventions allow for, nothing is said that could give something away: no arguments and results,
+no session ids, no texts of errors.
+"""
+
+from importlib.metadata import version as installed_version
+from typing import Final
+
+from mcp.shared.exceptions import MCPError
+from opentelemetry import trace as api
+from opentelemetry.trace import SpanKind, StatusCode
+
+from fairlead.connection.tracing import About, Trace, Tracer
+from fairlead.errors import CallRejected, FairleadError
+
+SERVER_ID: Final = "fairlead.server.id"
+"""The attribute that names the server which was asked. The conventions have none for it."""
+
+_METHOD: Final = "mcp.method.name"
+_NAMES: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+"""Under which attribute methods have the name in them. Of other methods it may be anything."""
+_MAX_CHARACTERS: Final = 128
+"""No more than this is told of a name, a method or an id: clients may write a book there."""
+
+
+class OpenTelemetry:
+    """Makes spans with a provider."""
+
+    def __init__(self, provider: api.TracerProvider) -> None:
+        self._tracer = provider.get_tracer("fairlead", installed_version("fairlead"))
+
+    def serving(self, about: About, parent: Trace | None) -> "_Span":
+        """Record a request that a client makes."""
+        return self._begun(about, parent, SpanKind.SERVER)
+
+    def requesting(self, about: About, parent: Trace | None) -> "_Span":
+        """Record a request to a server."""
+        return self._begun(about, parent, SpanKind.CLIENT)
+
+    def _begun(self, about: About, parent: Trace | None, kind: SpanKind) -> "_Span":
+        attributes = _attributes(about)
+        target = next((attributes[key] for key in _NAMES.values() if key in attributes), None)
+        name = f"{attributes[_METHOD]} {target}" if target else attributes[_METHOD]
+        # Without a parent of its own it belongs to whatever span the program is in, if any.
+        context = api.set_span_in_context(_remembered(parent)) if parent else None
+        return _Span(self._tracer.start_span(name, context, kind, attributes))
+
+
+class _Span:
+    """One span, over at the end of its block."""
+
+    def __init__(self, span: api.Span) -> None:
+        self._span = span
+        self._is_wanted = True
+
+    @property
+    def trace(self) -> Trace:
+        """What is asked on its behalf belongs to this."""
+        context = self._span.get_span_context()
+        parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        return Trace(parent, context.trace_state.to_header() or None, is_ours=True)
+
+    def failed(self, kind: str, *, rpc_code: int | None = None) -> None:
+        """Note that it failed."""
+        self._span.set_attribute("error.type", kind)
+        if rpc_code is not None:
+            self._span.set_attribute("rpc.response.status_code", str(rpc_code))
+        self._span.set_status(StatusCode.ERROR)  # and no description, which would quote what was sent
+
+    def forget(self) -> None:
+        """Leave no trace of it: a span that never ends is not told of."""
+        self._is_wanted = False
+
+    def __enter__(self) -> "_Span":
+        return self
+
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
+        if exc is not None:
+            self._raised(exc)
+        if self._is_wanted:
+            self._span.end()
+
+    def _raised(self, exc: BaseException) -> None:
+        match exc:
+            case CallRejected():
+                self.failed(str(exc.rpc_code), rpc_code=exc.rpc_code)
+            case MCPError():
+                self.failed(str(exc.error.code), rpc_code=exc.error.code)
+            case FairleadError():
+                self.failed(exc.code)
+            case Exception():
+                self.failed(type(exc).__qualname__)
+            case _:
+                self.failed("cancelled")
+
+
+def _remembered(trace: Trace) -> api.Span:
+    """A span that somebody else has the record of."""
+    _, trace_id, span_id, flags = trace.parent.split("-")
+    context = api.SpanContext(
+        int(trace_id, 16),
+        int(span_id, 16),
+        is_remote=not trace.is_ours,
+        trace_flags=api.TraceFlags(int(flags, 16)),
+        trace_state=api.TraceState.from_header([trace.state]) if trace.state else None,
+    )
+    return api.NonRecordingSpan(context)
+
+
+def _attributes(about: About) -> dict[str, str]:
+    said = {
+        _METHOD: about.method,
+        "mcp.protocol.version": about.version,
+        "network.transport": about.transport,
+        "jsonrpc.request.id": about.request_id,
+        SERVER_ID: about.server_id,
+    }
+    if about.method in _NAMES:
+        said[_NAMES[about.method]] = about.name
+    if about.method == "tools/call":
+        said["gen_ai.operation.name"] = "execute_tool"
+    return {name: value[:_MAX_CHARACTERS] for name, value in said.items() if value}
+
+
+def programs_tracer() -> Tracer | None:
+    """What records in a program that has set a tracer provider; None in all others."""
+    provider = api.get_tracer_provider()
+    is_none = isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
+    return None if is_none else OpenTelemetry(provider)
