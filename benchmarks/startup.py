@@ -3,23 +3,29 @@
     uv run python -m benchmarks.startup
 
 CPU time of whole processes, interleaved rounds, medians, with `python -c pass` taken off. A first round
-that does not count writes the bytecode.
+that does not count writes the bytecode. For the console it is the time on the clock until its prompt is on a
+terminal, beside that of whole commands.
 """
 
 import argparse
 import json
 import os
+import pty
 import resource
+import select
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from fairlead.config.load import load_config
 
 GOALS = {"fairlead --help": 80, "fairlead list": 150}
+PROMPT_GOAL_MS = 500
+PROMPT = b">"
 IMPORT_MCP_MS = 605
 """What importing the SDK took where the goals (in ms of CPU over a bare Python) were set: machines differ,
 so the goal is the share of that."""
@@ -32,12 +38,73 @@ def cpu_ms(argv: list[str], env: dict[str, str], cwd: str) -> float:
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
 
 
+def wall_ms(argv: list[str], env: dict[str, str], cwd: str) -> float:
+    start = time.perf_counter()
+    subprocess.run(argv, env=env, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return (time.perf_counter() - start) * 1000
+
+
+def prompt_ms(argv: list[str], env: dict[str, str], cwd: str) -> float:
+    """How long it takes until the prompt is on the terminal. The program is left after that."""
+    terminal, other_side = pty.openpty()
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        argv, env=env, cwd=cwd, stdin=other_side, stdout=other_side, stderr=other_side, start_new_session=True
+    )
+    os.close(other_side)
+    try:
+        seen = b""
+        while PROMPT not in seen:
+            seen += _read(terminal)
+        shown = (time.perf_counter() - start) * 1000
+        os.write(terminal, b"\x04")
+        with suppress(OSError):  # which is how Linux says that nobody holds the other side
+            while _read(terminal):
+                continue
+        process.wait(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(terminal)
+    return shown
+
+
+def _read(terminal: int) -> bytes:
+    readable, _, _ = select.select([terminal], [], [], 60)
+    assert readable, "nothing was shown for a minute"
+    return os.read(terminal, 65536)
+
+
+def example(folder: str) -> dict[str, str]:
+    """Write a configuration of twenty servers, and return the environment it is used in."""
+    servers = {f"server{n}": {"command": "run", "args": ["--port", str(n)]} for n in range(20)}
+    (Path(folder) / "fairlead.json").write_text(json.dumps({"servers": servers}, indent=2))
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "XDG_"))}
+    return env | {"HOME": folder}
+
+
+def measure_console(rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        env = example(folder) | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        bare = [sys.executable, "-c", "pass"]
+        listing = [sys.executable, "-m", "fairlead", "list"]
+        console = [sys.executable, "-m", "fairlead", "console"]
+        prompt_ms(console, env, folder)
+        times: dict[str, list[float]] = {"python -c pass": [], "fairlead list": [], "console's prompt": []}
+        for _ in range(rounds):
+            times["python -c pass"].append(wall_ms(bare, env, folder))
+            times["fairlead list"].append(wall_ms(listing, env, folder))
+            times["console's prompt"].append(prompt_ms(console, env, folder))
+    print(f"\n{'on the clock':<18}{'ms':>9}{'goal':>7}")
+    for name, samples in times.items():
+        goal = PROMPT_GOAL_MS if name == "console's prompt" else ""
+        print(f"{name:<18}{statistics.median(samples):>9.1f}{goal:>7}")
+
+
 def measure_start(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        servers = {f"server{n}": {"command": "run", "args": ["--port", str(n)]} for n in range(20)}
-        (Path(folder) / "fairlead.json").write_text(json.dumps({"servers": servers}, indent=2))
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "XDG_"))}
-        env["HOME"] = folder
+        env = example(folder)
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "fairlead --help": [sys.executable, "-m", "fairlead", "--help"],
@@ -86,4 +153,5 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     measure_start(arguments.rounds)
+    measure_console(max(7, arguments.rounds // 2))
     measure_loading(max(3, arguments.rounds // 3))

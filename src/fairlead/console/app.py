@@ -1,0 +1,182 @@
+"""The console: a prompt that is there at once, a host that follows, and lines carried out beside it."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout
+from functools import partial
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio import to_thread
+
+from fairlead.cli.displays import still
+from fairlead.cli.output import printable
+from fairlead.config.paths import state_folder
+from fairlead.console.above import Above
+from fairlead.console.completing import LineCompleter
+from fairlead.console.history import FILE_NAME, LineHistory
+from fairlead.console.prompt import Prompt
+from fairlead.console.screen import Screen
+from fairlead.console.toolbar import toolbar
+from fairlead.console.verb import Suggestion
+from fairlead.console.work import Work
+from fairlead.errors import FairleadError
+
+if TYPE_CHECKING:
+    from fairlead.console.session import Session, Wanted
+
+REFRESH_SECONDS: Final = 0.5
+LIVE_LINES: Final = 4
+"""How much of a line is shown that is not whole yet."""
+HOW_TO_LEAVE: Final = "`/quit` or Ctrl-D leaves"
+
+
+class Console:
+    """One run of the console. What is heavy is loaded beside, once the prompt is drawn."""
+
+    def __init__(self, wanted: "Wanted") -> None:
+        self._wanted = wanted
+        self._above = Above(sys.stdout)
+        self._screen = Screen()
+        self._session: Session | None = None
+        self._opened = anyio.Event()
+        self._left = anyio.Event()
+        self._closed = anyio.Event()
+        self._failure: FairleadError | None = None
+        self._work = Work(self._redraw)
+        self._prompt = Prompt(
+            self._above,
+            toolbar=self._toolbar,
+            live=self._live,
+            completer=LineCompleter(self._suggested, self._asked),
+            history=LineHistory(state_folder(os.environ) / FILE_NAME),
+            on_interrupt=self._interrupted,
+        )
+
+    async def run(self) -> None:
+        """Read lines and carry them out, until the person leaves. Raises where the host cannot start."""
+        with redirect_stdout(self._above), redirect_stderr(self._above), still():
+            async with anyio.create_task_group() as tasks:
+                for task in (self._above.show, self._hear_signals, self._refresh, self._host):
+                    tasks.start_soon(task)
+                async for line in self._prompt.lines():
+                    tasks.start_soon(self._carry_out, line)
+                self._work.cancel()
+                await self._work.done()
+                self._left.set()
+                await self._closed.wait()
+                tasks.cancel_scope.cancel()
+            await self._above.shown()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _host(self) -> None:
+        try:
+            open_session = await to_thread.run_sync(_hosting)
+            async with open_session(self._wanted, self._prompt, self._work) as session:
+                self._session = session
+                self._opened.set()
+                self._redraw()
+                await self._left.wait()
+        except FairleadError as exc:
+            self._failure = exc
+            self._prompt.leave()
+        finally:
+            self._opened.set()
+            self._closed.set()
+
+    # Lines.
+
+    async def _carry_out(self, line: str) -> None:
+        label = line.split()[0] if line.startswith("/") else "the model"
+        try:
+            if not await self._work.do(label, partial(self._do, line)):
+                self._screen.say(f"cancelled: {label}")
+        except FairleadError as exc:
+            self._screen.error(exc)
+        except Exception as exc:
+            if os.environ.get("FAIRLEAD_DEBUG"):
+                raise
+            self._screen.say(f"error: this is a bug in Fairlead: {type(exc).__name__}")
+            self._screen.say("hint: start the console with FAIRLEAD_DEBUG=1, do it again, and report that")
+
+    async def _do(self, line: str) -> None:
+        from fairlead.console.lines import carry_out  # which the host brings along
+
+        await self._opened.wait()
+        if self._session is not None:
+            await carry_out(self._session, line)
+
+    def _suggested(self, line: str) -> Iterable[Suggestion]:
+        if self._session is None:
+            return ()
+        from fairlead.console.lines import suggestions
+
+        return suggestions(self._session, line)
+
+    async def _asked(self, line: str) -> Iterable[Suggestion]:
+        if self._session is None:
+            return ()
+        from fairlead.console.lines import asked_suggestions
+
+        return await asked_suggestions(self._session, line)
+
+    # The terminal.
+
+    def _interrupted(self) -> bool:
+        """Ctrl-C at the prompt: ends what is under way, else clears the line, else says how to leave."""
+        if self._work.is_busy:
+            self._work.cancel()
+            return True
+        if self._prompt.is_empty:
+            self._screen.say(HOW_TO_LEAVE)
+        return False
+
+    async def _hear_signals(self) -> None:
+        """A Ctrl-C that comes while nobody reads keys, and whoever wants the program to end."""
+        if sys.platform == "win32":
+            return
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number != signal.SIGINT:
+                    self._prompt.leave()
+                elif not self._prompt.interrupt():
+                    self._work.cancel()
+
+    async def _refresh(self) -> None:
+        """Have times and bars move while something is under way."""
+        while True:
+            await anyio.sleep(REFRESH_SECONDS)
+            if self._work.is_busy:
+                self._redraw()
+
+    def _redraw(self) -> None:
+        self._prompt.redraw()
+
+    def _live(self) -> str:
+        """The end of the line that the model is saying."""
+        spoken = self._session.conversation.live if self._session else ""
+        return printable(spoken.expandtabs(4)[-LIVE_LINES * get_terminal_size().columns :])
+
+    def _toolbar(self) -> str:
+        session = self._session
+        statuses = session.host.status() if session else None
+        model = session.conversation.model_name if session else None
+        return toolbar(statuses, self._work.shown, model, get_terminal_size().columns)
+
+
+def _hosting() -> "Callable[[Wanted, Prompt, Work], AbstractAsyncContextManager[Session]]":
+    """Load what the host needs, in a thread, so that typing goes on meanwhile."""
+    from fairlead.cli.running import collect_garbage
+    from fairlead.console.hosting import open_session
+
+    collect_garbage()
+    return open_session
+
+
+async def run_console(wanted: "Wanted") -> None:
+    """Run the console until the person leaves."""
+    await Console(wanted).run()

@@ -1,0 +1,168 @@
+"""Resources for the model: attached to the next message, or mentioned in it as `@server:uri`."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from secrets import token_hex
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.adapters.parts import text_of
+from fairlead.catalog.offers import Resource, ResourceTemplate
+from fairlead.catalog.results import ToolResult
+from fairlead.console.session import Attachment, Session
+from fairlead.console.verb import Suggestion, fitting
+from fairlead.errors import ConfigError
+from fairlead.host.contents import ResourceContents
+from fairlead.host.uri_templates import UriTemplate, read_template
+from fairlead.policy.results import Source
+
+Blocks = Sequence[Mapping[str, Any]]
+
+_MENTION: Final = re.compile(r"(?<!\S)@([A-Za-z0-9_.-]+):(\S+)")
+_BEGUN: Final = re.compile(r"(?<!\S)@(\S*)$")
+_PUNCTUATION: Final = ".,;:!?)\"'"
+
+
+async def say_to_model(session: Session, text: str) -> None:
+    """Have the model answer a message that takes along what is attached and what it mentions itself.
+
+    What is attached is used up, unless there is no model to take it or something cannot be read.
+    """
+    message = await message_with(session, text)
+    taken, session.attached = session.attached, []
+    try:
+        await session.conversation.send(session, message)
+    except ConfigError:  # nobody was asked
+        session.attached = taken + session.attached
+        raise
+
+
+async def message_with(session: Session, text: str) -> str:
+    """The message as it goes to the model: what is attached and mentioned, and then the person's words."""
+    mentioned = [await read_attachment(session, server_id, uri) for server_id, uri in mentions(session, text)]
+    attached = {one.label: one for one in (*session.attached, *mentioned)}.values()
+    return "\n\n".join((*(one.text for one in attached), text))
+
+
+async def read_attachment(session: Session, server_id: str, uri: str) -> Attachment:
+    """Read a resource for the model. No resource can know the line that ends it, and so none can fake it."""
+    contents = await session.host.resources.read(server_id, uri)
+    text = text_of(await for_model(session, server_id, uri, blocks_of(contents)))
+    end = f"(end of attachment {token_hex(4)})"
+    heading = f"(The user attached `{uri}` of the server `{server_id}`, up to the line `{end}`:)"
+    return Attachment(label=f"{server_id}:{uri}", text=f"{heading}\n{text}\n{end}")
+
+
+async def for_model(session: Session, server_id: str, what: str, blocks: Blocks) -> ToolResult:
+    """What a server answered with, as a model may be handed it: cleaned, and as large as a result may be.
+
+    Media are kept, and the model is told where.
+    """
+    config = session.host.configured(server_id)
+    trusted = config.trust == "trusted"
+    source = Source(server_id=server_id, tool=what, trusted=trusted, limit=config.max_result_bytes)
+    return await session.host.artifacts.deliver(msgspec.json.encode({"content": blocks}), source)
+
+
+def mentions(session: Session, text: str) -> list[tuple[str, str]]:
+    """The resources that a message mentions, each once: those of servers that are switched on."""
+    servers = set(_switched_on(session))
+    found = [
+        (match[1], _uri(session, match[1], match[2]))
+        for match in _MENTION.finditer(text)
+        if match[1] in servers
+    ]
+    return list(dict.fromkeys(found))
+
+
+def complete_mention(session: Session, text: str) -> Iterable[Suggestion]:
+    """What may follow an `@` at the end of a message: servers with something to read, and what that is."""
+    begun = _BEGUN.search(text)
+    if begun is None:
+        return []
+    server_id, colon, uri = begun[1].partition(":")
+    if not colon:
+        return fitting(server_id, [(f"{name}:", "") for name in readable_servers(session)])
+    return complete_uri(session, server_id, uri)
+
+
+async def ask_mention(session: Session, text: str) -> Iterable[Suggestion]:
+    """What the server suggests for the URI that is begun at the end of a message."""
+    begun = _BEGUN.search(text)
+    server_id, _, uri = begun[1].partition(":") if begun else ("", "", "")
+    return await ask_uri(session, server_id, uri) if uri else []
+
+
+# URIs, which verbs complete too.
+
+
+def readable_servers(session: Session) -> list[str]:
+    """The servers that are known to have something to read."""
+    return [
+        server_id
+        for server_id in _switched_on(session)
+        if resources_of(session, server_id) or templates_of(session, server_id)
+    ]
+
+
+def resources_of(session: Session, server_id: str) -> tuple[Resource, ...]:
+    """The resources that a server is known to have."""
+    return session.completions.offers(session.host, Resource, server_id)
+
+
+def templates_of(session: Session, server_id: str) -> tuple[ResourceTemplate, ...]:
+    """The templates that a server is known to have."""
+    return session.completions.offers(session.host, ResourceTemplate, server_id)
+
+
+def complete_uri(session: Session, server_id: str, begun: str) -> list[Suggestion]:
+    """The URIs of a server that begin so, and what templates begin with."""
+    uris = [(resource.uri, resource.label) for resource in resources_of(session, server_id)]
+    templates = ((offer, offer.uri_template.partition("{")[0]) for offer in templates_of(session, server_id))
+    uris += [(start, offer.label) for offer, start in templates if len(start) > len(begun)]
+    return fitting(begun, uris)
+
+
+async def ask_uri(session: Session, server_id: str, begun: str) -> list[Suggestion]:
+    """What the server suggests for the blank of a template that is being filled in."""
+    suggestions: list[Suggestion] = []
+    for offer, template in _read_templates(session, server_id):
+        typing = template.typing(begun)
+        if typing is None:
+            continue
+        values = await session.completions.of_template(
+            session.host, offer, typing.variable, typing.text, typing.before
+        )
+        uris = (template.expand({**typing.before, typing.variable: value}) for value in values)
+        suggestions += [Suggestion(uri, len(begun), offer.label) for uri in uris]
+    return suggestions
+
+
+def _read_templates(session: Session, server_id: str) -> Iterator[tuple[ResourceTemplate, UriTemplate]]:
+    for offer in templates_of(session, server_id):
+        try:
+            yield offer, read_template(offer.uri_template)
+        except ValueError:  # which nobody can fill in
+            continue
+
+
+def _switched_on(session: Session) -> list[str]:
+    return [status.server_id for status in session.host.status() if status.enabled]
+
+
+def _uri(session: Session, server_id: str, written: str) -> str:
+    """The URI that is meant. What ends a sentence is no part of it, unless the server says so."""
+    if any(resource.uri == written for resource in resources_of(session, server_id)):
+        return written
+    return written.rstrip(_PUNCTUATION) or written
+
+
+def blocks_of(contents: ResourceContents) -> list[dict[str, Any]]:
+    """The parts of a resource as blocks of content."""
+    return [
+        {"type": "text", "text": part["text"]}
+        if isinstance(part.get("text"), str)
+        else {"type": "resource", "resource": part}
+        for part in contents.parts
+    ]

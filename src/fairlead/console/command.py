@@ -1,0 +1,44 @@
+"""`fairlead console`."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.output import say
+
+if TYPE_CHECKING:
+    from fairlead.config.load import LoadedConfig
+
+
+@click.command("console")
+@click.option("--model", metavar="PROVIDER/NAME", help="`openai/…` or `anthropic/…`; else what `model` says.")
+@click.option("--bundle", metavar="NAME", help="Give the model the tools of a bundle, rather than all.")
+@click.pass_context
+def command(ctx: click.Context, model: str | None, bundle: str | None) -> int:
+    """See your servers live, call tools, answer approvals, and talk to a model that uses all of it.
+
+    Type `/help` in it for what there is. Tab completes; Ctrl-C cancels what is under way, not the console.
+
+    \b
+    Examples:
+      fairlead console
+      fairlead console --model openai/gpt-5-mini
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        say("error: the console needs a terminal, for its input and its output")
+        say("\nhint: `fairlead call` calls a tool and `fairlead run` has a model do a task, without one")
+        return Exit.USAGE
+    import anyio
+
+    from fairlead.console.app import run_console
+    from fairlead.console.session import Wanted
+
+    def load() -> "LoadedConfig":
+        from fairlead.cli.options import load  # which is not wanted before the prompt is drawn
+
+        return load(ctx)
+
+    anyio.run(run_console, Wanted(load=load, model=model, bundle=bundle))
+    return Exit.OK

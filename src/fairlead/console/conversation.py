@@ -1,0 +1,108 @@
+"""A conversation with a model that has all the tools: streamed, kept, and begun anew on demand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fairlead.cli.output import counted
+from fairlead.cli.runs import ENDINGS, returned
+from fairlead.config.load import LoadedConfig
+from fairlead.errors import ConfigError, FairleadError
+from fairlead.host.toolset import Toolset
+from fairlead.loop.choosing import choose_model
+from fairlead.loop.dialect import ChatModel, Message
+from fairlead.loop.events import Finished, RunEvent, StepFinished, StepRetried, TextDelta, ToolReturned, Usage
+from fairlead.loop.run import run_task
+
+if TYPE_CHECKING:
+    from fairlead.console.session import Session
+
+_ENDINGS = ENDINGS | {"max_steps": "the model is not done, but was asked often; say `go on` to have it go on"}
+WITHOUT_A_MODEL = "no model is configured, so nobody reads this; `/tools`, `/call` and `/help` work without"
+
+
+class Conversation:
+    """What was said so far. `live` is what the model is saying: the line that is not whole yet."""
+
+    def __init__(self, toolset: Callable[[], Toolset], changed: Callable[[], None]) -> None:
+        self._toolset = toolset
+        self._changed = changed
+        self.model: ChatModel | None = None
+        self.history: list[Message] = []
+        self.usage = Usage()
+        """The tokens of all that was said so far."""
+        self.live = ""
+        self._is_answering = False
+        self._why_none: ConfigError | None = None
+
+    @property
+    def model_name(self) -> str | None:
+        """Which model it is, for people."""
+        return f"{self.model.provider}/{self.model.name}" if self.model else None
+
+    @property
+    def toolset(self) -> Toolset:
+        """The tools the model has."""
+        return self._toolset()
+
+    def choose(self, loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str]) -> None:
+        """Take the model that is wanted, else the configured one, if there is one."""
+        try:
+            self.model, self._why_none = choose_model(loaded, wanted, env), None
+        except ConfigError as exc:
+            if wanted is not None:
+                raise
+            self.model, self._why_none = None, exc
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.history.clear()
+        self.usage = Usage()
+
+    async def send(self, session: "Session", text: str, before: Sequence[Message] = ()) -> None:
+        """Have the model answer, and show what it says and calls. `before` is put ahead of the text."""
+        if self.model is None:
+            raise ConfigError(WITHOUT_A_MODEL, hint=self._why_none.hint if self._why_none else None)
+        if self._is_answering:
+            raise FairleadError("the model is still answering; Ctrl-C ends that")
+        self._is_answering = True
+        start = len(self.history)
+        self.history += before
+        try:
+            async with run_task(self.toolset, self.model, text, history=self.history) as events:
+                async for event in events:
+                    self._take(session, event)
+        finally:
+            if len(self.history) == start + len(before) + 1:  # nothing came of it
+                del self.history[start:]
+            self._is_answering = False
+            self._end_line(session)
+
+    def _take(self, session: "Session", event: RunEvent) -> None:
+        screen = session.screen
+        match event:
+            case TextDelta():
+                *whole, self.live = (self.live + event.text).split("\n")
+                if whole:
+                    screen.say("\n".join(whole))
+                self._changed()
+            case StepRetried():
+                self._end_line(session)
+                screen.say(f"asking the model again in {event.seconds:.1f} s: {event.reason}")
+            case ToolReturned():
+                self._end_line(session)
+                screen.say(returned(event))
+            case StepFinished():
+                self._end_line(session)
+            case Finished():
+                self.usage += event.usage
+                if words := _ENDINGS[event.outcome]:
+                    screen.say(words)
+                screen.say(f"  {counted(event.steps, 'step')}, {counted(event.usage.total, 'token')}")
+            case _:
+                pass
+
+    def _end_line(self, session: "Session") -> None:
+        if self.live:
+            session.screen.say(self.live)
+            self.live = ""
+            self._changed()

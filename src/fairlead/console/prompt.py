@@ -1,0 +1,187 @@
+"""The prompt: the one reader of the terminal. A question takes its place, and a draft comes back after it."""
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app_session
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import AnyFormattedText
+from prompt_toolkit.history import DummyHistory, History
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.styles import Style
+
+from fairlead.console.above import Above
+
+AnswerT = TypeVar("AnswerT")
+
+PAUSE_SECONDS: Final = 0.6
+"""How long somebody must not have typed before a question takes the place of what they type."""
+
+REDRAW_SECONDS: Final = 0.05
+"""How often what moves is drawn, at most: a model may say hundreds of words a second."""
+
+SIGN: Final = "> "
+_STYLE: Final = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
+
+
+class _Displaced(Exception):
+    """A question wants the terminal."""
+
+
+class Prompt:
+    """Lines that a person types, and questions between them."""
+
+    def __init__(
+        self,
+        above: Above,
+        *,
+        toolbar: Callable[[], str],
+        live: Callable[[], str],
+        completer: Completer,
+        history: History,
+        on_interrupt: Callable[[], bool],
+    ) -> None:
+        self._above = above
+        self._live = live
+        self._on_interrupt = on_interrupt
+        self._terminal = anyio.Lock()
+        """Whoever holds it reads from the terminal."""
+        self._draft = Document()
+        self._typed_at = 0.0
+        self._questions = 0
+        self._is_over = False
+        self._lines: PromptSession[str] = PromptSession(
+            self._message,
+            completer=completer,
+            complete_while_typing=False,
+            bottom_toolbar=toolbar,
+            key_bindings=self._keys(),
+            history=history,
+            style=_STYLE,
+        )
+        self._lines.app.min_redraw_interval = REDRAW_SECONDS
+        self._lines.default_buffer.on_text_changed += self._note_typing
+        self._answers: PromptSession[str] = PromptSession(
+            style=_STYLE, bottom_toolbar=toolbar, history=DummyHistory()
+        )
+
+    # Lines.
+
+    async def lines(self) -> AsyncGenerator[str]:
+        """Each line that is typed, until the person leaves."""
+        while not self._is_over:
+            async with self._terminal:
+                line = None if self._is_over else await self._line()
+            if line and line.strip():
+                yield line.strip()
+
+    def redraw(self) -> None:
+        """Show what is under way as it is now."""
+        for session in (self._lines, self._answers):
+            if session.app.is_running:
+                session.app.invalidate()
+
+    def leave(self) -> None:
+        """End the lines."""
+        self._is_over = True
+        self._exit(self._lines, EOFError)
+        self._exit(self._answers, EOFError)
+
+    async def _line(self) -> str | None:
+        """One line; None where a question is to be asked first, or the person left."""
+        app = self._lines.app
+        app.erase_when_done = False
+        try:
+            return await self._lines.prompt_async(
+                default=self._draft, pre_run=self._displace, set_exception_handler=False, handle_sigint=False
+            )
+        except _Displaced:
+            return None
+        except EOFError:
+            self._is_over = True
+            return None
+        finally:
+            if not app.erase_when_done:
+                self._draft = Document()
+
+    def _message(self) -> AnyFormattedText:
+        live = self._live()
+        return [("", f"{live}\n" if live else ""), ("class:prompt", SIGN)]
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        def interrupt(event: KeyPressEvent) -> None:
+            if not self._on_interrupt():
+                event.current_buffer.reset()
+
+        keys.add("c-c")(interrupt)
+        return keys
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing typed yet?"""
+        return not self._lines.default_buffer.text
+
+    def _note_typing(self, _buffer: object) -> None:
+        self._typed_at = time.monotonic()
+
+    # Questions.
+
+    async def alone(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+        """Ask in the place of the prompt, when the person pauses. None is Ctrl-C, or Ctrl-D."""
+        self._questions += 1
+        try:
+            await self._pause()
+            self._displace()
+            async with self._terminal:
+                return None if self._is_over else await self._asked(ask)
+        finally:
+            self._questions -= 1
+
+    async def read(self, prompt: str) -> str:
+        """One line, as part of a question. Raises `EOFError` at Ctrl-D."""
+        await self._above.shown()
+        return await self._answers.prompt_async(prompt, set_exception_handler=False, handle_sigint=False)
+
+    def interrupt(self) -> bool:
+        """Leave a question unanswered, for a Ctrl-C that came as a signal. False where there is none."""
+        return self._exit(self._answers, KeyboardInterrupt)
+
+    async def _asked(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+        from fairlead.cli.terminal import forget_what_was_typed
+
+        forget_what_was_typed()
+        clear_typeahead(get_app_session().input)
+        try:
+            return await ask()
+        except (EOFError, KeyboardInterrupt):
+            return None
+
+    async def _pause(self) -> None:
+        """Return when nothing has been typed for a moment, or a line is done."""
+        while self._lines.app.is_running:
+            left = self._typed_at + PAUSE_SECONDS - time.monotonic()
+            if left <= 0 or self.is_empty:
+                return
+            await anyio.sleep(left)
+
+    def _displace(self) -> None:
+        """Have the prompt make room for a question, and keep what is typed so far."""
+        app = self._lines.app
+        if self._questions and app.is_running and not app.is_done:
+            self._draft = self._lines.default_buffer.document
+            app.erase_when_done = True
+            app.exit(exception=_Displaced)
+
+    @staticmethod
+    def _exit(session: PromptSession[str], why: type[BaseException]) -> bool:
+        is_reading = session.app.is_running and not session.app.is_done
+        if is_reading:
+            session.app.exit(exception=why)
+        return is_reading

@@ -1,0 +1,151 @@
+"""Each prompt of a server as a verb: `/server:prompt name=value`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from fairlead.adapters.parts import text_of
+from fairlead.catalog.offers import Prompt, PromptArgument
+from fairlead.config.shapes import as_object
+from fairlead.console.arguments import pairs_of, words_of
+from fairlead.console.attachments import for_model
+from fairlead.console.blocks import Origin, show_blocks
+from fairlead.console.offers import show_examples
+from fairlead.console.session import Session
+from fairlead.console.verb import Suggestion, Verb
+from fairlead.errors import ArgumentsInvalid
+from fairlead.host.contents import PromptResult
+
+_BLANKS = re.compile(r"\s+")
+
+
+def prompt_verbs(session: Session) -> Mapping[str, Verb]:
+    """A verb for every prompt that is known. Contacts nobody."""
+    verbs: dict[str, Verb] = {}
+    for status in session.host.status():
+        if status.enabled:
+            for prompt in session.completions.offers(session.host, Prompt, status.server_id):
+                verbs.setdefault(verb_name(prompt), _verb(prompt))
+    return verbs
+
+
+def verb_name(prompt: Prompt) -> str:
+    """What a person types to get a prompt. It has no blanks, since they end it."""
+    return _BLANKS.sub("_", f"{prompt.server_id}:{prompt.name}")
+
+
+def usage_of(prompt: Prompt) -> str:
+    """How the arguments of a prompt are typed."""
+    shown = (f"{argument.name}=…" for argument in prompt.arguments)
+    wanted = (argument.required for argument in prompt.arguments)
+    return " ".join(text if required else f"[{text}]" for text, required in zip(shown, wanted, strict=True))
+
+
+def _verb(prompt: Prompt) -> Verb:
+    return Verb(
+        name=verb_name(prompt),
+        usage=f"/{verb_name(prompt)} {usage_of(prompt)}".rstrip(),
+        summary=" ".join((prompt.description or prompt.label).split()),
+        run=partial(_run, prompt),
+        complete=partial(_complete, prompt),
+        ask=partial(_ask, prompt),
+    )
+
+
+# What it does.
+
+
+async def _run(prompt: Prompt, session: Session, rest: str) -> None:
+    arguments = pairs_of(words_of(rest), [argument.name for argument in prompt.arguments])
+    for argument in prompt.arguments:
+        if argument.required and argument.name not in arguments:
+            answer = await _asked(session, prompt, argument, arguments)
+            if answer is None:
+                return
+            arguments[argument.name] = answer
+    result = await session.host.prompts.get(prompt.server_id, prompt.name, arguments)
+    await _show(session, prompt, result)
+    if session.conversation.model is not None:
+        await _hand_to_model(session, prompt, result)
+
+
+async def _asked(
+    session: Session, prompt: Prompt, argument: PromptArgument, others: Mapping[str, str]
+) -> str | None:
+    """Ask the person for an argument, with what the server suggests for it."""
+    if argument.description:
+        session.screen.words_of(argument.description)
+    values = await session.completions.of_prompt(session.host, prompt, argument.name, "", others)
+    show_examples(session, values)
+    return await session.person.asked(argument.name)
+
+
+async def _show(session: Session, prompt: Prompt, result: PromptResult) -> None:
+    origin = Origin(server_id=prompt.server_id, what=prompt.name)
+    for message in result.messages:
+        session.screen.say(f"[{message.get('role')}]")
+        await show_blocks(session, origin, [as_object(message.get("content"))])
+
+
+async def _hand_to_model(session: Session, prompt: Prompt, result: PromptResult) -> None:
+    """Put the messages into the conversation. What a server wrote that is not trusted is agreed to first."""
+    if session.host.configured(prompt.server_id).trust != "trusted":
+        answer = await session.person.chosen("Send this to the model?", ["yes", "no"], "yes")
+        if answer != "yes":
+            return
+    said = [await _said(session, prompt, message) for message in result.messages]
+    if said and said[-1]["role"] == "user":
+        await session.conversation.send(session, said[-1]["content"], before=said[:-1])
+    else:
+        session.conversation.history.extend(said)
+        session.screen.say("this is part of the conversation now; what do you say to it?")
+
+
+async def _said(session: Session, prompt: Prompt, message: Mapping[str, Any]) -> dict[str, str]:
+    role = "assistant" if message.get("role") == "assistant" else "user"
+    blocks = [as_object(message.get("content"))]
+    result = await for_model(session, prompt.server_id, prompt.name, blocks)
+    result.untrusted = False  # the person has made these words their own
+    return {"role": role, "content": text_of(result)}
+
+
+# What may follow.
+
+
+def _complete(prompt: Prompt, session: Session, typed: str) -> Iterable[Suggestion]:
+    """The names of the arguments that are not there yet."""
+    given, last = _given(prompt, typed)
+    if "=" in last:
+        return []
+    return [
+        Suggestion(f"{argument.name}=", len(last), argument.description or "")
+        for argument in prompt.arguments
+        if argument.name not in given and argument.name.startswith(last)
+    ]
+
+
+async def _ask(prompt: Prompt, session: Session, typed: str) -> Iterable[Suggestion]:
+    """What the server suggests for the argument at the end."""
+    given, last = _given(prompt, typed)
+    name, equals, value = last.partition("=")
+    if not equals or not any(argument.name == name for argument in prompt.arguments):
+        return []
+    values = await session.completions.of_prompt(session.host, prompt, name, value, given)
+    return [Suggestion(_quoted(found), len(value)) for found in values]
+
+
+def _given(prompt: Prompt, typed: str) -> tuple[dict[str, str], str]:
+    """The arguments that are whole, and what is being typed; that is nothing where no word can end yet."""
+    before, _, last = typed.rpartition(" ")
+    try:
+        return pairs_of(words_of(before), [argument.name for argument in prompt.arguments]), last
+    except ArgumentsInvalid:
+        return {}, "="
+
+
+def _quoted(value: str) -> str:
+    """A value as it is typed: in quotes where it would end too early."""
+    if not _BLANKS.search(value) and '"' not in value and "'" not in value:
+        return value
+    return f"'{value}'" if "'" not in value else f'"{value}"'

@@ -1,0 +1,108 @@
+"""`/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from anyio import to_thread
+
+from fairlead.catalog.entries import Listing
+from fairlead.cli.allowing import record, without_globs
+from fairlead.cli.changes import accept
+from fairlead.cli.commands.approve_ import show
+from fairlead.cli.reviewing import show_in_one_line, show_instructions, show_tool
+from fairlead.config.load import LoadedServer
+from fairlead.config.paths import store_file
+from fairlead.console.session import Session
+from fairlead.errors import ListFailed
+from fairlead.host.member import Member
+from fairlead.host.snapshots import load_pins
+from fairlead.policy.allowing import Decided, globs_of, require_worth
+from fairlead.policy.consent import record_consent
+from fairlead.policy.pins import Pins
+from fairlead.policy.reviewing import ReviewedTool, instructions_changed, tools_to_review
+
+ANSWERS: Final = ("allow", "deny", "skip", "rest", "quit")
+"""What can be said of a tool; `rest` allows this one and all that follow."""
+
+
+async def review(session: Session, server_id: str) -> None:
+    """Have the person look at what a server offers now, and carry out what they decide."""
+    server = session.loaded.server(server_id)
+    member = next(each for each in session.host.members if each.server.server_id == server_id)
+    if not await _may_start(session, server, member):
+        return
+    await session.host.list_now(server_id)
+    if member.snapshot is None:
+        raise ListFailed(server_id, "what it offers could not be kept, and so nothing can be pinned")
+    listing = member.snapshot.listing  # as it came
+    store = session.host.store
+    pins = (await load_pins(store, server) if store is not None else None) or member.pins
+    tools = await to_thread.run_sync(tools_to_review, server, listing, pins)
+    decided = await _decided(session, listing, pins, tools)
+    if not (decided.approved or decided.denied or decided.instructions):
+        session.screen.say("nothing was changed")
+        return
+    require_worth(server, decided)
+    await _carry_out(session, server, listing, await _globs_replaced(session, server, tools, decided))
+
+
+async def _may_start(session: Session, server: LoadedServer, member: Member) -> bool:
+    """Have a project's server approved that nobody approved yet."""
+    consent = server.consent
+    if consent is None or member.awaits_consent is None:
+        return True
+    show(server)
+    if await session.person.chosen(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
+        session.screen.say(f"`{server.server_id}` stays off")
+        return False
+    path = store_file(session.env, session.loaded.config.store.path)
+    await to_thread.run_sync(record_consent, path, [consent])
+    return True
+
+
+async def _decided(
+    session: Session, listing: Listing, pins: Pins | None, tools: Sequence[ReviewedTool]
+) -> Decided:
+    instructions = False
+    if instructions_changed(listing, pins):
+        show_instructions(listing, pins)
+        if pins is not None:
+            answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
+            instructions = answer == "yes"
+    approved: list[ReviewedTool] = []
+    denied: list[str] = []
+    answer: str | None = "skip"
+    for tool in tools:
+        if not tool.is_open:
+            show_in_one_line(tool)
+            continue
+        show_tool(tool)
+        if answer != "rest":
+            answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, "skip")
+        if answer in (None, "quit"):
+            break
+        if answer in ("allow", "rest"):
+            approved.append(tool)
+        elif answer == "deny":
+            denied.append(tool.name)
+    return Decided(approved=[tool.entry for tool in approved], denied=denied, instructions=instructions)
+
+
+async def _globs_replaced(
+    session: Session, server: LoadedServer, tools: Sequence[ReviewedTool], decided: Decided
+) -> Decided:
+    globs = globs_of(server)
+    if not globs or not decided.approved:
+        return decided
+    session.screen.say(f"allow_tools has {', '.join(f'`{glob}`' for glob in globs)}")
+    wanted = await session.person.chosen("Write the names of reviewed tools instead?", ["yes", "no"], "no")
+    return without_globs(tools, decided) if wanted == "yes" else decided
+
+
+async def _carry_out(session: Session, server: LoadedServer, listing: Listing, decided: Decided) -> None:
+    written = await to_thread.run_sync(record, session.loaded, server, listing, decided)
+    if written is not None:
+        await session.configuration.reload()
+        accept(session.loaded, written, [server.server_id])
+    for failure in (await session.host.connect(server.server_id)).values():
+        raise failure

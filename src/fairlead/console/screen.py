@@ -1,0 +1,84 @@
+"""What the console shows: lines above the prompt, with nothing in them that steers the terminal."""
+
+import os
+from collections.abc import Callable, Sequence
+from io import StringIO
+from shutil import get_terminal_size
+
+import click
+
+from fairlead.cli.output import Row, printable
+from fairlead.errors import ConfigInvalid, FairleadError
+
+Write = Callable[[str], None]
+"""Puts whole lines on the terminal."""
+
+
+class Screen:
+    """Shows words, data, tables and errors. Whatever it is given is made safe to show."""
+
+    def __init__(self, write: Write = click.echo) -> None:
+        self._write = write
+
+    def say(self, words: str = "") -> None:
+        """Show words of ours, or what somebody else wrote: tabs become spaces, hidden things visible."""
+        self._write("\n".join(printable(line) for line in words.expandtabs(4).split("\n")))
+
+    def data(self, text: str) -> None:
+        """Show what somebody asked for: a result, a resource."""
+        self.say(text)
+
+    def words_of(self, words: str) -> None:
+        """Show a server's words so that they cannot be taken for ours."""
+        for line in words.split("\n"):
+            self.say(f"  | {line}")
+
+    def warn(self, words: str, hint: str | None = None) -> None:
+        """Show what might be wrong."""
+        self._labelled("warning:", "yellow", words)
+        if hint:
+            self._labelled("  hint:", "cyan", hint)
+
+    def error(self, error: FairleadError) -> None:
+        """Show what went wrong, and what to do about it. Secrets in it are masked."""
+        from fairlead.config.masking import SECRETS
+
+        if isinstance(error, ConfigInvalid):
+            self._labelled("error:", "red", "the configuration cannot be used")
+            for problem in error.problems:
+                self.say(f"  {problem}")
+                if problem.hint:
+                    self._labelled("      hint:", "cyan", problem.hint)
+            return
+        self._labelled("error:", "red", SECRETS.mask(str(error)))
+        if error.hint:
+            self._labelled("hint:", "cyan", error.hint)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Show a table as wide as the terminal."""
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        drawn = StringIO()
+        Console(file=drawn, width=get_terminal_size().columns).print(table)
+        self._write("\n".join(line.rstrip() for line in drawn.getvalue().rstrip("\n").split("\n")))
+
+    def raw(self, text: str) -> None:
+        """Hand the terminal what may steer it. Nothing that a server wrote belongs in it as it came."""
+        self._write(text)
+
+    def _labelled(self, label: str, color: str, words: str) -> None:
+        safe = "\n".join(printable(line) for line in words.split("\n"))
+        self._write(f"{styled(label, color)} {safe}")
+
+
+def styled(text: str, color: str | None = None) -> str:
+    """A text that stands out, unless the person wants no colours."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=color, bold=True)

@@ -1,0 +1,94 @@
+"""What a verb works with."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fairlead.console.completions import Completions
+from fairlead.console.screen import Screen
+from fairlead.console.verb import Verb
+
+if TYPE_CHECKING:
+    from fairlead.auth.callback import BrowserRedirect
+    from fairlead.config.load import LoadedConfig
+    from fairlead.console.conversation import Conversation
+    from fairlead.host.host import Host
+    from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion
+
+
+class Configuration(Protocol):
+    """The configuration that the console's host runs with."""
+
+    @property
+    def loaded(self) -> "LoadedConfig":
+        """As it is in effect."""
+        ...
+
+    async def reload(self) -> None:
+        """Read the files again, and have the host take them over."""
+        ...
+
+
+class Asking(Protocol):
+    """The person at the prompt: a question takes its place until it is answered, one at a time."""
+
+    @property
+    def answers(self) -> "Sequence[tuple[ApprovalQuestion, ApprovalAnswer]]":
+        """What they answered about calls in this run, the oldest first."""
+        ...
+
+    async def asked(self, prompt: str) -> str | None:
+        """Ask for a line. None where it was left unanswered."""
+        ...
+
+    async def chosen(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
+        """Ask for one of the words, of which the beginning will do. None where it was left unanswered."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attachment:
+    """What the next message to the model takes along."""
+
+    label: str
+    """What it is, for the person: `server:uri`."""
+    text: str
+    """What the model reads of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What the command line says."""
+
+    load: "Callable[[], LoadedConfig]"
+    """Reads the configuration."""
+    model: str | None = None
+    bundle: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """One run of the console, for the verbs."""
+
+    host: "Host"
+    configuration: Configuration
+    screen: Screen
+    person: Asking
+    conversation: "Conversation"
+    """What was said to the model, and by it; the model, where there is one."""
+    env: Mapping[str, str]
+    verbs: Mapping[str, Verb]
+    """The verbs that are always there, by name."""
+    attached: list[Attachment]
+    """What the next message to the model takes along."""
+    leave: Callable[[], None]
+    """Ends the console."""
+    logins: "dict[str, BrowserRedirect]" = field(default_factory=dict[str, Any])
+    """Logins under way, whose browser has not come back yet, by server."""
+    completions: Completions = field(default_factory=Completions)
+    """What servers offer and suggest, for whoever types."""
+
+    @property
+    def loaded(self) -> "LoadedConfig":
+        """The configuration in effect."""
+        return self.configuration.loaded

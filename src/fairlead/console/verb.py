@@ -1,0 +1,41 @@
+"""A verb: what a person types after a slash."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from fairlead.console.session import Session
+
+
+class Suggestion(NamedTuple):
+    """What Tab would put in the place of the last characters before the cursor."""
+
+    text: str
+    replaces: int = 0
+    """How many characters before the cursor it takes the place of."""
+    note: str = ""
+    """What it is, beside it in the menu."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verb:
+    """One verb of the console."""
+
+    name: str
+    usage: str
+    """How it is typed: `/tools [query]`."""
+    summary: str
+    """What a person gets by it, in one line."""
+    run: Callable[["Session", str], Awaitable[None]]
+    """Does it. It is given the rest of the line, stripped, and may take its time: Ctrl-C cancels it."""
+    complete: Callable[["Session", str], Iterable[Suggestion]] | None = None
+    """What may follow. It is given the rest of the line up to the cursor, and must not wait for anything."""
+    ask: Callable[["Session", str], Awaitable[Iterable[Suggestion]]] | None = None
+    """What a server suggests may follow, given the same. It may wait; whoever types never waits for it."""
+
+
+def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:
+    """The words that begin with what was typed; a pair is a word and a note about it."""
+    pairs = [(word, "") if isinstance(word, str) else word for word in words]
+    return [Suggestion(word, len(typed), note) for word, note in pairs if word.startswith(typed)]

@@ -1,0 +1,112 @@
+"""`/call`."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.catalog.entries import ToolEntry, tool_called
+from fairlead.cli.arguments import read_argument, read_document
+from fairlead.cli.output import printable
+from fairlead.config.shapes import as_list, as_object
+from fairlead.config.validate import suggestion
+from fairlead.console.arguments import words_of
+from fairlead.console.blocks import Origin, show_blocks
+from fairlead.console.session import Session
+from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.verbs.tools import tools_of
+from fairlead.errors import ArgumentsInvalid, UnknownTool
+
+USAGE = "/call server tool [name=value … | {json}]"
+
+
+async def _run(session: Session, rest: str) -> None:
+    server_id, _, rest = rest.partition(" ")
+    name, _, typed = rest.strip().partition(" ")
+    if not server_id or not name:
+        raise ArgumentsInvalid("say which tool of which server", hint=USAGE)
+    entry = await _tool(session, server_id, name)
+    schema = as_object(entry.read().get("inputSchema"))
+    arguments = _typed(typed.strip(), schema)
+    if not await _complete_arguments(session, schema, arguments):
+        return
+    result = await session.host.call(server_id, entry.key.tool, arguments, reviewed=True, whole=True)
+    await show_blocks(session, Origin(server_id=server_id, what=entry.key.tool), result.content)
+    if not result.content and result.structured is not None:
+        session.screen.data(json.dumps(result.structured, indent=2, ensure_ascii=False))
+    if result.is_error:
+        session.screen.warn("the tool says that it failed")
+
+
+async def _tool(session: Session, server_id: str, name: str) -> ToolEntry:
+    """The tool of that name. Its server is asked again where its list may be an old one."""
+    session.loaded.server(server_id)  # raises where there is none
+    entry = tool_called(name, await session.host.tools_of(server_id))
+    if entry is None:
+        entry = tool_called(name, (await session.host.list_now(server_id)).tools)
+    if entry is None:
+        hint = suggestion(name, [each.key.shown_tool for each in tools_of(session, server_id)])
+        raise UnknownTool(f"`{server_id}` has no tool `{name}`", hint=hint or f"`/tools {server_id}`")
+    return entry
+
+
+def _typed(text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if text.startswith("{"):
+            return read_document(text)
+        return dict(read_argument(pair, schema) for pair in words_of(text))
+    except ValueError as exc:
+        raise ArgumentsInvalid(str(exc), hint=USAGE) from None
+
+
+async def _complete_arguments(session: Session, schema: dict[str, Any], arguments: dict[str, Any]) -> bool:
+    """Ask for what is required and missing. False where the person does not want to say."""
+    properties = as_object(schema.get("properties"))
+    for name in as_list(schema.get("required")):
+        if not isinstance(name, str) or name in arguments:
+            continue
+        wanted = as_object(properties.get(name))
+        if isinstance(description := wanted.get("description"), str):
+            session.screen.words_of(description)
+        if choices := as_list(wanted.get("enum")):
+            session.screen.say(f"  one of {', '.join(map(str, choices))}")
+        typed = await session.person.asked(printable(name))
+        if typed is None:
+            return False
+        arguments[name] = read_argument(f"{name}={typed}", schema)[1]
+    return True
+
+
+def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+    """Servers, then tools, then the names of arguments and the values that are listed for them."""
+    *before, last = typed.split(" ")
+    if not before:
+        return fitting(last, [(f"{status.server_id} ", status.state) for status in session.host.status()])
+    tools = tools_of(session, before[0])
+    if len(before) == 1:
+        return fitting(last, [(f"{tool.key.shown_tool} ", tool.title or "") for tool in tools])
+    entry = tool_called(before[1], tools)
+    if entry is None or "{" in typed:
+        return ()
+    properties = as_object(as_object(entry.read().get("inputSchema")).get("properties"))
+    name, equals, value = last.partition("=")
+    if equals:
+        choices = as_list(as_object(properties.get(name)).get("enum"))
+        return fitting(value, [choice for choice in choices if isinstance(choice, str)])
+    given = {word.partition("=")[0] for word in before[2:]}
+    return fitting(
+        last, [(f"{name}=", _note(wanted)) for name, wanted in properties.items() if name not in given]
+    )
+
+
+def _note(wanted: object) -> str:
+    described = as_object(wanted)
+    return str(described.get("description") or described.get("type") or "")
+
+
+VERB = Verb(
+    name="call",
+    usage=USAGE,
+    summary="call a tool; it asks for what is missing",
+    run=_run,
+    complete=_complete,
+)

@@ -1,0 +1,13 @@
+"""`/clear`."""
+
+from fairlead.console.session import Session
+from fairlead.console.verb import Verb
+
+
+async def _run(session: Session, _rest: str) -> None:
+    session.conversation.clear()
+    session.attached.clear()
+    session.screen.say("the model has forgotten what was said")
+
+
+VERB = Verb(name="clear", usage="/clear", summary="begin a new conversation with the model", run=_run)

@@ -1,0 +1,59 @@
+"""`/cost`."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import anyio
+from anyio import to_thread
+
+from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.cli.costs import WAYS, ServerCost, by_server, configured, counting, tool_costs, ways
+from fairlead.console.session import Session
+from fairlead.console.verb import Verb
+from fairlead.host.bundles import Selection
+from fairlead.host.costs import Costs, costs_of
+
+
+async def _run(session: Session, rest: str) -> None:
+    toolset = session.conversation.toolset
+    listings = {
+        status.server_id: listing
+        for status in session.host.status()
+        if status.enabled and (listing := session.host.listing(status.server_id)) is not None
+    }
+    entries = [tool.entry for tool in toolset.catalog.tools]
+    # Counting takes the processor for a while, and the prompt needs it.
+    counted = partial(_counted, toolset.catalog, toolset.selection, listings, entries)
+    costs, servers = await to_thread.run_sync(counted)
+    rows = [(server.server, server.count, f"{server.tokens:,}") for server in servers]
+    if rows:
+        session.screen.table(("server", "tools", "tokens"), rows)
+    session.screen.table(WAYS, ways(costs))
+    session.screen.say(configured(costs, toolset.selection))
+    session.screen.say(counting(costs))
+    _show_usage(session)
+
+
+def _counted(
+    catalog: Catalog, selection: Selection, listings: Mapping[str, Listing], entries: list[ToolEntry]
+) -> tuple[Costs, list[ServerCost]]:
+    costs = anyio.run(costs_of, catalog, selection, listings)
+    return costs, by_server(tool_costs(costs, entries))
+
+
+def _show_usage(session: Session) -> None:
+    usage = session.conversation.usage
+    if usage.total:
+        cached = f", {usage.cached_tokens:,} of them cached" if usage.cached_tokens else ""
+        session.screen.say(
+            f"this conversation: {usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
+        )
+
+
+VERB = Verb(
+    name="cost",
+    usage="/cost",
+    summary="the tokens that your tools and this conversation take",
+    run=_run,
+)

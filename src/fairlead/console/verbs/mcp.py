@@ -1,0 +1,183 @@
+"""`/mcp`."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from anyio import to_thread
+
+from fairlead.cli.output import counted
+from fairlead.config.paths import state_folder
+from fairlead.console.logging_in import log_in
+from fairlead.console.reviewing import review
+from fairlead.console.session import Session
+from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
+from fairlead.host.log_tail import log_tail
+from fairlead.host.member import ServerStatus
+from fairlead.web.switching import write_enabled
+
+USAGE: Final = "/mcp [server | reload | restart, enable, disable, login, review server]"
+LOG_LINES: Final = 15
+
+
+async def _run(session: Session, rest: str) -> None:
+    word, _, argument = rest.partition(" ")
+    argument = argument.strip()
+    if not word:
+        _show_all(session)
+    elif word == "reload":
+        await _reload(session)
+    elif word not in _ACTIONS:
+        await _show_one(session, rest)
+    elif not argument:
+        raise ArgumentsInvalid(f"`/mcp {word}` which server?", hint=f"/mcp {word} ID")
+    else:
+        await _ACTIONS[word](session, argument)
+
+
+def _show_all(session: Session) -> None:
+    statuses = session.host.status()
+    if not statuses:
+        session.screen.say("no MCP servers configured")
+        session.screen.say(
+            "hint: `fairlead add` adds one, `fairlead import` takes over what other agents have"
+        )
+        return
+    rows = [
+        (
+            status.server_id,
+            status.transport or "?",
+            status.source,
+            "yes" if status.enabled else "no",
+            status.state,
+            _tools(status),
+        )
+        for status in statuses
+    ]
+    session.screen.table(("id", "transport", "source", "enabled", "state", "tools"), rows)
+    for member in session.host.members:
+        if member.awaits_consent is not None:
+            server_id = member.server.server_id
+            session.screen.warn(
+                f"`{server_id}` waits for your approval", f"`/mcp review {server_id}` shows it"
+            )
+    for status in statuses:
+        if status.enabled and status.last_error and status.state != "ready":
+            session.screen.warn(_first_line(status.last_error), status.hint)
+
+
+async def _show_one(session: Session, server_id: str) -> None:
+    server = session.loaded.servers.get(server_id)
+    status = _status(session, server_id)
+    config = server.config if server else None
+    connected = status.last_connected_at
+    details = {
+        "target": server.target if server else "part of this program",
+        "description": config.description if config else None,
+        "transport": status.transport,
+        "source": str(server.definition.origin(())) if server else status.source,
+        "enabled": "yes" if status.enabled else "no",
+        "state": status.state,
+        "protocol": status.version,
+        "tools": _tools(status),
+        "calls": str(status.calls),
+        "connects": str(status.connects),
+        "last_connected_at": _shown_time(connected) if connected else "never",
+        "last_error": status.last_error or "none",
+        "hint": status.hint,
+        "notes": "\n".join(status.notes) or None,
+    }
+    for name, value in details.items():
+        if value:
+            session.screen.say(f"{name:<18} {value.replace(chr(10), chr(10) + ' ' * 19)}")
+    log = await to_thread.run_sync(
+        log_tail, state_folder(session.env) / "logs" / f"{server_id}.log", LOG_LINES
+    )
+    if log:
+        session.screen.say("it said last, on its stderr:")
+        session.screen.words_of("\n".join(log))
+
+
+async def _reload(session: Session) -> None:
+    await session.configuration.reload()
+    session.screen.say(f"the configuration is in effect: {counted(len(session.loaded.servers), 'server')}")
+    for problem in session.loaded.problems:
+        session.screen.warn(str(problem), problem.hint)
+
+
+async def _restart(session: Session, server_id: str) -> None:
+    if not _status(session, server_id).enabled:
+        raise ConnectFailed(server_id, "it is switched off", hint=f"/mcp enable {server_id}")
+    await session.host.close(server_id)
+    await _connect(session, server_id)
+
+
+async def _switch(session: Session, server_id: str, *, on: bool) -> None:
+    write = partial(write_enabled, session.loaded, server_id, session.env, on=on)
+    await to_thread.run_sync(write)
+    await session.configuration.reload()
+    now = session.loaded.server(server_id)
+    if now.enabled != on:
+        origin = now.definition.origin(("enabled",))
+        raise ConfigError(f"that was written, but {origin} says otherwise, and counts more")
+    if on:
+        await _connect(session, server_id)
+    else:
+        session.screen.say(f"`{server_id}` is disabled")
+
+
+async def _connect(session: Session, server_id: str) -> None:
+    for failure in (await session.host.connect(server_id)).values():
+        raise failure
+    status = _status(session, server_id)
+    session.screen.say(f"`{server_id}` is {status.state}: {counted(status.tools or 0, 'tool')}")
+
+
+_ACTIONS: Final[dict[str, Callable[[Session, str], Awaitable[None]]]] = {
+    "restart": _restart,
+    "enable": partial(_switch, on=True),
+    "disable": partial(_switch, on=False),
+    "login": log_in,
+    "review": review,
+}
+
+
+def _status(session: Session, server_id: str) -> ServerStatus:
+    status = next((each for each in session.host.status() if each.server_id == server_id), None)
+    if status is None:
+        session.loaded.server(server_id)  # which raises, with the id that may be meant
+        raise ConfigError(f"there is no server `{server_id}`")
+    return status
+
+
+def _tools(status: ServerStatus) -> str:
+    return "?" if status.tools is None else f"{status.tools}{' (old)' if status.stale else ''}"
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0]
+
+
+def _shown_time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+    word, blank, rest = typed.partition(" ")
+    servers = [(status.server_id, status.state) for status in session.host.status()]
+    if not blank:
+        return fitting(
+            word, [*servers, ("reload", "read the files again"), *(f"{action} " for action in _ACTIONS)]
+        )
+    return fitting(rest, servers) if word in _ACTIONS else ()
+
+
+VERB = Verb(
+    name="mcp",
+    usage=USAGE,
+    summary="where every server stands, all about one, and what can be done with it",
+    run=_run,
+    complete=_complete,
+)

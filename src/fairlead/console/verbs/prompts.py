@@ -1,0 +1,40 @@
+"""`/prompts`."""
+
+from collections.abc import Iterable
+
+from fairlead.catalog.offers import Prompt
+from fairlead.cli.offered import on_one_line
+from fairlead.console.offers import Wanted, server_names, show_failures
+from fairlead.console.prompt_verbs import usage_of, verb_name
+from fairlead.console.session import Session
+from fairlead.console.verb import Suggestion, Verb, fitting
+
+
+async def _run(session: Session, rest: str) -> None:
+    wanted = Wanted.read(session, rest)
+    gathered = await session.host.prompts.list(wanted.server_id)
+    found = [
+        prompt for prompt in gathered.items if wanted.fits(prompt.name, prompt.title, prompt.description)
+    ]
+    if found:
+        session.screen.table(("prompt", "arguments", "description"), [_row(prompt) for prompt in found])
+    elif not gathered.failures:
+        session.screen.say("no prompts" if rest else "no server has prompts")
+    show_failures(session, gathered.failures)
+
+
+def _row(prompt: Prompt) -> tuple[str, ...]:
+    return f"/{verb_name(prompt)}", usage_of(prompt) or "-", on_one_line(prompt.description or prompt.title)
+
+
+def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+    return [] if " " in typed else fitting(typed, [f"{name} " for name in server_names(session)])
+
+
+VERB = Verb(
+    name="prompts",
+    usage="/prompts [server] [query]",
+    summary="what servers have ready for you to say to a model",
+    run=_run,
+    complete=_complete,
+)

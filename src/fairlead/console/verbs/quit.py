@@ -1,0 +1,11 @@
+"""`/quit`."""
+
+from fairlead.console.session import Session
+from fairlead.console.verb import Verb
+
+
+async def _run(session: Session, _rest: str) -> None:
+    session.leave()
+
+
+VERB = Verb(name="quit", usage="/quit", summary="leave; every server is stopped", run=_run)

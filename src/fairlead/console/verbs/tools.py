@@ -1,0 +1,86 @@
+"""`/tools`."""
+
+from collections.abc import Iterable
+
+from fairlead.catalog.cleaning import clean_tool
+from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.cli.offered import on_one_line
+from fairlead.cli.output import counted
+from fairlead.console.session import Session
+from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.errors import FairleadError
+
+MOST_HITS = 20
+
+
+async def _run(session: Session, query: str) -> None:
+    toolset = await session.conversation.toolset.ready()
+    known = known_tools(session)
+    catalog = toolset.catalog
+    if query in {entry.key.server_id for entry in known.values()}:
+        known = {key: entry for key, entry in known.items() if key.server_id == query}
+    elif query:
+        known = _matching(known, [hit.key for hit in catalog.find(query, limit=MOST_HITS)], query)
+    if not known:
+        session.screen.say("no tool fits that" if query else "no tools known")
+    else:
+        rows = [
+            (
+                key.server_id,
+                key.shown_tool,
+                "yes" if catalog.of(key) else "no",
+                on_one_line(entry.description or entry.title),
+            )
+            for key, entry in known.items()
+        ]
+        session.screen.table(("server", "tool", "agents", "what it is for"), rows)
+        session.screen.say(counted(len(rows), "tool"))
+        if any(row[2] == "no" for row in rows):
+            session.screen.say("agents may use what `/mcp review ID` allows; you may call any tool yourself")
+    for server_id, reason in toolset.unavailable.items():
+        session.screen.warn(f"without `{server_id}`: {reason}")
+
+
+def _matching(
+    known: dict[ToolKey, ToolEntry], hits: Iterable[ToolKey], query: str
+) -> dict[ToolKey, ToolEntry]:
+    """What a search found, the best first, and what agents may not use if the words are in it."""
+    found = {key: known[key] for key in hits if key in known}
+    words = query.casefold().split()
+    for key, entry in known.items():
+        text = f"{key.tool} {entry.title} {entry.description}".casefold()
+        if len(found) < MOST_HITS and all(word in text for word in words):
+            found.setdefault(key, entry)
+    return found
+
+
+def known_tools(session: Session) -> dict[ToolKey, ToolEntry]:
+    """Every tool that servers are known to have, with nothing hidden in it. Contacts nobody."""
+    return {
+        entry.key: clean_tool(entry).entry
+        for status in session.host.status()
+        if status.enabled
+        for entry in tools_of(session, status.server_id)
+    }
+
+
+def tools_of(session: Session, server_id: str) -> tuple[ToolEntry, ...]:
+    """The tools that a server is known to have. Contacts nobody."""
+    try:
+        listing = session.host.listing(server_id)
+    except FairleadError:  # there is no such server, or its entry is not sound
+        return ()
+    return listing.tools if listing is not None else ()
+
+
+def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+    return fitting(typed, [status.server_id for status in session.host.status()])
+
+
+VERB = Verb(
+    name="tools",
+    usage="/tools [query | server]",
+    summary="the tools of all servers, of one, or those that fit a wish",
+    run=_run,
+    complete=_complete,
+)
