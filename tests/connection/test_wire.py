@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fairlead.connection.limits import LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
-    LineTooLong,
     NotEncodable,
     RequestRejected,
 )

@@ -30,6 +30,7 @@ if sys.platform == "win32":
     pytest.skip("there are no pseudo-terminals", allow_module_level=True)
 
 from tests.cli.pty_support import SECONDS, Person, at_terminal
+from tests.cli.test_startup import modules_after
 
 Fairlead = Callable[..., Outcome]
 AtTerminal = Callable[..., Person]
@@ -87,6 +88,14 @@ def test_calls_go_to_the_gateway_and_find_their_server_where_it_was(
         assert "gateway" not in alone.err
         assert alone.out != first.out
     assert "gateway" not in fairlead("call", "x", "pid", "--yes").err
+
+
+def test_a_call_through_the_gateway_loads_no_sdk(machine: Machine) -> None:
+    configure(machine)
+    with gateway(machine):
+        loaded = modules_after("call", "x", "echo", "--arg", "text=hi", "--yes")
+    assert "aiohttp" in loaded
+    assert not loaded & {"mcp", "mcp_types", "starlette", "uvicorn", "jsonschema_rs"}
 
 
 def test_what_agents_share_is_what_a_call_finds(machine: Machine, fairlead: Fairlead) -> None:

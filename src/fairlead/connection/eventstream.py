@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fairlead.connection.outcomes import LineTooLong
-from fairlead.connection.wire import MAX_LINE_BYTES
+from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 
 MAX_ID_BYTES = 1024
 """The longest event id that is remembered: it travels back in a header."""

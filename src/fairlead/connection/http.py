@@ -28,9 +28,10 @@ from fairlead.connection.http_outcomes import (
     connection_trouble,
 )
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
-from fairlead.connection.outcomes import AnswerUnreadable, Ending, LineTooLong
+from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
+from fairlead.connection.outcomes import AnswerUnreadable, Ending
 from fairlead.connection.responses import is_stream, misfit, read_body, refusal, until_answered
-from fairlead.connection.wire import MAX_LINE_BYTES, Frame, Unusable, notification_frame, parse
+from fairlead.connection.wire import Frame, Unusable, notification_frame, parse
 
 logger = logging.getLogger(__name__)
 

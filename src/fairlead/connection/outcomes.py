@@ -7,7 +7,6 @@ RequestFailed                  an `MCPError`, which is what the SDK's session ex
 └── ConnectionClosed           the connection ended first; `ending` says why
 SpawnFailed                    a server's process could not be started
 NotEncodable                   what should be sent is not JSON
-LineTooLong                    a message went past the limit
 
 Each says in `delivery` how far the request got. `failures` turns them into the errors users see.
 """
@@ -86,11 +85,3 @@ class NotEncodable(ValueError):
     """What should be sent is not JSON; nothing was sent."""
 
     delivery: ClassVar[Delivery] = "not_sent"
-
-
-class LineTooLong(Exception):
-    """A line went past the limit, so the stream cannot be followed any further."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"a message is longer than the limit of {limit} bytes")
-        self.limit = limit

@@ -14,12 +14,13 @@ from mcp.shared.dispatcher import CallOptions
 
 from fairlead.connection.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispatcher
 from fairlead.connection.guardian import Guardian
-from fairlead.connection.outcomes import Ending, LineTooLong
+from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
+from fairlead.connection.outcomes import Ending
 from fairlead.connection.posix import PosixChild
 from fairlead.connection.process import Child, Command
 from fairlead.connection.tail import StderrLog
 from fairlead.connection.windows import WindowsChild
-from fairlead.connection.wire import MAX_LINE_BYTES, LineSplitter, notification_frame
+from fairlead.connection.wire import LineSplitter, notification_frame
 
 _MAX_UNREAD_BYTES = 4 * 1024 * 1024
 _NO_OPTIONS: CallOptions = {}

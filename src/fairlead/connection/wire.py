@@ -16,15 +16,14 @@ import msgspec
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
+from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
-    LineTooLong,
     NotEncodable,
     RequestFailed,
     RequestRejected,
 )
 
-MAX_LINE_BYTES = 8 * 1024 * 1024
 """The longest message accepted where the configuration says nothing else."""
 
 _EXCERPT_BYTES = 400

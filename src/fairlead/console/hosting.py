@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from fairlead.cli.live_configuration import LiveConfiguration
+from fairlead.cli.traces import tracing
 from fairlead.config.load import LoadedConfig
 from fairlead.console.conversation import Conversation
 from fairlead.console.person import PromptOperator
@@ -57,7 +58,11 @@ async def open_session(wanted: Wanted, prompt: Prompt, work: Work) -> AsyncGener
     conversation = Conversation(lambda: host.toolset(wanted.bundle), prompt.redraw)
     conversation.choose(loaded, wanted.model, os.environ)
     person.take_model(conversation.model)
-    async with Host.open(loaded, operator=person) as host, anyio.create_task_group() as tasks:
+    async with (
+        tracing() as tracer,
+        Host.open(loaded, operator=person, tracer=tracer) as host,
+        anyio.create_task_group() as tasks,
+    ):
 
         async def take(changed: LoadedConfig) -> None:
             conversation.choose(changed, wanted.model, os.environ)

@@ -2,22 +2,19 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import anyio
-import mcp_types as types
 import msgspec
 from anyio.abc import TaskGroup
-from pydantic import TypeAdapter
 
 from fairlead.catalog.entries import ToolEntry, read_tools
 from fairlead.catalog.results import ToolResult
 from fairlead.config.load import LoadedConfig
 from fairlead.connection.eventstream import EventStream
-from fairlead.connection.outcomes import LineTooLong
+from fairlead.connection.limits import LineTooLong
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
-from fairlead.gateway.attached import MAX_MESSAGE_BYTES
 from fairlead.gateway.errands import (
     ANSWERS,
     ASKABLE,
@@ -40,22 +37,23 @@ from fairlead.gateway.errands import (
     raised,
 )
 from fairlead.gateway.running import Running, contents_of
-from fairlead.host.calls import OnProgress
-from fairlead.host.custom import CustomCapabilities
-from fairlead.host.operator import Operator
-from fairlead.host.peer import ServerPeer
 from fairlead.net.client import open_client
+
+if TYPE_CHECKING:
+    from fairlead.host.calls import OnProgress
+    from fairlead.host.operator import Operator
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
 _event = msgspec.json.Decoder(Event).decode
 _definitions = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
-_question = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
 
 
 @asynccontextmanager
 async def attached_host(
-    running: Running, loaded: LoadedConfig, operator: Operator
+    running: Running, loaded: LoadedConfig, operator: "Operator"
 ) -> AsyncGenerator["AttachedHost"]:
     """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it."""
     async with open_client() as http:
@@ -70,7 +68,7 @@ class AttachedHost:
     """
 
     def __init__(
-        self, running: Running, loaded: LoadedConfig, operator: Operator, http: aiohttp.ClientSession
+        self, running: Running, loaded: LoadedConfig, operator: "Operator", http: aiohttp.ClientSession
     ) -> None:
         self._running = running
         self._loaded = loaded
@@ -97,7 +95,7 @@ class AttachedHost:
         tool: str,
         arguments: Mapping[str, Any],
         *,
-        on_progress: OnProgress | None = None,
+        on_progress: "OnProgress | None" = None,
         request_timeout_ms: int | None = None,
         reviewed: bool = False,
         whole: bool = True,
@@ -125,7 +123,7 @@ class AttachedHost:
 
     # One errand.
 
-    async def _done(self, work: Work, on_progress: OnProgress | None = None) -> bytes:
+    async def _done(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
         can: list[Askable] = [ability for ability in ASKABLE if ability in self._operator.abilities]
         try:
             errand = Errand(work, contents_of(self._loaded), tuple(can))
@@ -144,7 +142,7 @@ class AttachedHost:
         return bytes(outcome.result)
 
     async def _outcome(
-        self, response: aiohttp.ClientResponse, on_progress: OnProgress | None
+        self, response: aiohttp.ClientResponse, on_progress: "OnProgress | None"
     ) -> Done | Failed | None:
         """Follow an errand to its end. None where the stream ends before."""
         outcome: Done | Failed | None = None
@@ -177,28 +175,17 @@ class AttachedHost:
         tasks.start_soon(self._ask, asked, scope)
 
     async def _ask(self, asked: Asked, scope: anyio.CancelScope) -> None:
+        from fairlead.gateway.errand_questions import answered  # which loads the SDK, and few servers ask
+
         with scope:
-            answer = await self._peer(asked.server).elicit(_question.validate_json(bytes(asked.params)))
-            said = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-            is_error = isinstance(answer, types.ErrorData)
-            reply = Reply(asked.id, error=said) if is_error else Reply(asked.id, result=said)
+            config = self._loaded.server(asked.server).config
+            assert config is not None, "nobody can be asked by a server that cannot run"
+            reply = await answered(asked, config, self._operator)
             try:
                 async with self._post(ANSWERS, reply):
                     pass
             except aiohttp.ClientError:
                 return  # the stream ends as well, and that is where it is told
-
-    def _peer(self, server_id: str) -> ServerPeer:
-        config = self._loaded.server(server_id).config
-        assert config is not None, "nobody can be asked by a server that cannot run"
-        return ServerPeer(
-            server_id,
-            config.model_copy(update={"elicitation": True}),  # it was not asked for by who may not
-            self._operator,
-            roots=(),
-            custom=CustomCapabilities(),
-            emit=lambda _event: None,
-        )
 
     # Requests.
 
@@ -227,7 +214,7 @@ class AttachedHost:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-    stream = EventStream(MAX_MESSAGE_BYTES)
+    stream = EventStream(MAX_EVENT_BYTES)
     async for chunk in response.content.iter_any():
         for event in stream.feed(chunk):
             yield _event(event.data)

@@ -15,7 +15,7 @@ from fairlead.config.masking import SECRETS
 from fairlead.config.redact import redact_url
 from fairlead.connection.eventstream import EventStream
 from fairlead.connection.http_outcomes import connection_trouble
-from fairlead.connection.outcomes import LineTooLong
+from fairlead.connection.limits import LineTooLong
 from fairlead.errors import ModelFailed, ModelUnavailable
 from fairlead.loop.complaints import Passing, judged, refused
 from fairlead.loop.dialect import ChatModel, Complaint, Dialect, Turn, TurnReader
