@@ -2,17 +2,23 @@
 
 import gc
 import os
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
 
 ROOT = Path(__file__).parent.parent
+IMPORT_MCP_MS = 605
+"""What importing the SDK took, in ms of CPU over a bare Python, where absolute goals were set."""
 Call = Callable[[], Awaitable[object]]
 
 
@@ -69,8 +75,25 @@ class Goal:
     def __str__(self) -> str:
         low, high = self.at_least, self.at_most
         met = (low is None or self.value >= low) and (high is None or self.value <= high)
-        bound = f">= {low:g}" if low is not None else f"<= {high:g}"
+        bound = f">= {low:.3g}" if low is not None else f"<= {high:.3g}"
         return f"{self.value:.3g}{self.unit} (goal {bound}{self.unit}) {'met' if met else 'MISSED'}"
+
+
+@cache
+def slowness() -> float:
+    """How many times longer things take now and here than where absolute goals were set; says so."""
+    importing = statistics.median(_cpu_of_python("import mcp") - _cpu_of_python("pass") for _ in range(5))
+    factor = importing * 1e3 / IMPORT_MCP_MS
+    print(f"\n`import mcp` takes {factor:.2f} x what it took where absolute goals were set; they are scaled.")
+    return factor
+
+
+def _cpu_of_python(program: str) -> float:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", program], env=env, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def show(title: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:

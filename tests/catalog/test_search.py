@@ -45,6 +45,14 @@ def test_a_tool_called_by_its_name_comes_first(query: str) -> None:
 
 
 @pytest.mark.requirement("NEED-11")
+def test_names_in_a_sentence_are_the_words_that_can_be_nothing_else() -> None:
+    [query] = read_query(
+        "Use\t`find_symbol`,\nthen fs.read_file (or postMessage). No U.S. state\x1cand: nothing_"
+    )
+    assert query.names[1:] == ("find_symbol", "fs.read_file", "postMessage", "U.S")
+
+
+@pytest.mark.requirement("NEED-11")
 def test_every_tool_is_first_when_asked_for_by_name() -> None:
     for tool in TOOLS:
         assert names(tool.name)[0] == tool.name
@@ -147,6 +155,12 @@ def test_several_queries_each_get_their_best() -> None:
     }
 
 
+def test_several_queries_may_find_the_same_tool_first() -> None:
+    both = names(["weather forecast", "forecast"])
+    assert both[0] == "get_forecast"
+    assert both.count("get_forecast") == 1
+
+
 def test_two_words_find_what_is_written_as_one() -> None:
     index = Index.build(
         [document("a", "list_webhooks"), document("b", "list_hooks"), document("c", "list_web")]
@@ -160,6 +174,13 @@ def test_related_words_find_less_than_the_words_themselves() -> None:
         [document("a", "erase_note"), document("b", "delete_note"), document("c", "add_note")]
     )
     assert names("delete the note", index)[:2] == ["delete_note", "erase_note"]
+
+
+def test_who_says_much_says_it_in_more_than_one_way_and_gets_no_related_words() -> None:
+    index = Index.build([document("a", "erase_note", "Erase it."), document("b", "add_tag", "Add a tag.")])
+    assert names("delete", index) == ["erase_note"]
+    assert names("delete " + " ".join(f"zq{letter}" for letter in "bcdfg"), index) == ["erase_note"]
+    assert names("delete " + " ".join(f"zq{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), index) == []
 
 
 def test_a_brand_is_found_however_it_is_written() -> None:
@@ -279,6 +300,11 @@ def test_the_order_of_the_tools_does_not_matter(words: list[str]) -> None:
     shuffled = random.Random(len(words)).sample(TOOLS, len(TOOLS))
     query = " ".join(words)
     assert search(INDEX, query) == search(Index.build(shuffled), query)
+
+
+def test_what_every_tool_says_still_finds_them() -> None:
+    index = Index.build([document("s", f"tool_{number}", "Paint a wall.") for number in range(3_000)])
+    assert len(search(index, "wall")) == 5
 
 
 def test_ties_are_broken_by_key() -> None:

@@ -7,8 +7,9 @@ the logging of the whole process.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from heapq import nlargest
 from importlib.util import find_spec
+from itertools import chain
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,11 @@ class Encoder:
         """One row for each text."""
         rows = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
-            tokens = [token for word in text.split() for token in self._tokens(word)]
+            tokens = [*chain.from_iterable(map(self._tokens, text.split()))]
             if tokens:
-                row[:] = self._vectors[tokens].sum(axis=0)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return np.divide(rows, lengths, out=rows, where=lengths > 0)
+                np.add.reduce(self._vectors.take(tokens, axis=0), axis=0, out=row)
+                row /= sqrt(row.dot(row)) or 1.0
+        return rows
 
     def _tokens_of(self, word: str) -> tuple[int, ...]:
         # One by one: encoding a batch starts threads, which do not go with starting processes.
@@ -128,14 +129,17 @@ class Comparison:
     def nearest(self, count: int, at_least: float) -> list[int]:
         """The slots of the nearest tools that are near enough."""
         looks = min(count * _COARSE_LOOKS, len(self._coarse))
-        looked_at = np.argpartition(self._coarse, -looks)[-looks:].tolist()
-        near = zip(self.of(looked_at), looked_at, strict=True)
-        return [slot for cosine, slot in nlargest(count, near) if cosine >= at_least]
+        looked_at = np.argpartition(self._coarse, -looks)[-looks:]
+        cosines = self._cosines(looked_at)
+        best = np.argsort(cosines)[-count:]
+        return looked_at[best[cosines[best] >= at_least]].tolist()
 
     def of(self, slots: Sequence[int]) -> list[float]:
         """How near each of these is: from 0 to 1."""
-        chosen = np.asarray(slots, dtype=np.intp)
-        return np.clip(self._coarse[chosen] + np.vecdot(self._rest[chosen], self._row), 0.0, 1.0).tolist()
+        return self._cosines(np.asarray(slots, dtype=np.intp)).clip(0.0, 1.0).tolist()
+
+    def _cosines(self, slots: "NDArray[np.intp]") -> "Vectors":
+        return self._coarse[slots] + np.vecdot(self._rest[slots], self._row)
 
 
 def _package_folder() -> Path:

@@ -8,9 +8,10 @@ The sum of both is the score of the whole.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from math import log
+from math import ceil, log
 from typing import Generic, TypeVar
 
+from fairlead.catalog.columns import Columns, in_columns
 from fairlead.catalog.documents import NAME, Document, Texts, Weights, server_texts, tool_texts, weigh
 from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.words import pieces, squash, terms
@@ -20,6 +21,9 @@ SATURATION = 1.6
 
 CHAMPIONS = 120
 """How many tools a frequent term brings up by itself."""
+
+STEPS = 1024
+"""What counts in a search counts in these parts of 1, which a float holds exactly, as it does their sums."""
 
 _NOTHING: Mapping[int, float] = {}
 
@@ -62,10 +66,12 @@ class Index:
     """Squashed names, and what they end with: the slots, and whether it is the whole name."""
     reach: Mapping[str, int] = field(default_factory=dict[str, int])
     free: tuple[int, ...] = ()
-    _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
-    _champions: dict[str, Mapping[int, float]] = field(
+    known_champions: dict[str, Mapping[int, float]] = field(
         default_factory=dict[str, Mapping[int, float]], repr=False, compare=False
     )
+    """Worked out when first asked for, and kept for as long as the term's postings stay as they are."""
+    known_columns: dict[str, Columns] = field(default_factory=dict[str, Columns], repr=False, compare=False)
+    _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
     _name_masses: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
 
     @classmethod
@@ -94,14 +100,21 @@ class Index:
 
     def rarity(self, term: str) -> float:
         """How much a term tells tools apart (BM25's IDF); 0 where no tool has it."""
-        known = self._rarities.get(term)
-        if known is None:
-            having = len(self.postings.get(term, ())) + self.reach.get(term, 0)
-            known = log(1 + (len(self) - having + 0.5) / (having + 0.5)) if having else 0.0
-            # What people ask for is without end, what tools say is not: only that is kept.
-            if having:
-                self._rarities[term] = known
-        return known
+        return self._rarities.get(term) or self._work_out_rarity(term)
+
+    def rarities(self, words: Iterable[str]) -> dict[str, float]:
+        """How much each term tells tools apart, of those that some tool has."""
+        known, postings, reach = self._rarities, self.postings, self.reach
+        said = (term for term in words if term in known or term in postings or term in reach)
+        return {term: known.get(term) or self._work_out_rarity(term) for term in said}
+
+    def _work_out_rarity(self, term: str) -> float:
+        having = len(self.postings.get(term, _NOTHING)) + self.reach.get(term, 0)
+        # What people ask for is without end, what tools say is not: only that is kept.
+        if not having:
+            return 0.0
+        rarity = self._rarities[term] = rounded(log(1 + (len(self) - having + 0.5) / (having + 0.5)))
+        return rarity
 
     def score(self, term: str, slot: int) -> float:
         """How much a term says about a tool, and about its server."""
@@ -120,29 +133,41 @@ class Index:
         posting = self.postings.get(term, _NOTHING)
         if len(posting) <= CHAMPIONS:
             return posting
-        best = self._champions.get(term)
+        best = self.known_champions.get(term)
         if best is None:
             order = nsmallest(CHAMPIONS, posting.items(), key=lambda item: (-item[1], self.label(item[0])))
-            best = self._champions[term] = dict(order)
+            best = self.known_champions[term] = dict(order)
         return best
+
+    def columns(self, term: str) -> Columns:
+        """What tools say a term, and how much it says about them, side by side."""
+        known = self.known_columns.get(term)
+        if known is None:
+            posting = self.postings.get(term, _NOTHING)
+            known = self.known_columns[term] = in_columns(posting, self.champions(term))
+        return known
 
     def label(self, slot: int) -> str:
         """What ties are broken by. Which slot a tool has is an accident of what came and went before."""
         return str(self.tools[slot].key)
 
 
+def rounded(impact: float) -> float:
+    """The impact in steps, and never none of them: sums are then the same in whatever order they are made."""
+    return ceil(impact * STEPS) / STEPS
+
+
 # The scores there are, in steps too small to matter: 200,000 postings share these few objects.
-_STEPS = 500
-_SCORES = [step / _STEPS for step in range(round((SATURATION + 1) * _STEPS) + 1)]
+_SCORES = [step / STEPS for step in range(round((SATURATION + 1) * STEPS) + 1)]
 
 
 def _saturated(weight: float) -> float:
-    return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * _STEPS + 0.5)]
+    return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * STEPS + 0.5)]
 
 
 def _added(weight: float, already: float) -> float:
     """How much more a term counts in a tool than what its server says already makes it count."""
-    return _SCORES[int((_saturated(weight + already) - _saturated(already)) * _STEPS + 0.5)]
+    return _SCORES[int((_saturated(weight + already) - _saturated(already)) * STEPS + 0.5)]
 
 
 class _Shelves(Generic[K, V]):
@@ -151,6 +176,7 @@ class _Shelves(Generic[K, V]):
     def __init__(self, original: Mapping[str, Mapping[K, V]]) -> None:
         self.content: dict[str, Mapping[K, V]] = dict(original)
         self._mine: dict[str, dict[K, V]] = {}
+        self.changed: set[str] = set()
 
     def put(self, name: str, key: K, value: V) -> None:
         """Put something on a shelf; if it stands there as it is, nothing changes."""
@@ -169,6 +195,7 @@ class _Shelves(Generic[K, V]):
             del self.content[name], self._mine[name]
 
     def _own(self, name: str) -> dict[K, V]:
+        self.changed.add(name)
         shelf = self._mine[name] = self.content[name] = dict(self.content.get(name, {}))
         return shelf
 
@@ -184,6 +211,8 @@ class _Draft:
         self._server_postings = _Shelves(original.server_postings)
         self._names = _Shelves(original.names)
         self._reach = dict(original.reach)
+        self._champions = dict(original.known_champions)
+        self._columns = dict(original.known_columns)
 
     def set_server(self, server_id: str, group: Sequence[Document]) -> bool:
         """Make these the tools of a server. False, and nothing done, where they are already."""
@@ -211,6 +240,9 @@ class _Draft:
 
     def finish(self) -> Index:
         """The index as it is now. The draft is not to be used again."""
+        for term in self._postings.changed:
+            self._champions.pop(term, None)
+            self._columns.pop(term, None)
         return Index(
             tools=tuple(self._tools),
             servers=self._servers,
@@ -219,6 +251,8 @@ class _Draft:
             names=self._names.content,
             reach=self._reach,
             free=tuple(self._free),
+            known_champions=self._champions,
+            known_columns=self._columns,
         )
 
     def _free_slot(self) -> int:

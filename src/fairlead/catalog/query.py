@@ -1,14 +1,14 @@
 """What somebody searching asks for: tools by name, or by what they are to do, in one step or several."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
-from math import sqrt
+from math import inf, sqrt
+from operator import add
 
 from fairlead.catalog.documents import NAME
-from fairlead.catalog.index import Index
+from fairlead.catalog.index import Index, rounded
 from fairlead.catalog.thesaurus import RELATED
 from fairlead.catalog.words import term, terms
 
@@ -22,19 +22,20 @@ RELATED_WEIGHT = 0.3
 
 _SHORTEST_CLAUSE = 3
 """Terms. What is shorter goes with its neighbour: it is rather the end of "Dr." than of a step."""
-_LONG_CLAUSE = 16
-"""Who says so much says it in more than one way, and needs no related words."""
+_LONG_QUERY = 24
+"""Terms. Who says so much says it in more than one way, and needs no related words."""
 
 Impacts = dict[str, float]
 """What it counts for a query that a tool has a term: how rare the term is, and how directly asked for."""
 
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
+# What it can begin with comes first: most characters are passed over at once.
 _CLAUSE_END = re.compile(
-    r"[.;!?\n]+(?:\s|$)"
-    r"|\b(?:then|also|after that|finally|next|additionally|lastly|moreover|furthermore)\b",
-    re.IGNORECASE,
+    r"(?=[.;!?\naflmntAFLMNT])(?:[.;!?\n]+(?:\s|$)"
+    r"|\b(?i:then|also|after that|finally|next|additionally|lastly|moreover|furthermore)\b)"
 )
-_WRITTEN_AS_NAME = re.compile(r"\w[_./:]+\w|[a-z0-9][A-Z]")
+# Begins with what is rare in a sentence, the second character, so that others are passed over at once.
+_WRITTEN_AS_NAME = re.compile(r"[_./:A-Z](?:(?<=[a-z0-9][A-Z])|(?<=\w[_./:])[_./:]*\w)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +60,18 @@ def read_query(text: str) -> tuple[Query, ...]:
             for name in [*filter(None, names)][:MOST_NAMES]
         )
     names = [text] if len(text) <= NAME.most_characters else []
-    if _WRITTEN_AS_NAME.search(text):
-        written = [word.strip("`'\"()[]{}<>,.;:!?") for word in filter(_WRITTEN_AS_NAME.search, text.split())]
-        names += filter(_WRITTEN_AS_NAME.search, written)
+    written = [
+        _word_at(text, found.start() - 1).strip("`'\"()[]{}<>,.;:!?")
+        for found in _WRITTEN_AS_NAME.finditer(text)
+    ]
+    names += filter(_WRITTEN_AS_NAME.search, written)
     names = tuple(dict.fromkeys(names))[:MOST_NAMES]
     return (Query(text=text, names=names, clauses=tuple(_clauses(text))),)
+
+
+def _word_at(text: str, place: int) -> str:
+    """The word of which a character is part, as spaces part words; not its last one."""
+    return text[: place + 1].rsplit(maxsplit=1)[-1] + text[place + 1 :].split(maxsplit=1)[0]
 
 
 def _clauses(text: str) -> Iterator[tuple[str, ...]]:
@@ -80,32 +88,32 @@ def _clauses(text: str) -> Iterator[tuple[str, ...]]:
         yield tuple(clause)
 
 
-def weigh_terms(index: Index, clause: tuple[str, ...]) -> Impacts:
-    """What each term of a clause, and each related to one, counts in this index."""
-    impacts: Impacts = {}
-    for word in _with_compounds(clause):
-        if rarity := index.rarity(word):
-            impacts[word] = rarity
-    if len(clause) > _LONG_CLAUSE:
-        return impacts
+def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
+    """What each term of each clause, and each related to one, counts in this index."""
+    clauses = [_weigh(index, clause) for clause in query.clauses]
+    if sum(map(len, query.clauses)) <= _LONG_QUERY:
+        for clause, impacts in zip(query.clauses, clauses, strict=True):
+            _add_related(index, clause, impacts)
+    return clauses
+
+
+def _weigh(index: Index, clause: tuple[str, ...]) -> Impacts:
+    # With every two neighbours as one: a web hook is a webhook.
+    return index.rarities((*clause, *map(term, map(add, clause, clause[1:]))))
+
+
+def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> None:
+    related = _related()
     for word in dict.fromkeys(clause):
-        asked = index.rarity(word)
         others = [
             (other, rarity)
-            for other in _related().get(word, ())
+            for other in related.get(word, ())
             if other not in impacts and (rarity := index.rarity(other))
         ]
+        # Never more than the word itself would: a rare synonym of a common word says little.
+        most = impacts.get(word, inf)
         for other, rarity in others:
-            # Never more than the word itself would: a rare synonym of a common word says little.
-            impacts[other] = RELATED_WEIGHT / sqrt(len(others)) * (min(asked, rarity) if asked else rarity)
-    return impacts
-
-
-def _with_compounds(clause: tuple[str, ...]) -> Iterable[str]:
-    """The terms, and every two neighbours as one: a web hook is a webhook."""
-    yield from clause
-    for left, right in pairwise(clause):
-        yield term(left + right)
+            impacts[other] = rounded(RELATED_WEIGHT / sqrt(len(others)) * min(most, rarity))
 
 
 @cache

@@ -1,19 +1,19 @@
-"""How well each tool fits one query: by its very name, by what the words say about it, by what it means.
+"""How well each tool fits one query: by its very name, by what the words say about it, by what it means."""
 
-Two steps keep it quick among thousands of tools. The terms that count most bring up some to look at; these
-alone are then summed up, by all terms and exactly, and the best of them scored.
-"""
-
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from heapq import nlargest, nsmallest
-from typing import Protocol, TypeVar
+from functools import cache
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Protocol
 
 from fairlead.catalog.index import Index
-from fairlead.catalog.query import Impacts, Query, weigh_terms
+from fairlead.catalog.query import Impacts, Query, weigh_clauses
+from fairlead.catalog.sums import PlainSums, Scores, Sums, together
 from fairlead.catalog.words import pieces, squash
+
+if TYPE_CHECKING:
+    from fairlead.catalog.array_sums import ArraySums
 
 NAME_BONUS = 0.6
 SERVER_BONUS = 0.3
@@ -24,23 +24,20 @@ MEANING_SHARE = 0.4
 SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
 """What is added to the score of a tool called by its name as it is written, by its name, by the end of it."""
 
+MANY_TOOLS = 2_000
+"""From so many on, arrays save a third of the time, where there is numpy. Fewer are not worth loading it."""
+
 _CANDIDATES = 32
 _FEWEST_CANDIDATES = 10
 """Of each clause, where there are many."""
-_LOOKS = 8
-"""How many postings are looked at for each candidate there may be."""
 _MOST_NAMESAKES = 200
 _MOST_NAME_WORDS = 12
-_SERVERS = 5
-_RARE_IN_SERVERS = 0.03
-"""A term said about a larger share of all servers does not tell which of them is meant."""
 _NEAREST = 16
 _NEAR_ENOUGH = 0.25
 """Nineteen of twenty texts that have nothing to do with one another are further apart."""
 
-K = TypeVar("K")
-Scores = dict[int, float]
-"""By slot."""
+Said = dict[str, list[tuple[str, float]]]
+"""By server, the terms asked for that it says about itself, and how much each of them says."""
 
 
 class Likeness(Protocol):
@@ -79,23 +76,23 @@ def rank(index: Index, query: Query, *, server: str | None = None, meaning: Mean
     within = None if server is None else _slots_of(index, server)
     names = {slot: how for slot, how in _named(index, query).items() if within is None or slot in within}
     only_named = bool(names) and query.selecting
-    clauses = [weigh_terms(index, clause) for clause in query.clauses]
+    clauses = weigh_clauses(index, query)
     count = max(_CANDIDATES // max(len(clauses), 1), _FEWEST_CANDIDATES)
-    groups = [
-        _summed(names, impacts, index.postings) if only_named else _candidates(index, impacts, count, within)
-        for impacts in clauses
-    ]
+    sums = _sums(index, clauses)
+    groups = sums.of_each(names) if only_named else sums.candidates(count, within)
     slots = frozenset(names).union(*groups)
     likeness: Scores = {}
     if meaning is not None and not only_named:
         likeness = _likeness(meaning.compare(query.text), slots, within)
         slots = likeness.keys()
-    impacts = _together(clauses)
-    scores = _normalised(_scored(index, impacts, _summed(slots, impacts, index.postings)))
+    impacts = together(clauses)
+    servers = _said_of_servers(index, impacts, slots)
+    scores = _normalised(_scored(index, servers, impacts, sums.together(slots)))
     if likeness:
         scores = _mixed(scores, _normalised(likeness), MEANING_SHARE)
     if len(clauses) > 1:
-        scores = _mixed(scores, _best_clauses(index, zip(clauses, groups, strict=True)), CLAUSE_SHARE)
+        by_clause = _best_clauses(index, servers, zip(clauses, groups, strict=True))
+        scores = _mixed(scores, by_clause, CLAUSE_SHARE)
     for slot, (bonus, _) in names.items():
         scores[slot] = scores.get(slot, 0.0) + bonus
     return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness)
@@ -171,72 +168,40 @@ def _is_called(index: Index, slot: int, server: str) -> bool:
 # ── by words ──
 
 
-def _candidates(index: Index, impacts: Impacts, count: int, within: frozenset[int] | None) -> Scores:
-    """The tools most worth a closer look, and what is said about them counts."""
-    if within is not None:
-        sums = _summed(within, impacts, index.postings)
-        return {slot: sums[slot] for slot in _best(index, sums, count)}
-    leading = _leading(index, impacts, count * _LOOKS)
-    servers = _best_servers(index, leading)
-    looked_at = {slot for server_id, _ in servers for slot in index.servers[server_id].slots}
-    looked_at.update(*map(index.champions, leading))
-    sums = _summed(looked_at, impacts, index.postings)
-    scores = dict(sums)
-    for server_id, score in servers:
-        for slot in index.servers[server_id].slots:
-            scores[slot] += score
-    return {slot: sums[slot] for slot in _best(index, scores, count)}
+def _sums(index: Index, clauses: Sequence[Impacts]) -> Sums:
+    if len(index) >= MANY_TOOLS and (in_arrays := _array_sums()):
+        return in_arrays(index, clauses)
+    return PlainSums(index, clauses)
 
 
-def _leading(index: Index, impacts: Impacts, looks: int) -> Impacts:
-    """The terms that count most, as many as bring up so many tools."""
-    leading: Impacts = {}
-    for term in sorted(impacts, key=lambda term: (-impacts[term], term)):
-        if looks <= 0:
-            break
-        leading[term] = impacts[term]
-        looks -= len(index.champions(term))
-    return leading
+@cache
+def _array_sums() -> "type[ArraySums] | None":
+    try:
+        from fairlead.catalog.array_sums import ArraySums  # an extra
+    except ImportError:
+        return None
+    return ArraySums
 
 
-def _best_servers(index: Index, impacts: Impacts) -> list[tuple[str, float]]:
-    scores: defaultdict[str, float] = defaultdict(float)
-    frequent = max(len(index.servers) * _RARE_IN_SERVERS, _SERVERS)
-    for term, impact in impacts.items():
+def _said_of_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
+    """What the servers of these tools say of what is asked for, looked up once for all clauses."""
+    said: Said = {index.tools[slot].key.server_id: [] for slot in slots}
+    for term in asked:
         posting = index.server_postings.get(term)
-        if posting and len(posting) <= frequent:
-            for server_id, score in posting.items():
-                scores[server_id] += impact * score
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:_SERVERS]
+        if posting:
+            for server_id in said.keys() & posting.keys():
+                said[server_id].append((term, posting[server_id]))
+    return said
 
 
-def _best(index: Index, scores: Scores, count: int) -> Collection[int]:
-    if len(scores) <= count:
-        return scores
-    least = sorted(scores.values(), reverse=True)[count - 1]
-    best = {slot for slot, score in scores.items() if score >= least}
-    if len(best) > count:
-        tied = (slot for slot in best if scores[slot] == least)
-        best.difference_update(nlargest(len(best) - count, tied, key=index.label))
-    return best
-
-
-def _best_clauses(index: Index, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
+def _best_clauses(index: Index, servers: Said, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
     """How well tools fit the clause they fit best, of those they are candidates of."""
     best: Scores = {}
     for impacts, sums in clauses:
-        for slot, score in _normalised(_scored(index, impacts, sums)).items():
-            best[slot] = max(score, best.get(slot, 0.0))
+        for slot, score in _normalised(_scored(index, servers, impacts, sums)).items():
+            if score > best.get(slot, 0.0):
+                best[slot] = score
     return best
-
-
-def _together(clauses: Iterable[Impacts]) -> Impacts:
-    """The terms of all clauses: twice asked for counts once, and outright rather than as related."""
-    found: Impacts = {}
-    for impacts in clauses:
-        for term, impact in impacts.items():
-            found[term] = max(impact, found.get(term, 0.0))
-    return found
 
 
 def _mixed(one: Scores, other: Scores, share: float) -> Scores:
@@ -251,41 +216,30 @@ def _normalised(scores: Scores) -> Scores:
     return {slot: score / most for slot, score in scores.items() if score > 0}
 
 
-def _scored(index: Index, impacts: Impacts, sums: Scores) -> Scores:
+def _scored(index: Index, servers: Said, impacts: Impacts, sums: Scores) -> Scores:
     """BM25F, with a bonus for what the name says, and one for a server that has a tool that fits well."""
-    server_of = {slot: index.tools[slot].key.server_id for slot in sums}
-    servers = _summed(server_of.values(), impacts, index.server_postings)
-    best = dict.fromkeys(servers, 0.0)
+    tools, name_mass = index.tools, index.name_mass
+    about_server: dict[str, float] = {}
+    best: dict[str, float] = {}
+    scored: list[tuple[int, float, str]] = []
     asked = sum(impacts.values())
-    scores: Scores = {}
-    for slot, server_id in server_of.items():
-        score = sums[slot] + servers[server_id]
+    for slot, score in sums.items():
+        tool = tools[slot]
+        server_id = tool.key.server_id
+        if server_id not in best:
+            best[server_id] = 0.0
+            parts = [impacts.get(term, 0.0) * part for term, part in servers[server_id]]
+            about_server[server_id] = sum(parts)
+        score += about_server[server_id]
+        in_name = 0.0
+        for term in tool.name_terms:
+            if term in impacts:
+                in_name += impacts[term]
         # How much of the name was asked for, times how much of what was asked for is in the name.
-        if in_name := _asked_for(index.tools[slot].name_terms, impacts):
-            score *= 1 + NAME_BONUS * in_name / index.name_mass(slot) * in_name / asked
-        scores[slot] = score
+        if in_name:
+            score *= 1 + NAME_BONUS * in_name / name_mass(slot) * in_name / asked
         if score > best[server_id]:
             best[server_id] = score
+        scored.append((slot, score, server_id))
     most = max(best.values(), default=0.0) or 1.0
-    for slot, server_id in server_of.items():
-        scores[slot] *= 1 + SERVER_BONUS * best[server_id] / most
-    return scores
-
-
-def _asked_for(name_terms: tuple[str, ...], impacts: Impacts) -> float:
-    total = 0.0
-    for term in name_terms:
-        if term in impacts:
-            total += impacts[term]
-    return total
-
-
-def _summed(keys: Iterable[K], impacts: Impacts, postings: Mapping[str, Mapping[K, float]]) -> dict[K, float]:
-    """What the terms count together for each of these, by what is said of it alone."""
-    sums = dict.fromkeys(keys, 0.0)
-    for term, impact in impacts.items():
-        posting = postings.get(term)
-        if posting:
-            for key in sums.keys() & posting.keys():
-                sums[key] += impact * posting[key]
-    return sums
+    return {slot: score * (1 + SERVER_BONUS * best[server_id] / most) for slot, score, server_id in scored}

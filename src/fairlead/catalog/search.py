@@ -1,8 +1,9 @@
 """Find tools among thousands: the few that fit best what somebody asks for, and why."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import NamedTuple
 
 from fairlead.catalog.entries import ToolKey
@@ -67,12 +68,10 @@ def search(
     """
     texts = (queries,) if isinstance(queries, str) else queries[:MOST_QUERIES]
     read = [query for text in texts for query in read_query(text)]
-    found: dict[int, _Place] = {}
-    for query in read:
-        for place in _places(index, rank(index, query, server=server, meaning=meaning)):
-            found[place.slot] = min(place, found.get(place.slot, place))
+    places = [_places(index, rank(index, query, server=server, meaning=meaning)) for query in read]
     limit = max(1, min(limit, MOST_HITS), sum(query.selecting for query in read))
-    return tuple(_hit(index, *kept) for kept in _arranged(index, found, limit, share=server is None))
+    kept = _arranged(index, _merged(places), limit, share=server is None)
+    return tuple([_hit(index, *each) for each in kept])
 
 
 class _Place(NamedTuple):
@@ -89,18 +88,33 @@ _Kept = tuple[_Place, list[ToolKey]]
 """A tool, and its twins."""
 
 
-def _places(index: Index, ranking: Ranking) -> list[_Place]:
-    best = sorted((-score, index.tools[slot].key, slot) for slot, score in ranking.scores.items())
-    return [_Place(score, position, key, slot, ranking) for position, (score, key, slot) in enumerate(best)]
+def _places(index: Index, ranking: Ranking) -> Iterator[_Place]:
+    """The tools of a ranking, best first."""
+    best = sorted([(-score, index.tools[slot].key, slot) for slot, score in ranking.scores.items()])
+    for position, (score, key, slot) in enumerate(best):
+        yield _Place(score, position, key, slot, ranking)
 
 
-def _arranged(index: Index, found: dict[int, _Place], limit: int, *, share: bool) -> list[_Kept]:
+def _merged(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
+    """Each tool of all rankings where it stands best, best first."""
+    if len(rankings) == 1:
+        yield from rankings[0]
+        return
+    seen: set[int] = set()
+    # A tool may have the same place in two rankings, and these have no order.
+    for place in merge(*rankings, key=lambda place: place[:3]):
+        if place.slot not in seen:
+            seen.add(place.slot)
+            yield place
+
+
+def _arranged(index: Index, found: Iterable[_Place], limit: int, *, share: bool) -> list[_Kept]:
     """The best, without twins; no server takes more than its share while others fit nearly as well."""
     kept: list[_Kept] = []
     by_name: dict[str, list[_Kept]] = {}
     of_server = Counter[str]()
     disputed = 0
-    for place in sorted(found.values()):
+    for place in found:
         namesakes = by_name.setdefault(index.tools[place.slot].squashed, [])
         twins = next((twins for other, twins in namesakes if _are_twins(index, other, place)), None)
         if twins is not None:
