@@ -1,6 +1,7 @@
 """What servers may ask of a person and a model, in both eras: as declared, and no answer is made up."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,25 @@ async def test_a_host_without_a_person_declares_nothing_and_answers_nothing_in_a
         assert not capabilities.keys() & {"elicitation", "sampling", "roots"}
     if server.script["version"] == MODERN:
         assert server.heard("subscriptions/listen")
+
+
+async def test_a_person_is_told_once_of_questions_that_their_configuration_keeps_from_them(
+    machine: Machine, server: AskingServer
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    def hear(server_id: str, words: str) -> None:
+        told.append((server_id, words))
+
+    operator = replace(Everybody().operator(), on_notify=hear)
+    async with hosting(machine, operator, x=server.entry(elicitation=False)) as host:
+        for question in (form(), form(), page()):
+            assert "not supported here" in (await answer_of(host, question))["message"]
+    assert [(server_id, "by a form" in words, "on a page" in words) for server_id, words in told] == [
+        ("x", True, False),
+        ("x", False, True),
+    ]
+    assert all('`"elicitation": true`' in words for _, words in told)
 
 
 @pytest.mark.requirement("HARD-48")

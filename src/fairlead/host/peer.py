@@ -8,6 +8,7 @@ has none gets those of the operator, if that has any.
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import mcp_types as types
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
@@ -73,6 +74,7 @@ class ServerPeer:
         self._is_trusted = config.trust == "trusted"
         self._tokens_left = config.sampling.max_tokens if config.sampling else 0
         self._declared: dict[frozenset[Ability], types.ClientCapabilities] = {}
+        self._told_of: set[Ability] = set()
 
     # What the operator can do may depend on whom the present request is made for.
 
@@ -139,7 +141,7 @@ class ServerPeer:
         self, params: types.ElicitRequestFormParams
     ) -> types.ElicitResult | types.ErrorData:
         if not self._forms:
-            return refusal("questions by form")
+            return self._not_asked("form")
         form = read_form(params.requested_schema)
         if isinstance(form, FormRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
@@ -161,7 +163,7 @@ class ServerPeer:
 
     async def _elicit_url(self, params: types.ElicitRequestURLParams) -> types.ElicitResult | types.ErrorData:
         if not self._urls:
-            return refusal("questions by URL")
+            return self._not_asked("url")
         url = show_url(params.url)
         if isinstance(url, UrlRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the page is not opened: {url}")
@@ -175,6 +177,17 @@ class ServerPeer:
         if action == "accept":
             await self._operator.open_url(url.url)
         return types.ElicitResult(action=action)
+
+    def _not_asked(self, ability: Literal["form", "url"]) -> types.ErrorData:
+        """Refuse a question. A person who could answer it is told, once, that it is theirs to allow."""
+        if ability in self._operator.abilities and ability not in self._told_of:
+            self._told_of.add(ability)
+            how = "by a form" if ability == "form" else "on a page"
+            allow = '`"elicitation": true` in its entry lets it'
+            self._operator.notify(
+                self._server_id, f"it wanted to ask you something {how}, and may not; {allow}"
+            )
+        return refusal("questions by form" if ability == "form" else "questions by URL")
 
     async def sample(self, params: types.CreateMessageRequestParams) -> Samples:
         """Put something to the operator's model, within the server's budget, which reading costs as well."""
