@@ -1,6 +1,7 @@
 """A server cannot change its tools behind the user's back: what changes is held back until it is reviewed."""
 
 import json
+import sqlite3
 import time
 from copy import deepcopy
 from pathlib import Path
@@ -14,12 +15,13 @@ from fairlead.config.paths import store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
+from fairlead.host.members import SAVE_SECONDS
 from fairlead.policy.lockfile import FILE_NAME, Lock, lock_text, locked_server
 from fairlead.policy.pins import pinned_by_review, record_review
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.rugs import BENIGN, Definition, pulled
-from tests.host.support import SECONDS, hosting
+from tests.host.support import SECONDS, hosting, unasked
 
 ECHO: Definition = {
     "name": "echo",
@@ -367,3 +369,44 @@ async def test_the_first_call_of_a_run_waits_to_hear_whether_the_tool_is_still_t
         with pytest.raises(CallDenied, match="has changed"):
             await host.call("x", "echo")
     assert ScriptedServer(server.record).calls("echo") == 0
+
+
+@pytest.mark.requirement("NEED-32")
+@pytest.mark.parametrize("saving", [False, True])
+async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as_it_was(
+    machine: Machine, server: ChangingServer, saving: bool
+) -> None:
+    server.say(ECHO, "change_tools")
+    first, then = (server.entry(allow_tools=names) for names in (["change_tools"], ["change_tools", "echo"]))
+    reviewed = machine.load(overrides=unasked({"x": then}))
+    async with hosting(machine, x=first) as host:
+        await host.connect("x")
+        [echo] = [entry for entry in await host.tools_of("x") if entry.key.tool == "echo"]
+        record_review(
+            store_file(machine.env, None),
+            reviewed.servers["x"],
+            lambda pins: pinned_by_review(
+                pins, [echo], instructions=None, patterns=["change_tools", "echo"], at=time.time()
+            ),
+        )
+        if saving:
+            # What was pinned on first use is on its way to the store, which has another writer.
+            with sqlite3.connect(store_file(machine.env, None), isolation_level=None) as other:
+                other.execute("BEGIN IMMEDIATE")
+                await anyio.sleep(3 * SAVE_SECONDS)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(host.reload, reviewed)
+                    await anyio.sleep(SAVE_SECONDS)
+                    other.execute("ROLLBACK")
+            other.close()
+        else:
+            await host.reload(reviewed)
+        await host.connect("x")
+        assert offered(host) == {"change_tools", "echo"}
+        assert (await host.call("x", "echo", {"what": "a"})).text
+        await host.reload(machine.load(overrides=unasked({"x": {**then, "deny_tools": ["received"]}})))
+        await host.connect("x")
+        assert offered(host) == {"change_tools", "echo"}
+    async with hosting(machine, x=then) as host:
+        await host.connect("x")
+        assert offered(host) == {"change_tools", "echo"}

@@ -22,7 +22,7 @@ from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
 from fairlead.policy.decision import CallPolicy, Unsaid, Within
-from fairlead.policy.pins import Pins, granting, is_guarded, pinned_on_first_use
+from fairlead.policy.pins import Pins, granting, is_guarded, joined, pinned_on_first_use
 from fairlead.policy.quarantine import Screened, screen
 
 
@@ -191,7 +191,7 @@ class Member:
 
     def repin(self, pins: Pins | None) -> None:
         """Hold it to other pins: somebody has reviewed it."""
-        self.pins = pins
+        self.pins = pins if self.unsaved_pins is None else joined(self.unsaved_pins, pins)
         if self.snapshot is not None:
             before = self._held_back
             self._screen(self.snapshot.listing)

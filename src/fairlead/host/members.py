@@ -16,7 +16,7 @@ from fairlead.errors import StoreError, UnknownServer
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member, Person
 from fairlead.host.snapshots import Known, News, load_known, load_pins, save_news, snapshot_key
-from fairlead.policy.pins import REVIEWED, is_guarded, pins_key
+from fairlead.policy.pins import REVIEWED, is_guarded, joined, pins_key
 from fairlead.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -105,11 +105,13 @@ class Members:
         return member is not None and same_definition(member.server, server)
 
     def _put(self, server: LoadedServer, known: Known) -> Member:
-        before = self._by_id.get(server.server_id)
+        before, unsaved = self._by_id.get(server.server_id), None
         if before is not None:
             self._retire(before)
-            if (before.unsaved_pins or self._store is None) and pins_key(before.server) == pins_key(server):
-                known = replace(known, pins=before.pins)
+            if pins_key(before.server) == pins_key(server):
+                unsaved = before.pins if self._store is None else before.unsaved_pins
+        if unsaved is not None:
+            known = replace(known, pins=joined(unsaved, known.pins))
         member = self._by_id[server.server_id] = Member(
             server,
             self._around,
@@ -122,6 +124,10 @@ class Members:
             changed=self._changed,
         )
         self._changed()
+        if unsaved is not None and self._store is not None:
+            # Another may take its place before they are saved.
+            member.unsaved_pins = joined(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
+            self._save(member)
         self._watch_reviews_of(member)
         return member
 
@@ -148,7 +154,11 @@ class Members:
         async with self._saving:  # so that closing waits for a save under way
             members, self._unsaved = self._unsaved, set()
             if self._store is not None:
-                await save_news(self._store, [_take_news(member) for member in members])
+                news = {member: _take_news(member) for member in members}
+                await save_news(self._store, [*news.values()])
+                for member, saved in news.items():
+                    if member.unsaved_pins is saved.pins:
+                        member.unsaved_pins = None
 
     def _watch_reviews_of(self, member: Member) -> None:
         """Let tools that are held back go as soon as somebody, in whatever process, has reviewed them."""
@@ -171,8 +181,8 @@ class Members:
 def _take_news(member: Member) -> News:
     snapshot, member.unsaved = member.unsaved, None
     trouble, member.unsaved_trouble = member.unsaved_trouble, None
-    pins, member.unsaved_pins = member.unsaved_pins, None
-    return News(server=member.server, snapshot=snapshot, trouble=trouble, pins=pins)
+    # Pins that are not saved yet count beside those in the store, and so they stay until they are.
+    return News(server=member.server, snapshot=snapshot, trouble=trouble, pins=member.unsaved_pins)
 
 
 def same_definition(old: LoadedServer, new: LoadedServer) -> bool:

@@ -198,21 +198,20 @@ def written(pins: Pins) -> bytes:
     return _encode(pins)
 
 
-def beside(pins: Pins) -> Callable[[bytes | None], bytes]:
-    """What to store so that the pins of a first use are there, and none that is there already is touched."""
+def joined(first_use: Pins, there: Pins | None) -> Pins:
+    """The pins of a first use beside those that are there already, of which none is touched."""
+    if there is None:
+        return first_use
+    return Pins(
+        tools={**first_use.tools, **there.tools},
+        instructions=there.instructions,
+        patterns=tuple(dict.fromkeys((*there.patterns, *first_use.patterns))),
+    )
 
-    def change(stored: bytes | None) -> bytes:
-        there = _readable(stored) if stored is not None else None
-        if there is None:
-            return written(pins)
-        merged = Pins(
-            tools={**pins.tools, **there.tools},
-            instructions=there.instructions,
-            patterns=tuple(dict.fromkeys((*there.patterns, *pins.patterns))),
-        )
-        return written(merged)
 
-    return change
+def beside(first_use: Pins) -> Callable[[bytes | None], bytes]:
+    """What to store so that the pins of a first use are there too."""
+    return lambda stored: written(joined(first_use, _readable(stored) if stored is not None else None))
 
 
 def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins | None], Pins]) -> None:
