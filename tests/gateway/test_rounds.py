@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from pydantic import FileUrl
 
-from fairlead.gateway.turns import Conversation, abilities_of
+from fairlead.gateway.turns import Conversation, RequestIdentity, abilities_of
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of
 from tests.host.asking import BOTH_ERAS, NAME_FORM, AskingServer
 
@@ -82,7 +82,7 @@ async def test_a_result_that_comes_before_the_answer_waits_for_the_client(tmp_pa
     done, finished = anyio.Event(), anyio.Event()
     async with serving(tmp_path) as served:
         client = await (await served.gateway.endpoint()).stateless("ada", abilities_of(None))
-        conversation = Conversation[str](client, ("tools/call", "x"), abilities_of(None))
+        conversation = Conversation[str](client, RequestIdentity("tools/call", "x"), abilities_of(None))
 
         async def work() -> str:
             async with anyio.create_task_group() as asking:
@@ -143,3 +143,72 @@ async def test_no_other_server_does(tmp_path: Path, entry: dict[str, Any]) -> No
         client = Raw(http, f"{served.url}/mcp")
         done = await ask(client, {"where": ROOTS}, meta={CAPABILITIES: {"roots": {}}})
     assert "inputRequests" not in done["result"]
+
+
+@pytest.mark.requirement("HARD-79")
+async def test_a_request_state_is_good_for_one_round_of_one_request_of_one_principal(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        mine, theirs = Raw(http, f"{served.url}/mcp"), Raw(http, f"{served.url}/mcp", "eve")
+        state = (await ask(mine, {"who": WHO}))["result"]["requestState"]
+        answer: dict[str, Any] = {"inputResponses": {"who": ADA}, "requestState": state}
+        nonce, expires, seal = state.split(".")
+        forged = [
+            "",
+            "x",
+            "..",
+            f"{nonce}.{int(expires) + 1000}.{seal}",
+            f"{nonce}.{expires}.{'0' * 64}",
+            f"{'0' * 32}.{expires}.{seal}",
+            f"{nonce}.{expires}",
+            f"{nonce}.-1.{seal}",
+            f"{nonce}.{'9' * 400}.{seal}",
+            f"{nonce}.٣.{seal}",
+            f"{state}.",
+            f" {state}",
+            state.upper(),
+        ]
+        foreign = [
+            await ask(theirs, {"who": WHO}, **answer),
+            await ask(mine, {"who": ROOTS}, **answer),
+            await ask(mine, {}, **answer),
+            await mine.modern("tools/call", meta=ASKABLE, name="a_echo", arguments={}, **answer),
+            *[await ask(mine, {"who": WHO}, **{**answer, "requestState": other}) for other in forged],
+        ]
+        assert {refused["error"]["code"] for refused in foreign} == {types.INVALID_PARAMS}
+        # None of these cost the request anything; and once it has gone on, the state is used up.
+        assert "Ada" in text_of(await ask(mine, {"who": WHO}, **answer))
+        replayed = await ask(mine, {"who": WHO}, **answer)
+        assert replayed["error"]["code"] == types.INVALID_PARAMS
+
+
+@pytest.mark.requirement("HARD-79")
+async def test_a_request_state_that_comes_late_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        monkeypatch.setattr("fairlead.gateway.turns.PARKED_SECONDS", -1.0)
+        state = (await ask(client, {"who": WHO}))["result"]["requestState"]
+        late = await ask(client, {"who": WHO}, requestState=state, inputResponses={"who": ADA})
+        assert late["error"]["code"] == types.INVALID_PARAMS
+        assert "too late" in late["error"]["message"]
+
+
+@pytest.mark.requirement("HARD-79")
+async def test_two_that_come_back_at_once_with_one_state_are_not_both_served(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        state = (await ask(client, {"who": WHO}))["result"]["requestState"]
+        answers: list[dict[str, Any]] = []
+
+        async def come_back() -> None:
+            answers.append(await ask(client, {"who": WHO}, requestState=state, inputResponses={"who": ADA}))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(come_back)
+        assert sum("result" in answer for answer in answers) == 1
+        assert sum("error" in answer for answer in answers) == 7

@@ -208,3 +208,57 @@ async def test_a_question_is_asked_through_the_meta_tools_too(
         allowed = await host.tools.answer("mcp_call_tool", {"name": "x.echo", "arguments": {}})
     assert (refused.is_error, allowed.is_error) == (True, False)
     assert len(person.asked) == 2
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/x", "../" * 40 + "etc/x", "file:///etc/x", "~/" + "../" * 40 + "etc/x", "/proc/self/root/etc/x"],
+)
+async def test_no_spelling_of_a_path_gets_past_a_rule(
+    machine: Machine, server: ScriptedServer, path: str
+) -> None:
+    policy = {"rules": [{"action": "deny", "arguments": {"path": "/etc/**"}}]}
+    fields = {"approval": "allow"}
+    async with hosting(machine, UNATTENDED, server, fields=fields, policy=policy) as host:
+        with pytest.raises(CallDenied):
+            await host.call("x", "echo", {"path": path})
+        assert not (await host.call("x", "echo", {"path": "notes.txt"})).is_error
+
+
+@pytest.mark.requirement("HARD-76")
+async def test_a_link_in_the_servers_folder_does_not_lead_past_a_rule(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    (machine.project / "notes").symlink_to("/etc")
+    policy = {"rules": [{"action": "deny", "arguments": {"path": "/etc/**"}}]}
+    fields = {"approval": "allow", "cwd": str(machine.project)}
+    async with hosting(machine, UNATTENDED, server, fields=fields, policy=policy) as host:
+        for path in ("notes/passwd", "./notes", f"{machine.project}/notes/passwd"):
+            with pytest.raises(CallDenied):
+                await host.call("x", "echo", {"path": path})
+
+
+@pytest.mark.requirement("HARD-76")
+async def test_where_a_rule_may_apply_the_user_is_asked_about_every_such_call(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    policy = {"rules": [{"action": "deny", "arguments": {"path": "/etc/**"}}]}
+    person = Person("always", "no")
+    fields = {"approval": "allow"}
+    async with hosting(machine, person.operator, server, fields=fields, policy=policy) as host:
+        await host.call("x", "echo", {"path": "$WHERE/x"})
+        with pytest.raises(CallDenied):
+            await host.call("x", "echo", {"path": "$WHERE/x"})
+    assert ["may apply" in asked.reason for asked in person.asked] == [True, True]
+    assert not any(asked.remember for asked in person.asked)
+
+
+@pytest.mark.requirement("HARD-76")
+async def test_a_doubt_is_a_no_where_the_user_cannot_be_asked(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    policy = {"rules": [{"action": "deny", "arguments": {"path": "/etc/**"}}]}
+    async with hosting(machine, UNATTENDED, server, fields={"approval": "allow"}, policy=policy) as host:
+        with pytest.raises(ApprovalRequired):
+            await host.call("x", "echo", {"path": "/e*/x"})

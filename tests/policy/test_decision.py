@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.config.load import LoadedServer
+from fairlead.policy.arguments import PathContext, read_arguments
 from fairlead.policy.decision import CallPolicy, Decision
 from tests.conftest import Machine
 
@@ -27,7 +28,9 @@ def entry(**annotations: bool) -> ToolEntry:
 
 def decided(server: LoadedServer, arguments: dict[str, Any] | None = None, **annotations: bool) -> Decision:
     policy = CallPolicy(server)
-    return policy.decide("write_file", entry=entry(**annotations), arguments=arguments or {})
+    context = PathContext(cwd="/srv/project", homes=("/home/me",))
+    readings = read_arguments(policy.argument_patterns("write_file"), arguments or {}, context)
+    return policy.decide("write_file", entry=entry(**annotations), arguments=readings)
 
 
 def test_a_person_is_asked_where_nothing_says_otherwise(machine: Machine) -> None:
@@ -164,3 +167,14 @@ def _untrusted() -> LoadedServer:
         "policy": {"approval": "allow"},
     }
     return load_config(overrides=overrides, env={"HOME": "/nonexistent"}, cwd="/").servers["x"]
+
+
+@pytest.mark.requirement("HARD-76")
+def test_a_rule_that_may_apply_asks_about_each_call(machine: Machine) -> None:
+    rule = {"action": "deny", "tool": "write_file", "arguments": {"path": "/etc/**"}}
+    server = configured(machine, {"rules": [rule]}, approval="allow")
+    doubtful = decided(server, {"path": "$WHERE/passwd"})
+    assert (doubtful.verdict, doubtful.every_time) == ("ask", True)
+    assert "may apply" in doubtful.reason
+    assert decided(server, {"path": "/etc/passwd"}).verdict == "deny"
+    assert decided(server, {"path": "notes.txt"}).verdict == "allow"

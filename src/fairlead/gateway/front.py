@@ -34,7 +34,7 @@ from fairlead.gateway.client import Client
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
-from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
+from fairlead.gateway.turns import UNASKABLE, Conversation, RequestIdentity, Turn, abilities_of
 from fairlead.host.operator import Ability
 
 if TYPE_CHECKING:
@@ -363,7 +363,9 @@ async def _called(client: Client, params: _Params, found: CatalogTool | None) ->
 
 
 async def _conversed(client: Client, params: _Params, abilities: frozenset[Ability]) -> ToolResult | _Asked:
-    conversation = Conversation[ToolResult](client, ("tools/call", params.name), abilities)
+    conversation = Conversation[ToolResult](
+        client, RequestIdentity("tools/call", params.name, params.arguments), abilities
+    )
 
     async def work() -> ToolResult:
         return await client.call(conversation, params.name, params.arguments or {}, conversation.progress)

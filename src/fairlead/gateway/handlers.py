@@ -22,7 +22,15 @@ from fairlead.connection.peer import CALLER
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.client import Client, as_dict, rejection
 from fairlead.gateway.traces import traced
-from fairlead.gateway.turns import Context, Conversation, SessionTurn, Turn, abilities_of
+from fairlead.gateway.turns import (
+    Context,
+    Conversation,
+    RequestIdentity,
+    SessionTurn,
+    Turn,
+    abilities_of,
+    check_state,
+)
 from fairlead.host.contents import Answered
 
 if TYPE_CHECKING:
@@ -272,11 +280,14 @@ class Handlers:
         name: str,
         work: Work,
     ) -> dict[str, Any] | ToolResult | types.InputRequiredResult:
-        about = (context.method, name)
-        if params.request_state is not None:
-            conversation = client.parked.pop(params.request_state, None)
-            if conversation is None or conversation.about != about:
-                raise MCPError(INVALID_PARAMS, "this request was given up, or is none that was begun here")
+        about = RequestIdentity(context.method, name, getattr(params, "arguments", None))
+        if (state := params.request_state) is not None:
+            if (refusal := check_state(state, client.principal, about)) is not None:
+                raise MCPError(INVALID_PARAMS, refusal)
+            # Taken out only now: a state that another client or request shows costs its owner nothing.
+            conversation = client.parked.pop(state, None)
+            if conversation is None:
+                raise MCPError(INVALID_PARAMS, "`requestState` was used already, or its request was given up")
             conversation.resume(context, params.input_responses or {})
             return await conversation.next_round()
         abilities = abilities_of(context.session.client_capabilities)

@@ -1,13 +1,17 @@
 """One request of a client while it is worked on: whom a server's questions and reports go to."""
 
 import asyncio
+import hashlib
+import hmac
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 import mcp_types as types
+import msgspec
 from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -25,6 +29,9 @@ ResultT = TypeVar("ResultT")
 
 PARKED_SECONDS: Final = 600.0
 """How long a request waits for a client that was asked something to come back."""
+
+_STATE_KEY: Final = secrets.token_bytes(32)
+"""Seals request states: those of another process or an earlier run are refused."""
 
 _GATHERING_TICKS: Final = 5
 """A server's questions come together, and are handed on together: so often others get their turn first."""
@@ -110,6 +117,41 @@ class SessionTurn(Turn):
         await self._context.session.send_notification(notification, self._context.request_id)
 
 
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """What a request wants, as far as a later round of it must want the same."""
+
+    method: str
+    name: str
+    """The tool, prompt or resource."""
+    arguments: Mapping[str, object] | None = None
+
+
+def seal_state(principal: str, about: RequestIdentity) -> str:
+    """Make the `requestState` of one round: unguessable, and bound to principal, request and time."""
+    nonce, expires = secrets.token_hex(16), int(time.monotonic() + PARKED_SECONDS)
+    return f"{nonce}.{expires}.{_seal(nonce, expires, principal, about)}"
+
+
+def check_state(state: str, principal: str, about: RequestIdentity) -> str | None:
+    """Say why a `requestState` is refused; None for one made for this principal and request, in time."""
+    nonce, _, rest = state.partition(".")
+    said, _, seal = rest.partition(".")
+    expires = int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0
+    expected = _seal(nonce, expires, principal, about)
+    if not hmac.compare_digest(seal.encode(), expected.encode()):
+        return "`requestState` was not made for this request of this client"
+    if time.monotonic() > expires:
+        return "`requestState` came too late: the request was given up"
+    return None
+
+
+def _seal(nonce: str, expires: int, principal: str, about: RequestIdentity) -> str:
+    call = [about.method, about.name, about.arguments or {}]
+    sealed = msgspec.json.encode([nonce, expires, principal, call], order="deterministic")
+    return hmac.new(_STATE_KEY, sealed, hashlib.sha256).hexdigest()
+
+
 @dataclass(eq=False, slots=True)
 class _Asked:
     question: Question
@@ -126,7 +168,7 @@ class Conversation(Turn, Generic[ResultT]):
     def __init__(
         self,
         client: "Client",
-        about: tuple[str, str],
+        about: "RequestIdentity",
         abilities: frozenset[Ability],
         context: Context | None = None,
         given: Mapping[str, object] | None = None,
@@ -135,7 +177,7 @@ class Conversation(Turn, Generic[ResultT]):
         level = _wanted_level(context) if context is not None else None
         super().__init__(client, abilities=abilities, log_level=level)
         self.about = about
-        """The method, and the name of what it is about: whoever comes back must want the same."""
+        """What it is about: a client that comes back must want the same."""
         self.state = ""
         """What a client comes back with: another one in each round."""
         self._context = context
@@ -212,7 +254,7 @@ class Conversation(Turn, Generic[ResultT]):
             raise
         if not self._is_over:
             self._scope.deadline = anyio.current_time() + PARKED_SECONDS
-            self.state = secrets.token_urlsafe(24)
+            self.state = seal_state(self.client.principal, self.about)
             self.client.parked[self.state] = self
             return types.InputRequiredResult(
                 input_requests={key: asked.question for key, asked in self._asked.items()},

@@ -18,7 +18,7 @@ from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadEr
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
-from fairlead.host.permission import Permission, Proposal, fixed
+from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules
 from fairlead.host.readiness import listing_of, rejection, require_usable
 from fairlead.host.records import Records
 from fairlead.policy.audit import AuditedCall
@@ -102,14 +102,21 @@ class Calls:
             if not known or member.awaits_consent is not None or member.is_unchecked:
                 await self._look_into(proposal)
             fit = await self._fitted(member, tool, arguments)
+            shown: Mapping[str, Any] = fit
             sent: Mapping[str, Any] | msgspec.Raw = fit
-            permit = self._permission.granted(proposal, fit)
+            readings = None
+            if proposal.argument_patterns:
+                # Fixed before they are read: what the rules looked at is what is sent.
+                shown, sent = fixed(fit)
+                readings = await read_for_rules(proposal, shown)
+            permit = self._permission.granted(proposal, readings)
             if permit is None:
                 if member.entry(tool) is None:
                     # A person, and `auto`, must know what it is about.
                     await listing_of(member, self._store)
-                shown, sent = fixed(fit)
-                permit = await self._permission.permit(proposal, shown, audited.asked)
+                if readings is None:
+                    shown, sent = fixed(fit)
+                permit = await self._permission.permit(proposal, shown, readings, audited.asked)
         except FairleadError as exc:
             if isinstance(exc, CallDenied):
                 audited.decided("deny", str(exc))  # the words of other errors may quote the arguments

@@ -1,11 +1,13 @@
 """Lets calls through, or not: the configuration decides, and where it says ask, a person does."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from fairlead.catalog.digest import digests_of
@@ -13,12 +15,17 @@ from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled, UnknownT
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
 from fairlead.policy.approvals import Approval, Approvals
+from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.claims import claims_of
 from fairlead.policy.decision import CallPolicy, Decision, Unsaid, Within
 from fairlead.policy.pins import pins_key
 
 FINAL_FIELDS: Final = frozenset({"deny_tools", "approval"})
 """What says no to everybody. The other lists are about agents: a person may call what is not on them."""
+
+
+READING_SECONDS: Final = 5.0
+"""How long the file system may take to say where the paths in a call's arguments lead."""
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +40,17 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     unsaid: Unsaid | None = None
     """What holds where nothing speaks of the tool; None for what the host has for everybody."""
 
-    def decide(self, arguments: Mapping[str, Any] | None = None) -> Decision:
+    def decide(self, arguments: ArgumentReadings | None = None) -> Decision:
         """What the configuration says about it."""
         member = self.member
         policy = member.policy if self.unsaid is None else CallPolicy(member.server, self.unsaid)
         entry = member.entry(self.tool)
         return policy.decide(self.tool, self.within, entry=entry, arguments=arguments)
+
+    @property
+    def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
+        """The argument globs of the rules about its tool."""
+        return self.member.policy.argument_patterns(self.tool, self.within)
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,18 +83,22 @@ class Permission:
         if decision.verdict == "deny" and not _may_overrule(proposal, decision):
             raise denial(proposal, decision)
 
-    def granted(self, proposal: Proposal, arguments: Mapping[str, Any]) -> Permit | None:
+    def granted(self, proposal: Proposal, readings: ArgumentReadings | None) -> Permit | None:
         """Why this very call may be made, where that is clear without asking anybody or the store."""
         _require_unchanged(proposal)
-        decision = proposal.decide(arguments)
+        decision = proposal.decide(readings)
         return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
 
     async def permit(
-        self, proposal: Proposal, arguments: Mapping[str, Any], on_question: Callable[[], None]
+        self,
+        proposal: Proposal,
+        arguments: Mapping[str, Any],
+        readings: ArgumentReadings | None,
+        on_question: Callable[[], None],
     ) -> Permit:
         """Why this very call may be made, or `CallDenied`. Asks a person where the configuration says so."""
         _require_unchanged(proposal)
-        decision = proposal.decide(arguments)
+        decision = proposal.decide(readings)
         if decision.verdict == "allow":
             return Permit(by="policy", reason=decision.reason)
         if decision.verdict == "deny" and not _may_overrule(proposal, decision):
@@ -168,6 +184,40 @@ def fixed(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]
     """Arguments to show and the same to send: nobody can change them while a person looks."""
     encoded = msgspec.Raw(msgspec.json.encode(arguments))
     return msgspec.json.decode(encoded, type=dict[str, Any]), encoded
+
+
+async def read_for_rules(proposal: Proposal, arguments: Mapping[str, Any]) -> ArgumentReadings | None:
+    """The readings of arguments that rules look at; None where no rule does.
+
+    Symbolic links are looked up in a thread, since a file system may hang; one that does not answer in time
+    raises `CallDenied`.
+    """
+    patterns = proposal.argument_patterns
+    if not patterns:
+        return None
+    context = _path_context(proposal.member)
+    with anyio.move_on_after(READING_SECONDS):
+        return await anyio.to_thread.run_sync(
+            read_arguments, patterns, arguments, context, abandon_on_cancel=True
+        )
+    server_id = proposal.member.server.server_id
+    raise CallDenied(
+        f"`{server_id}/{proposal.tool}` was not called: a rule looks at its arguments, and the file system"
+        f" did not say in {READING_SECONDS:.0f} s where their paths lead",
+        hint="is a network drive away?",
+    )
+
+
+def _path_context(member: Member) -> PathContext:
+    """What relative paths and `~` mean to a server: known for a local process, not for a URL."""
+    server, config = member.server, member.config
+    declared: Mapping[str, str] = getattr(config, "env", {})
+    homes = [declared.get("HOME"), os.environ.get("HOME"), os.path.expanduser("~")]
+    known = dict.fromkeys(home for home in homes if home and home.startswith("/"))
+    if server.transport in ("http", "sse"):
+        return PathContext(cwd=None, homes=tuple(known))
+    folder = server.working_folder(config)
+    return PathContext(cwd=os.path.abspath(folder) if folder else os.getcwd(), homes=tuple(known))
 
 
 def denial(proposal: Proposal, decision: Decision) -> CallDenied:

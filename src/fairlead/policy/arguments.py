@@ -1,64 +1,495 @@
-"""Do a call's arguments match a rule? In doubt, one that narrows matches and one that allows does not.
+"""Match a call's arguments against `policy.rules`, in every reading a server could give them.
 
-A rule names arguments, with dots into objects (`options.path`), and a glob for each. `*` also matches `/`. A
-value that can be read as a path is compared as it is written and as it resolves, so that `/etc/../etc/x` or
-`//etc/x` is below `/etc/**`, and `/home/me/../../etc/x` is not below `/home/me/**`.
+A rule names arguments, with dots into objects (`options.path`), and a glob for each; `*` also matches `/`.
+The same file can be written in many ways (`/etc/../etc/x`, `file:///etc/x`, `~/../../etc/x`, `%2fetc%2fx`, a
+symbolic link), and a server decides which of them it understands. So `read_arguments`, which may look at the
+file system, first collects a bounded set of readings, and `match`, which is pure, compares globs with those:
+
+- a rule that narrows (deny, ask) matches if any reading does, a rule that allows only if all do;
+- where the readings leave it open (a base folder that is not known, a variable, a wildcard, too many values),
+  a narrowing rule matches "maybe", which the policy turns into asking, and an allowing rule does not match.
+
+What no reading can tell: what a server does with an argument that the rule does not name, with a default it
+fills in itself, with everything below a folder it was given, or a link that is made after the check.
 """
 
+import contextlib
+import ipaddress
+import os
 import posixpath
-from collections.abc import Iterator, Mapping
+import re
+import socket
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from fairlead.config.shapes import as_object, is_list, is_object
+from fairlead.catalog.sanitise import clean
+from fairlead.config.shapes import is_list, is_object
+
+Match = Literal["yes", "maybe", "no"]
+
+MAX_VALUES: Final = 2_000
+"""How many values of one argument are read."""
+MAX_DEPTH: Final = 32
+MAX_SPELLINGS: Final = 32
+"""How many spellings of one text are followed: each decoding can make another possible."""
+MAX_PATH_LENGTH: Final = 16_384
+"""A longer text is no path that a system would open; it is compared as it is."""
+MAX_PIECES: Final = 256
+"""How many paths are looked for inside one text, as in a command line."""
+
+_FILE_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:){0,3}file:(?://[^/\\]{0,255}(?=[/\\]))?", re.IGNORECASE)
+_URL = re.compile(r"([a-z][a-z0-9+.-]{0,30}):[/\\]{1,8}([^/\\?#]*)", re.IGNORECASE)
+_ROOT_LINK = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/root(?=/|$)")
+_CWD_LINK = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
+_OPEN_FILE = re.compile(
+    r"/proc/[^/]+(?:/task/[^/]+)?/(?:fd|map_files)(?:/|$)|/dev/(?:fd|std(?:in|out|err))(?:/|$)"
+)
+_HOME_VARIABLE = re.compile(r"\$(?:HOME\b|\{HOME\}|env:HOME\b)|%(?:HOME|USERPROFILE)%", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$[A-Za-z_{(]|`|%[A-Za-z_]{2,}%")
+_WILDCARD = re.compile(r"[*?\[{]")
+_PATH_IN_TEXT = re.compile(
+    r"""(?:(?<=[\s,;:=|"'<>()\[\]{}&])|^)(?:file:|~|/)[^\s,;|"'<>()&]+""", re.IGNORECASE
+)
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+_FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
+"""Whether the file system of this machine usually takes `/ETC` for `/etc`."""
 
 
-def matches(patterns: Mapping[str, str], arguments: Mapping[str, object], *, narrows: bool) -> bool:
-    """Does every named argument match its glob? One that is not given does not.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PathContext:
+    """What relative paths and `~` mean to a server, as far as that is known."""
 
-    For a rule that narrows, one of several values or readings is enough; for one that allows, all must match.
+    cwd: str | None
+    """Its working directory; None for a server that runs elsewhere."""
+    homes: tuple[str, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class ValueReadings:
+    """Everything that one argument may mean."""
+
+    texts: dict[str, None] = field(default_factory=dict[str, None])
+    """How its texts can be read, in order."""
+    paths: dict[str, None] = field(default_factory=dict[str, None])
+    """The absolute paths they name."""
+    possible_paths: dict[str, None] = field(default_factory=dict[str, None])
+    """Absolute paths that they may name: the base of a relative one may be another, a piece may be a path."""
+    possible_prefixes: dict[str, None] = field(default_factory=dict[str, None])
+    """How paths begin that go on with a wildcard."""
+    may_be_any_path: bool = False
+    is_incomplete: bool = False
+    """There was more than is read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArgumentReadings:
+    """The readings of every argument that a rule names, and of the globs themselves."""
+
+    values: Mapping[str, ValueReadings]
+    """By the name in the rule; an argument that was not given is not there."""
+    globs: Mapping[str, tuple[str, ...]]
+    """A glob, with `~` and symbolic links in its fixed beginning resolved."""
+
+
+def read_arguments(
+    patterns: Iterable[Mapping[str, str]], arguments: Mapping[str, object], context: PathContext
+) -> ArgumentReadings:
+    """Collect the readings of all arguments that rules name. Looks at the file system for links and homes.
+
+    Args:
+        patterns: The `arguments` of each rule: names and globs.
+        arguments: What will be sent to the server.
+        context: What relative paths mean to that server.
     """
-    return all(
-        _value_matches(_value(arguments, name), glob, narrows=narrows) for name, glob in patterns.items()
+    named: dict[str, ValueReadings] = {}
+    globs: dict[str, tuple[str, ...]] = {}
+    for pattern in patterns:
+        for name, glob in pattern.items():
+            if glob not in globs:
+                globs[glob] = tuple(_glob_forms(glob, context))
+            if name not in named and (values := _values(arguments, name)):
+                named[name] = _Reader(context).read(values)
+    return ArgumentReadings(values=named, globs=globs)
+
+
+def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: bool) -> Match:
+    """Does every argument that a rule names match its glob? One that is not given does not."""
+    found: Match = "yes"
+    for name, glob in patterns.items():
+        value = readings.values.get(name)
+        if value is None:
+            return "no"
+        forms = readings.globs[glob]
+        matched = _narrowing_match(value, forms) if narrows else _allowing_match(value, forms)
+        if matched == "no":
+            return "no"
+        if matched == "maybe":
+            found = "maybe"
+    return found
+
+
+def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
+    if any(_fits(text, glob) for glob in globs for text in value.texts):
+        return "yes"
+    path_globs = [glob for glob in globs if _is_path_glob(glob)]
+    if any(_fits(path, glob) for glob in path_globs for path in value.paths):
+        return "yes"
+    absolute = [glob for glob in path_globs if _is_absolute(glob)]
+    if value.is_incomplete or (absolute and value.may_be_any_path):
+        return "maybe"
+    if any(_fits(path, glob) for glob in absolute for path in value.possible_paths):
+        return "maybe"
+    beginnings = [_fixed_beginning(glob) for glob in absolute]
+    if any(
+        one.startswith(other) or other.startswith(one)
+        for one in beginnings
+        for other in value.possible_prefixes
+    ):
+        return "maybe"
+    return "no"
+
+
+def _allowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
+    if value.is_incomplete or not value.texts:
+        return "no"
+    wanted = [*value.texts]
+    if any(_is_path_glob(glob) for glob in globs):
+        if value.may_be_any_path or value.possible_prefixes:
+            return "no"
+        wanted += [*value.paths, *value.possible_paths]
+    if all(any(fnmatchcase(text, glob) for glob in globs) for text in wanted):
+        return "yes"
+    return "no"
+
+
+def _fits(text: str, glob: str) -> bool:
+    """Is a text, or the folder of that name, what a narrowing glob means?"""
+    if _FOLDS_CASE and _is_path_glob(glob):
+        text, glob = text.casefold(), glob.casefold()
+    return fnmatchcase(text, glob) or (glob.endswith("/**") and fnmatchcase(f"{text}/", glob))
+
+
+# Globs.
+
+
+def _is_absolute(glob: str) -> bool:
+    return glob.startswith(("/", "~")) or _DRIVE.match(glob) is not None
+
+
+def _is_path_glob(glob: str) -> bool:
+    """Does a glob speak of whole paths, rather than of a name or any other text?"""
+    return _is_absolute(glob) or (glob.startswith("*") and "/" in glob and "://" not in glob)
+
+
+def _fixed_beginning(glob: str) -> str:
+    found = _WILDCARD.search(glob)
+    return glob[: found.start()] if found else glob
+
+
+def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
+    """A glob as it is written, as a path without `~`, and with the links in its fixed beginning resolved."""
+    yield glob
+    if not _is_absolute(glob):
+        if (file_url := _FILE_URL.match(glob)) is not None:
+            yield from _glob_forms(glob[file_url.end() :], context)
+        return
+    for expanded in _expand_home(glob, context):
+        if expanded != glob:
+            yield expanded
+        beginning = _fixed_beginning(expanded)
+        folder = beginning if beginning == expanded else beginning[: beginning.rfind("/") + 1]
+        if folder.startswith("/") and (real := _real_path(folder)) is not None:
+            resolved = real.rstrip("/") + ("/" if folder.endswith("/") else "") + expanded[len(folder) :]
+            if resolved != expanded:
+                yield resolved
+
+
+# Which values a name means.
+
+
+def _values(arguments: Mapping[str, object], name: str) -> list[object]:
+    """Every value that a server could take for the argument, decoys beside it included.
+
+    A name with dots may be a key with dots, a path into objects, or a mixture; lists on the way are entered,
+    and so is JSON inside a text. Keys are compared as lenient JSON parsers do, without case.
+    """
+    found: list[object] = []
+    _find_values(dict(arguments), name.split("."), found, MAX_DEPTH)
+    return found
+
+
+_UNREAD: Final = object()
+"""Stands for values that were not looked for any more."""
+
+
+def _find_values(value: object, steps: list[str], found: list[object], depth: int) -> None:
+    if len(found) > MAX_VALUES or depth == 0:
+        found.append(_UNREAD)
+        return
+    if not steps:
+        found.append(value)
+        return
+    if isinstance(value, str):
+        value = _json_in(value)
+    if is_list(value):
+        for item in value[: MAX_VALUES + 1]:
+            _find_values(item, steps, found, depth - 1)
+    elif is_object(value):
+        wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
+        for key, item in value.items():
+            taken = wanted.get(_plain_key(key))
+            if taken is not None:
+                _find_values(item, steps[taken:], found, depth - 1)
+
+
+def _plain_key(key: str) -> str:
+    return clean(unicodedata.normalize("NFKC", key)).strip().casefold()
+
+
+def _json_in(text: str) -> object:
+    """What a text says as JSON, for servers that parse such texts; None where it is not JSON."""
+    if text.lstrip()[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(text)
+    return None
+
+
+# What a value may mean.
+
+
+class _Reader:
+    """Collects the readings of one argument."""
+
+    def __init__(self, context: PathContext) -> None:
+        self._context = context
+        self._found = ValueReadings()
+        self._seen: set[str] = set()
+        self._count = 0
+
+    def read(self, values: list[object]) -> ValueReadings:
+        for value in values:
+            self._read(value, MAX_DEPTH)
+        return self._found
+
+    def _read(self, value: object, depth: int) -> None:
+        self._count += 1
+        if value is _UNREAD or self._count > MAX_VALUES or depth == 0:
+            self._found.is_incomplete = True
+        elif isinstance(value, str):
+            self._read_text(value)
+            if (inner := _json_in(value)) is not None:
+                self._read(inner, depth - 1)
+        elif is_list(value):
+            for item in value[: MAX_VALUES + 1]:
+                self._read(item, depth - 1)
+        elif is_object(value):
+            for key, item in value.items():
+                if self._found.is_incomplete:
+                    break
+                self._read_text(key)  # some tools take a map from paths to contents
+                self._read(item, depth - 1)
+        else:
+            self._found.texts[msgspec.json.encode(value).decode()] = None
+            if isinstance(value, float) and value.is_integer():
+                self._found.texts[str(int(value))] = None
+
+    def _read_text(self, text: str) -> None:
+        if text in self._seen:
+            return
+        self._seen.add(text)
+        self._found.texts[text] = None
+        if len(text) > MAX_PATH_LENGTH:
+            self._found.possible_paths.update(dict.fromkeys(_paths_inside(text, self._context)))
+            if text.lstrip()[:1] in ("/", "~", ".", "f", "F"):
+                self._found.may_be_any_path = True  # `/x/../` a thousand times is still somewhere
+            return
+        spellings = _spellings(text)
+        self._found.is_incomplete |= len(spellings) >= MAX_SPELLINGS
+        for spelling in spellings:
+            self._found.texts[spelling] = None
+            for path in _expand_home(spelling, self._context):
+                self._read_path(path)
+            self._found.possible_paths.update(dict.fromkeys(_paths_inside(spelling, self._context)))
+
+    def _read_path(self, path: str) -> None:
+        found = self._found
+        normal = _normalize(path)
+        if _URL.match(path) is None:  # whose two slashes are not one too many
+            found.texts[normal] = None
+        if not path or len(path) > MAX_PATH_LENGTH:
+            return
+        self._note_doubts(path, normal)
+        if path.startswith("/"):
+            found.texts.update(self._add_absolute(path))
+            return
+        if normal.startswith(".."):
+            found.possible_paths[f"/{normal.lstrip('./')}"] = None
+        cwd = self._context.cwd
+        if cwd is None:
+            found.may_be_any_path = True
+            return
+        base = (_real_path(cwd) or cwd).rstrip("/")
+        for real in self._add_absolute(posixpath.join(cwd, path)):
+            if real != _normalize(f"{base}/{path}"):  # a link: what it leads to counts
+                found.texts[real.removeprefix(f"{base}/")] = None
+
+    def _add_absolute(self, path: str) -> dict[str, None]:
+        """Add a path as it is written and as links lead; returns the latter.
+
+        Some servers drop `..` before they open a path, others leave that to the system, which follows links.
+        """
+        found, normal = self._found, _normalize(path)
+        reals = {real: None for real in (_real_path(path), _real_path(normal)) if real is not None}
+        found.may_be_any_path |= not reals
+        found.paths.update({normal: None, **reals})
+        return reals
+
+    def _note_doubts(self, path: str, normal: str) -> None:
+        """Say where a path cannot be followed: variables, wildcards, and files that a process has open."""
+        found = self._found
+        working = _CWD_LINK.match(normal)
+        if working is not None:
+            self._read_path(normal[working.end() :] or ".")
+            found.possible_paths[f"/{normal[working.end() :]}"] = None
+        if _OPEN_FILE.match(normal) or _VARIABLE.search(path):
+            found.may_be_any_path = True
+        wildcard = _WILDCARD.search(path)
+        if wildcard is not None and path.startswith(("/", ".", "~")):
+            if ".." in path[wildcard.start() :]:
+                found.may_be_any_path = True
+            elif path.startswith("/"):
+                found.possible_prefixes[_prefix_before(path, wildcard.start())] = None
+            elif self._context.cwd is not None:
+                joined = posixpath.join(self._context.cwd, path[: wildcard.start()] + "x")
+                found.possible_prefixes[_normalize(joined)[:-1]] = None
+
+
+def _prefix_before(path: str, end: int) -> str:
+    """How a path begins before its wildcard, without `..` in it."""
+    return _normalize(path[:end] + "x")[:-1]
+
+
+def _spellings(text: str) -> dict[str, None]:
+    """A text and what decoders make of it: each found spelling is decoded again, up to a bound."""
+    found = {text: None}
+    waiting = [text]
+    while waiting and len(found) < MAX_SPELLINGS:
+        for other in _decodings(waiting.pop()):
+            if other and other not in found and len(found) < MAX_SPELLINGS:
+                found[other] = None
+                waiting.append(other)
+    return found
+
+
+def _decodings(text: str) -> Iterator[str]:
+    if text != (stripped := text.strip().strip("\"'")):
+        yield stripped
+    if "\0" in text:
+        yield text.partition("\0")[0]
+    if "%" in text:
+        yield unquote(text, errors="replace")
+    if "\\" in text:
+        yield text.replace("\\", "/")
+    if not text.isascii() or not text.isprintable():
+        yield unicodedata.normalize("NFKC", clean(text))
+        yield text.replace("\t", "").replace("\r", "").replace("\n", "")
+    if (file_url := _FILE_URL.match(text)) is not None:
+        path = text[file_url.end() :]
+        yield path
+        yield re.split(r"[?#]", path, maxsplit=1)[0]
+    elif (url := _URL.match(text)) is not None:
+        canonical = _canonical_url(text, url)
+        if canonical is not None:
+            yield canonical
+
+
+def _canonical_url(text: str, found: re.Match[str]) -> str | None:
+    """A URL as a client dials it: no user, host in lower case and numbers as an address, no default port."""
+    scheme, authority = found[1].lower(), found[2].rpartition("@")[2]
+    try:
+        parts = urlsplit(f"{scheme}://{unquote(authority)}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    port = None if port == _DEFAULT_PORTS.get(scheme) else port
+    rest = text[found.end() :].replace("\\", "/")
+    path = re.split(r"[?#]", rest, maxsplit=1)[0]
+    normal = _normalize(f"/{path}")
+    normal += "/" if path.endswith("/") and normal != "/" else ""
+    return (
+        f"{scheme}://{_canonical_host(host)}{'' if port is None else f':{port}'}{normal}{rest[len(path) :]}"
     )
 
 
-_ABSENT = object()
+def _canonical_host(host: str) -> str:
+    host = host.rstrip(".")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            return socket.inet_ntoa(socket.inet_aton(host))  # 2130706433, 0x7f.1
+        except (OSError, UnicodeError):
+            pass
+        try:
+            return unicodedata.normalize("NFKC", host).encode("idna").decode()
+        except UnicodeError:
+            return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped) if mapped is not None else f"[{address}]" if address.version == 6 else str(address)
 
 
-def _value(arguments: Mapping[str, object], name: str) -> object:
-    if name in arguments:
-        return arguments[name]
-    value: object = arguments
-    for step in name.split("."):
-        value = as_object(value).get(step, _ABSENT)
-    return value
+def _expand_home(path: str, context: PathContext) -> Iterator[str]:
+    """A path, and what it is with `~` and `$HOME` replaced by every home directory that could be meant."""
+    yield path
+    plain = _HOME_VARIABLE.sub("~", path, count=1) if _HOME_VARIABLE.match(path) else path
+    if not plain.startswith("~"):
+        return
+    name, _, rest = plain[1:].partition("/")
+    homes: Iterable[str] = context.homes
+    if name:
+        known = os.path.expanduser(f"~{name}")
+        homes = () if known.startswith("~") else (known,)
+    for home in homes:
+        yield f"{home.rstrip('/')}/{rest}"
 
 
-def _value_matches(value: object, glob: str, *, narrows: bool) -> bool:
-    if value is _ABSENT:
-        return False
-    enough = any if narrows else all
-    readings = [reading for text in _texts(value) for reading in _readings(text)]
-    return bool(readings) and enough(fnmatchcase(reading, glob) for reading in readings)
+def _normalize(path: str) -> str:
+    """A path without `.`, `..`, repeated slashes and the `/proc/*/root` that leads back to `/`."""
+    if not path:
+        return path
+    normal = posixpath.normpath(path)
+    normal = "/" + normal.lstrip("/") if normal.startswith("//") else normal
+    while (link := _ROOT_LINK.match(normal)) is not None:
+        normal = posixpath.normpath(normal[link.end() :] or "/")
+    return normal
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Every text in a value; numbers and the like as JSON writes them."""
-    if isinstance(value, str):
-        yield value
-    elif is_object(value) or is_list(value):
-        for item in value.values() if is_object(value) else value:
-            yield from _texts(item)
-    else:
-        yield msgspec.json.encode(value).decode()
+def _real_path(path: str) -> str | None:
+    """A path with symbolic links resolved; None where the system will not say."""
+    while (link := _ROOT_LINK.match(path)) is not None:
+        path = path[link.end() :] or "/"
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
-def _readings(text: str) -> Iterator[str]:
-    yield text
-    plain = text.replace("\\", "/")
-    resolved = posixpath.normpath(plain) if plain else plain
-    resolved = "/" + resolved.lstrip("/") if resolved.startswith("//") else resolved
-    if resolved != text:
-        yield resolved
+def _paths_inside(text: str, context: PathContext) -> Iterator[str]:
+    """Absolute paths that stand somewhere in a text, as in a command line or a list with commas."""
+    for number, piece in enumerate(_PATH_IN_TEXT.finditer(text)):
+        if number == MAX_PIECES:
+            return
+        whole = _FILE_URL.sub("", piece[0], count=1)
+        # `/a:/b` is a search path, and `--in=/a` an option: each part that begins like a path may be one.
+        for part in (whole, *whole.split(":")):
+            for path in _expand_home(part, context):
+                if path.startswith("/"):
+                    yield _normalize(path)

@@ -15,7 +15,7 @@ from fairlead.catalog.entries import ToolEntry
 from fairlead.config.load import LoadedRule, LoadedServer
 from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, Server
-from fairlead.policy.arguments import matches
+from fairlead.policy.arguments import ArgumentReadings, match
 from fairlead.policy.claims import is_destructive, is_harmless
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -69,18 +69,33 @@ class CallPolicy:
         within: Within | None = None,
         *,
         entry: ToolEntry | None = None,
-        arguments: Mapping[str, object] | None = None,
+        arguments: ArgumentReadings | None = None,
     ) -> Decision:
-        """May a tool be called? Without `arguments`: may it ever, with arguments that no rule is against?"""
-        settled = self._settled.get((tool, within))
-        if settled is None:
-            if len(self._settled) == _MOST_SETTLED:
-                self._settled.clear()  # tools that nobody ever listed can be asked for without end
-            settled = self._settled[tool, within] = _settle(self.server, tool, within, self._unsaid)
+        """May a tool be called? Without `arguments`: may it ever, with arguments that no rule is against?
+
+        Args:
+            tool: The tool's own name.
+            within: What a bundle takes from the server.
+            entry: The tool's definition, where it is known.
+            arguments: The readings of the arguments that `argument_patterns` names.
+        """
+        settled = self._settle(tool, within)
         decision = settled.by_claim[_believed_claim(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
         return _looked_at(decision, settled.looking, arguments)
+
+    def argument_patterns(self, tool: str, within: Within | None = None) -> tuple[Mapping[str, str], ...]:
+        """The argument globs of all rules about a tool: `decide` needs readings of what they name."""
+        return self._settle(tool, within).patterns
+
+    def _settle(self, tool: str, within: Within | None) -> "_Settled":
+        settled = self._settled.get((tool, within))
+        if settled is None:
+            if len(self._settled) == _MOST_SETTLED:
+                self._settled.clear()  # tools that were never listed can be asked for without end
+            settled = self._settled[tool, within] = _settle(self.server, tool, within, self._unsaid)
+        return settled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +106,8 @@ class _Settled:
     """By what its server says of its effects, if that is believed."""
     looking: tuple[LoadedRule, ...]
     """The rules that look at arguments."""
+    patterns: tuple[Mapping[str, str], ...] = ()
+    """The argument globs of those rules."""
 
 
 _CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
@@ -104,9 +121,11 @@ def _settle(server: LoadedServer, tool: str, within: Within | None, unsaid: Unsa
     every = (*server.rules, *server.admin_rules)
     rules = [loaded for loaded in every if loaded.rule.tool is None or _fits(tool, loaded.rule.tool)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
+    looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
     return _Settled(
         by_claim={claim: _strictest(server, tool, plain, claim, unsaid) for claim in _CLAIMS},
-        looking=tuple(loaded for loaded in rules if loaded.rule.arguments),
+        looking=looking,
+        patterns=tuple(loaded.rule.arguments for loaded in looking),
     )
 
 
@@ -138,22 +157,32 @@ def _by_default(server: LoadedServer, claim: _Claim, unsaid: Unsaid) -> Decision
     return _by_mode(server.approval or usual, "", None, harmless=claim == "harmless")
 
 
-def _looked_at(
-    decision: Decision, rules: tuple[LoadedRule, ...], arguments: Mapping[str, object]
-) -> Decision:
-    found = [
-        _by_rule(loaded)
-        for loaded in rules
-        if matches(loaded.rule.arguments, arguments, narrows=loaded.rule.action != "allow")
+def _looked_at(decision: Decision, rules: tuple[LoadedRule, ...], arguments: ArgumentReadings) -> Decision:
+    found = [(loaded, match(loaded.rule.arguments, arguments, narrows=_narrows(loaded))) for loaded in rules]
+    narrower = [
+        _by_rule(loaded) if matched == "yes" else _by_doubt(loaded)
+        for loaded, matched in found
+        if matched != "no" and _narrows(loaded)
     ]
-    narrower = [other for other in found if STRICTNESS[other.verdict] > STRICTNESS["allow"]]
     if narrower:
         strictest = max(narrower, key=lambda other: STRICTNESS[other.verdict])
         return replace(strictest, every_time=strictest.verdict == "ask")
-    # An allowance for these arguments answers only what nobody has decided: the question of last resort.
-    if found and decision.verdict == "ask" and decision.field is None and decision.rule is None:
-        return found[0]
+    # An allowance for these arguments answers only what no rule and no mode decided: the default question.
+    allowing = [loaded for loaded, matched in found if matched == "yes"]
+    if allowing and decision.verdict == "ask" and decision.field is None and decision.rule is None:
+        return _by_rule(allowing[0])
     return decision
+
+
+def _narrows(loaded: LoadedRule) -> bool:
+    return loaded.rule.action != "allow"
+
+
+def _by_doubt(loaded: LoadedRule) -> Decision:
+    """What holds where a rule that narrows may match: the user decides."""
+    globs = ", ".join(f"`{name}: {glob}`" for name, glob in loaded.rule.arguments.items())
+    reason = f"a rule of the policy that says `{loaded.rule.action}` for {globs} may apply to these arguments"
+    return Decision(verdict="ask", reason=reason, rule=loaded)
 
 
 def _by_rule(loaded: LoadedRule) -> Decision:
