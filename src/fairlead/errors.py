@@ -167,7 +167,9 @@ class ServerError(FairleadError):
     code = "server_error"
 
     def __init__(self, server_id: str, message: str, *, hint: str | None = None) -> None:
-        super().__init__(f"server `{server_id}`: {message}", hint=hint)
+        # An error that is made from another one of the same server names it once.
+        subject = f"server `{server_id}`: "
+        super().__init__(subject + message.removeprefix(subject), hint=hint)
         self.server_id = server_id
 
 

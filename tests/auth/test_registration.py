@@ -35,8 +35,7 @@ async def test_without_registration_the_user_is_told_where_a_client_comes_from()
             await logged_in(server, person)
         assert registered(server) == 0
     hint = str(caught.value.hint)
-    assert "oauth.client_id" in hint
-    assert "fairlead login notes --client-id" in hint
+    assert "fairlead login notes --client-id ID --callback-port" in hint
     assert person.redirect_uri in hint
     assert person.visited == []
 

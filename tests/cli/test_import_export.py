@@ -217,3 +217,48 @@ def test_a_gateway_is_one_entry(fairlead: Fairlead) -> None:
         fairlead("export", "--to", "claude", "--gateway", "--url", "http://127.0.0.1:9/mcp").out
     )
     assert by_url["mcpServers"]["fairlead"]["url"] == "http://127.0.0.1:9/mcp"
+
+
+def test_what_is_shown_masked_is_not_written_in_clear(fairlead: Fairlead, machine: Machine) -> None:
+    path = machine.home / "other.json"
+    entry = {"command": "npx", "args": ["server-postgres", "postgresql://me:s3cr3t-pass@db.example/x"]}
+    path.write_text(json.dumps({"mcpServers": {"pg": entry}}))
+    outcome = fairlead("import", "--from", "claude", str(path), "--scope", "user")
+    assert outcome.status == 0, outcome.err
+    assert "s3cr3t-pass" not in outcome.out + outcome.err + machine.user_file.read_text()
+    resolved = machine.load().servers["pg"].resolve(machine.env)
+    assert getattr(resolved, "args", [""])[-1] == "postgresql://me:s3cr3t-pass@db.example/x"
+    refused = fairlead("import", "--from", "claude", str(path), "--scope", "project")
+    assert "--scope user" in refused.out
+    assert not machine.project_file.exists()
+
+
+def test_where_there_is_no_keyring_nothing_refers_to_one(fairlead: Fairlead, machine: Machine) -> None:
+    document = {
+        "inputs": [{"id": "my-token", "type": "promptString", "password": True}],
+        "servers": {
+            "x": {"type": "http", "url": "https://e.com/mcp", "headers": {"X-Key": "${input:my-token}"}}
+        },
+    }
+    path = machine.home / "mcp.json"
+    path.write_text(json.dumps(document))
+    outcome = fairlead("import", "--from", "vscode", str(path), "--scope", "user")
+    assert outcome.status == 0, outcome.err
+    text = machine.user_file.read_text()
+    assert "keyring" not in text
+    assert "${file:" in text
+    assert "write it into" in outcome.err
+    assert "keyring set" not in outcome.err
+
+
+def test_a_server_that_has_the_id_of_a_built_in_one_is_not_taken_over_silently(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAIRLEAD_BUILTINS")
+    path = machine.home / "config.toml"
+    path.write_text('[mcp_servers.docs]\ncommand = "theirs"\n')
+    outcome = fairlead("import", "--from", "codex", str(path), "--scope", "user")
+    assert "built-in" in outcome.out
+    assert not machine.user_file.exists()
+    assert fairlead("import", "--from", "codex", str(path), "--scope", "user", "--replace").status == 0
+    assert "theirs" in machine.user_file.read_text()

@@ -362,3 +362,97 @@ def test_a_reader_that_goes_away_is_no_error(machine: Machine) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+def secret_files(machine: Machine) -> list[str]:
+    return sorted(path.name for path in (machine.user_file.parent / "secrets").glob("*"))
+
+
+def test_removing_a_server_removes_the_secrets_that_were_put_away_for_it(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    fairlead(
+        "add", "a", "--url", "https://e.com/", "--header", "Authorization=Bearer ghp_0123456789abcdefghij"
+    )
+    fairlead("add", "b", "--scope", "user", "--", "run", "--api-key", "0123456789abcdefghijABCDEFGHIJ")
+    assert len(secret_files(machine)) == 2
+    # Another entry that refers to it keeps it alive, and so does an entry of the same id in another layer.
+    shared = entries(machine)["a"]
+    machine.write_user(json.dumps({"servers": {**entries(machine, "user"), "a": shared}}))
+    assert "deleted" not in fairlead("remove", "a").err
+    assert len(secret_files(machine)) == 2
+    assert "deleted its secret" in fairlead("remove", "a", "--scope", "user").err
+    assert fairlead("remove", "b", "--scope", "user").status == 0
+    assert secret_files(machine) == []
+
+
+def test_a_file_of_the_users_own_is_not_removed(fairlead: Fairlead, machine: Machine) -> None:
+    mine = machine.home / "token"
+    mine.write_text("x")
+    fairlead("add", "a", "--scope", "user", "--env", f"TOKEN=${{file:{mine}}}", "--", "run")
+    assert fairlead("remove", "a", "--scope", "user").status == 0
+    assert mine.exists()
+
+
+def test_a_secret_in_an_argument_or_url_is_put_away_too(fairlead: Fairlead, machine: Machine) -> None:
+    database = "postgresql://me:s3cr3t-pass@db.example/x"
+    fairlead("add", "pg", "--scope", "user", "--", "run", database, "--password=hunter2hunter2", "-v")
+    fairlead(
+        "add", "web", "--scope", "user", "--url", "https://me:p4ssw0rd1@e.com/mcp?api_key=abcdef123456&x=1"
+    )
+    text = machine.user_file.read_text()
+    assert not any(secret in text for secret in ("s3cr3t-pass", "hunter2", "p4ssw0rd1", "abcdef123456"))
+    resolved = machine.load().servers["pg"].resolve(machine.env)
+    assert getattr(resolved, "args", None) == (database, "--password=hunter2hunter2", "-v")
+    url = getattr(machine.load().servers["web"].resolve(machine.env), "url", None)
+    assert str(url) == "https://me:p4ssw0rd1@e.com/mcp?api_key=abcdef123456&x=1"
+
+
+def test_switching_in_a_file_that_cannot_say_it_is_refused(fairlead: Fairlead, machine: Machine) -> None:
+    fairlead("add", "a", "--", "run")
+    outcome = fairlead("enable", "a", "--scope", "user")
+    assert outcome.status == 1
+    assert "--scope project" in outcome.err
+    assert "already" not in outcome.err
+
+
+def test_an_explicit_scope_is_written_even_where_it_changes_nothing(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    fairlead("add", "a", "--scope", "user", "--", "run")
+    assert fairlead("enable", "a", "--scope", "project").status == 0
+    assert entries(machine) == {"a": {"enabled": True}}
+
+
+def test_the_hint_about_the_repository_server_helps_in_a_home_folder(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAIRLEAD_BUILTINS")
+    monkeypatch.chdir(machine.home)
+    refused = fairlead("call", "repo", "repo.listDir", "--yes")
+    assert refused.status != 0
+    assert "fairlead enable repo" not in refused.err
+    assert "--builtin repo --root" in refused.err
+    assert (
+        fairlead(
+            "add", "files", "--builtin", "repo", "--root", str(machine.project), "--trust", "trusted"
+        ).status
+        == 0
+    )
+    assert fairlead("call", "files", "repo.listDir", "--yes").status == 0
+
+
+def test_a_secret_in_a_foreign_project_file_is_not_told_to_use_what_that_format_lacks(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    folder = machine.project / ".codelia"
+    folder.mkdir()
+    entry = {
+        "transport": "http",
+        "url": "https://e.com/mcp",
+        "headers": {"Authorization": "Bearer ghp_0123456789abcdefg"},
+    }
+    (folder / "config.json").write_text(json.dumps({"mcp": {"servers": {"x": entry}}}))
+    shown = fairlead("list")
+    assert "${NAME}" not in shown.err
+    assert "fairlead import" in shown.err

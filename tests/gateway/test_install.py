@@ -92,9 +92,7 @@ def test_where_there_is_no_file_one_is_made_that_only_its_owner_reads(
     assert stat.S_IMODE(change.path.stat().st_mode) == 0o600
     assert planned_install(agent, place, reach).is_none
     apply(planned_uninstall(agent, place), machine.env)
-    left = change.path.read_text()
-    assert "fairlead" not in left
-    assert "gateway-token" not in left
+    assert not change.path.exists()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -107,7 +105,10 @@ def test_what_was_installed_can_be_imported_back(
     entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
     authorization = entry.pop("headers")["Authorization"]
     assert entry == {"url": URL}
-    expected = {"vscode": "keyring:fairlead/gateway-token", "opencode": f"file:{reach.token_file}"}
+    expected = {
+        "vscode": "file:~/.config/fairlead/secrets/gateway-token",
+        "opencode": f"file:{reach.token_file}",
+    }
     assert authorization == f"Bearer ${{{expected.get(agent, 'FAIRLEAD_TOKEN')}}}"
 
 
@@ -163,6 +164,7 @@ def test_a_question_that_another_server_uses_too_stays(machine: Machine, place: 
         machine, "vscode", '{"servers": {"other": {"url": "http://x.example/${input:gateway-token}"}}}'
     )
     install(machine, place, "vscode", reach)
+    path.write_text(f"{path.read_text()}\n")  # edited since, so that the entry is removed
     apply(planned_uninstall("vscode", place), machine.env)
     assert "gateway-token" in json.dumps(json.loads(path.read_text())["inputs"])
 
@@ -194,3 +196,41 @@ def test_what_is_pasted_works_as_it_is(reach: Reach) -> None:
 @pytest.mark.parametrize("agent", AGENTS)
 def test_without_a_token_none_is_spoken_of(agent: str) -> None:
     assert "uthorization" not in plainly(agent, Reach(url=URL))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_uninstalling_gives_back_the_very_bytes(
+    machine: Machine, place: Place, reach: Reach, agent: str
+) -> None:
+    json_texts = ["{}", "{ }\n", '{"a":1}', '{\r\n\t"inputs": [],\r\n\t"servers": {}}', '{"mcp":{}}']
+    toml_texts = ["", "# mine", 'model = "o3"\r\n\r\n[tui]\r\ntheme = "x"', "[mcp_servers]\n\n\n[other]\n"]
+    for content in toml_texts if agent == "codex" else json_texts:
+        path = machine.home / FILES[agent]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode())
+        install(machine, place, agent, reach)
+        assert path.read_bytes() != content.encode()
+        install(
+            machine, place, agent, Reach(command=("fairlead", "gateway", "--stdio"))
+        )  # another way to reach it
+        apply(planned_uninstall(agent, place), machine.env)
+        assert path.read_bytes() == content.encode()
+
+
+def test_a_file_that_was_edited_since_keeps_the_edits(machine: Machine, place: Place, reach: Reach) -> None:
+    path = write(machine, "claude", '{"mcpServers": {}}')
+    install(machine, place, "claude", reach)
+    path.write_text(path.read_text().replace('{"mcpServers"', '{"mine": true, "mcpServers"'))
+    apply(planned_uninstall("claude", place), machine.env)
+    assert json.loads(path.read_text()) == {"mine": True, "mcpServers": {}}
+
+
+def test_no_backup_overwrites_another(machine: Machine, place: Place, reach: Reach) -> None:
+    path = write(machine, "claude", "{}")
+    backups: set[Path] = set()
+    for number in range(10):
+        path.write_text(json.dumps({"number": number}))
+        backup = apply(planned_install("claude", place, reach), machine.env)
+        assert backup is not None
+        backups.add(backup)
+    assert sorted(json.loads(backup.read_text())["number"] for backup in backups) == [*range(10)]

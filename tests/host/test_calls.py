@@ -13,6 +13,7 @@ from fairlead.errors import (
     CallFailed,
     CallRejected,
     CallTimedOut,
+    ConnectFailed,
     ConnectionLost,
     UnknownServer,
 )
@@ -218,3 +219,8 @@ async def test_calls_beside_a_crash_all_fail_and_none_is_carried_out_twice(
             assert isinstance(call.error, ConnectionLost)
             assert call.error.delivery == "unknown"
     assert server.calls("wait") == 2
+
+
+def test_an_error_made_from_another_of_the_same_server_names_it_once() -> None:
+    inner = ConnectFailed("x", "it is not there")
+    assert str(ConnectFailed("x", str(inner))) == "server `x`: it is not there"

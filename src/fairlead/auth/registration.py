@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -151,10 +152,12 @@ def _agreed(target: Target, document: RegistrationDocument, wanted: ClientAuth) 
 
 
 def _no_client(target: Target, issuer: Issuer, redirect_uri: str, reason: str) -> LoginFailed:
+    # A redirect URI is registered with its port, so the next login must come back to the same one.
+    port = urlsplit(redirect_uri).port
+    fixed = f" --callback-port {port}" if port and target.oauth.callback_port is None else ""
     return LoginFailed(
         target.server_id,
         f"{shown(issuer.name)} {reason}",
         hint=f"create an OAuth client in its provider's developer settings, with the redirect URI "
-        f"{redirect_uri}, then set `oauth.client_id` or run "
-        f"`fairlead login {target.server_id} --client-id ID`",
+        f"{redirect_uri}, then run `fairlead login {target.server_id} --client-id ID{fixed}`",
     )

@@ -42,8 +42,8 @@ def client_place(server: LoadedServer) -> ClientPlace:
     return ClientPlace(server_id=server.server_id, target=target, path=(*map(str, entry), "oauth"))
 
 
-def remember_client(ctx: click.Context, place: ClientPlace, client: dict[str, str]) -> None:
-    """Write `client_id`, and `client_secret` as a reference, so that they need not be given again."""
+def remember_client(ctx: click.Context, place: ClientPlace, client: dict[str, Any]) -> None:
+    """Write the client, its secret as a reference, so that it need not be given again."""
     entry, stashed = stash_secrets(place.server_id, {"oauth": client}, os.environ)
     fields: dict[str, Any] = entry["oauth"]
 

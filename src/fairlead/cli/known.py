@@ -87,9 +87,7 @@ class Known:
         """Why a server cannot be had, as far as that is known without trying."""
         server, saved = self.loaded.servers[server_id], self.saved[server_id]
         if not server.enabled:
-            return Absence(
-                reason=f"server `{server_id}`: it is switched off", hint=f"run `fairlead enable {server_id}`"
-            )
+            return Absence(reason=f"server `{server_id}`: it is switched off", hint=server.enable_hint)
         for problem in server.problems:
             if problem.severity == "error":
                 return Absence(reason=str(problem), hint=problem.hint)

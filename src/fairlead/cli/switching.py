@@ -6,7 +6,9 @@ from fairlead.cli.changes import servers_in, settle
 from fairlead.cli.options import load, target_file
 from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, set_value
-from fairlead.config.scopes import EMPTY_FILE
+from fairlead.config.load import LoadedServer
+from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.errors import UnknownServer
 
 
 def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -> None:
@@ -16,8 +18,10 @@ def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -
     word = "enabled" if on else "disabled"
 
     def change(text: str) -> str:
-        if server.enabled == on and server_id not in servers_in(text, target):
-            return text
+        if server_id not in servers_in(text, target):
+            _require_below(server, target)
+            if server.enabled == on and scope is None:
+                return text
         return set_value(text, ("servers", server_id, "enabled"), on)
 
     if edit_file(target.path, change, create=EMPTY_FILE):
@@ -29,3 +33,12 @@ def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -
     if now and now.enabled != on:
         origin = now.definition.origin(("enabled",))
         say(f"but {origin} says otherwise, and that counts more")
+
+
+def _require_below(server: LoadedServer, target: EditTarget) -> None:
+    """Refuse to switch a server in a file that is below the one which defines it: it would have no effect."""
+    if server.source == "project" and target.scope == "user":
+        raise UnknownServer(
+            f"there is no server `{server.server_id}` in {target.path}",
+            hint="it is in the project's file: add `--scope project`",
+        )

@@ -23,6 +23,20 @@ def get(service: str, user: str) -> str | None:
     return _within_reason(ask)
 
 
+def is_available() -> bool:
+    """Is there a keyring that keeps what it is given?"""
+
+    def look() -> bool:
+        import keyring
+
+        return keyring.get_keyring().priority >= 1  # below are the backends that refuse or forget everything
+
+    try:
+        return _within_reason(look)
+    except SecretUnavailable:
+        return False
+
+
 def put(service: str, user: str, password: str) -> bool:
     """Keep a password. False where this machine has no keyring that would."""
 

@@ -59,6 +59,14 @@ class LoadedServer:
         return self.ruling.approval[0] if self.ruling.approval else None
 
     @property
+    def enable_hint(self) -> str:
+        """What switches on a server that is off."""
+        if self.is_built_in and self.server_id == "repo":
+            # Off because of where it would look, which `enable` does not change.
+            return "run it inside a repository, or `fairlead add files --builtin repo --root FOLDER`"
+        return f"run `fairlead enable {self.server_id}`"
+
+    @property
     def entry(self) -> dict[str, Any]:
         """The merged entry as it is written, references unexpanded."""
         return as_object(self.definition.entry)
@@ -325,6 +333,10 @@ def _secret_problems(definition: Definition, env: Mapping[str, str]) -> Iterator
         origin = definition.origin(path)
         if origin.layer.name == "project":
             hint = "a project file is often shared: use a reference such as `${NAME}`"
+            if origin.layer.dialect is not None:  # whose format may have no references at all
+                hint = (
+                    f"a project file is often shared: take it over with `fairlead import {origin.layer.path}`"
+                )
             message = "looks like a secret in plain text"
             yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
 

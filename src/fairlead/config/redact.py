@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from fairlead.config.masking import MASK, has_token
 from fairlead.config.secrets import FieldPath, Reference, references, split, strings
-from fairlead.config.shapes import as_list, as_object
+from fairlead.config.shapes import as_list, as_object, value_at
 
 _SENSITIVE_NAME = re.compile(
     r"(?i)(^|[-_. ])(api[-_]?key|apikey|key|token|pat|secret|password|passwd|pwd|auth|authorization|"
@@ -52,6 +52,33 @@ def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
     url = entry.get("url")
     if isinstance(url, str) and redact_url(url) != url:
         yield ("url",)
+
+
+def secret_parts(entry: dict[str, Any], path: FieldPath) -> list[str]:
+    """The secret parts of a field, as they stand in its text: of `Bearer x` and `--key=x` only `x`."""
+    text: str = value_at(entry, path)
+    if path[0] in ("args", "headers_helper"):
+        flag = _FLAG.fullmatch(text)
+        if flag and flag[2] is not None:
+            text = flag[2]
+        elif "://" not in text and ":" in text:
+            text = text.partition(":")[2].strip()
+    if "://" in text:
+        return [part for part in _url_parts(text) if part]
+    return [_SCHEME.sub("", text)]
+
+
+def _url_parts(url: str) -> Iterator[str]:
+    """The password of a URL, or a user name that stands alone, and its secret query values, as written."""
+    parts = urlsplit(url)
+    userinfo, at, _ = parts.netloc.rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    if at:
+        yield password if colon else user
+    for pair in parts.query.split("&"):
+        name, _, value = pair.partition("=")
+        if looks_secret(unquote(name), unquote(value)):
+            yield value
 
 
 def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:

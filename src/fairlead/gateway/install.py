@@ -1,12 +1,16 @@
 """The gateway's entry in another agent's file: planned, shown, put in and taken out again."""
 
 import difflib
+import hashlib
+import secrets
 import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from fairlead.config.dialects import texts
 from fairlead.config.dialects.dialect import Dialect
@@ -34,7 +38,8 @@ class Change:
     path: Path
     before: str | None
     """None where there is no file yet."""
-    after: str
+    after: str | None
+    """None where the file goes away: it was made for the gateway alone."""
     has_token: bool = False
     """The token would stand there in plain text."""
     advice: str | None = None
@@ -42,13 +47,13 @@ class Change:
     @property
     def is_none(self) -> bool:
         """The file is as it should be."""
-        return self.after == (self.before or "")
+        return (self.after or "") == (self.before or "")
 
     def diff(self) -> str:
         """What would change, line by line."""
         lines = difflib.unified_diff(
             (self.before or "").splitlines(),
-            self.after.splitlines(),
+            (self.after or "").splitlines(),
             str(self.path),
             str(self.path),
             n=2,
@@ -75,10 +80,20 @@ def planned_install(agent: str, place: Place, reach: Reach) -> Change:
 
 
 def planned_uninstall(agent: str, place: Place) -> Change:
-    """Take the gateway, and nothing else, out of the agent's file."""
+    """Take the gateway, and nothing else, out of the agent's file.
+
+    A file that is as the installation left it gets its former bytes back; in one that was edited since, the
+    entry is removed.
+    """
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
     before = _text(path)
+    installed = _Installations(place.env).get(path)
+    if installed is not None and before is not None and _digest(before) == installed["digest"]:
+        backup = installed["backup"]
+        return Change(
+            title=dialect.title, path=path, before=before, after=_text(Path(backup)) if backup else None
+        )
     present = texts.load(before or "", dialect.syntax, str(path))
     section = _SECTIONS.get(agent, _USUAL_SECTION)
     after = before or ""
@@ -97,8 +112,45 @@ def apply(change: Change, env: Mapping[str, str]) -> Path | None:
             hint = "run it again to see what would change now"
             raise ConfigUnwritable(f"`{change.path}` was changed in the meantime; it is as it was", hint=hint)
         backup = None if change.before is None else _back_up(change.path, change.before, env)
-        write_atomic(change.path, change.after, mode=0o600 if change.before is None else None)
+        if change.after is None:
+            change.path.unlink()
+        else:
+            write_atomic(change.path, change.after, mode=0o600 if change.before is None else None)
+        _Installations(env).record(change, backup)
     return backup
+
+
+class _Installations:
+    """What the agents' files said before the gateway was put into them, by their paths."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._file = gateway_folder(env) / "backups" / "installed.json"
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            return as_object(msgspec.json.decode(self._file.read_bytes()))
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError):
+            return {}  # then an entry is removed from its file, rather than the file restored
+
+    def get(self, path: Path) -> dict[str, Any] | None:
+        found = as_object(self._read().get(str(path)))
+        return found if {"digest", "backup"} <= found.keys() else None
+
+    def record(self, change: Change, backup: Path | None) -> None:
+        """Remember a file as it is now. Installing again keeps what it was before the first time."""
+        known = self._read()
+        earlier = as_object(known.pop(str(change.path), None))
+        if change.after is not None and NAME in change.after:
+            first = change.before is None or earlier.get("digest") != _digest(change.before)
+            kept = (str(backup) if backup else None) if first else earlier.get("backup")
+            known[str(change.path)] = {"digest": _digest(change.after), "backup": kept}
+        write_atomic(self._file, msgspec.json.encode(known).decode(), mode=0o600)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_of(dialect: Dialect, place: Place) -> Path:
@@ -113,7 +165,9 @@ def _text(path: Path) -> str | None:
 
 def _back_up(path: Path, text: str, env: Mapping[str, str]) -> Path:
     """Keep what a file said where nobody else can read it: there may be secrets in it."""
-    backup = gateway_folder(env) / "backups" / f"{time.strftime('%Y%m%d-%H%M%S')}-{path.name}"
+    # Agents' files share names, and two changes may fall into one second: no backup overwrites another.
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}-{path.name}"
+    backup = gateway_folder(env) / "backups" / name
     write_atomic(backup, text, mode=0o600)
     return backup
 

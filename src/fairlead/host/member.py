@@ -142,8 +142,7 @@ class Member:
         if self.connection is not None:
             return self.connection
         if not self.server.enabled:
-            hint = f"run `fairlead enable {self.server.server_id}`"
-            raise ConnectFailed(self.server.server_id, "it is switched off", hint=hint)
+            raise ConnectFailed(self.server.server_id, "it is switched off", hint=self.server.enable_hint)
         raise ConfigInvalid(*(problem for problem in self.server.problems if problem.severity == "error"))
 
     @property

@@ -205,14 +205,19 @@ def test_a_client_that_works_is_remembered(fairlead: Fairlead, machine: Machine,
         configure(machine, x={"url": server.mcp_url})
         without = fairlead("login", "x", "--yes")
         assert without.status == 3
-        assert "fairlead login x --client-id ID" in without.err
+        assert "fairlead login x --client-id ID --callback-port " in without.err
         assert fairlead("login", "x", "--yes", "--client-secret", "hush").status == 2
         wrong = fairlead("login", "x", "--yes", "--client-id", "known", "--client-secret", "wrong")
         assert wrong.status == 3
         assert "oauth" not in entry_of(machine)
-        right = fairlead("login", "x", "--yes", "--client-id", "known", "--client-secret", "hush")
+        # The hint, followed literally: the port that it named is the one the login comes back to.
+        port = without.err.partition("--callback-port ")[2].partition("`")[0]
+        client = ("--client-id", "known", "--client-secret", "hush", "--callback-port", port)
+        right = fairlead("login", "x", "--yes", *client)
         assert right.status == 0, right.err
         oauth = entry_of(machine)["oauth"]
+        assert oauth["callback_port"] == int(port)
+        assert f"127.0.0.1:{port}/" in without.err
         assert oauth["client_id"] == "known"
         assert oauth["client_secret"].startswith("${file:")
         assert "hush" not in right.out + right.err + fairlead("whoami", "x").out

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,15 +22,20 @@ from fairlead.cli.output import (
     shown_path,
     warn,
 )
+from fairlead.config import keyrings
+from fairlead.config.builtins import builtin_entries
 from fairlead.config.dialects import registry, texts
-from fairlead.config.dialects.dialect import Dialect, Location, Note
+from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note
 from fairlead.config.dialects.remote import native_remote
 from fairlead.config.files import read_text
 from fairlead.config.load import load_config
 from fairlead.config.paths import Place
+from fairlead.config.redact import literal_secrets
 from fairlead.config.scopes import EditTarget
+from fairlead.config.secrets import references, strings
+from fairlead.config.shapes import value_at
 from fairlead.config.sources import place_of
-from fairlead.config.stash import stash_secrets
+from fairlead.config.stash import file_reference, secret_file, stash_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
 
@@ -157,12 +163,17 @@ def _read_into(
     except FairleadError as exc:
         warn(f"{dialect.title}: {exc}", exc.hint)
         return
+    imported = _without_keyring(imported)
     plan.notes.extend(imported.notes)
     plan.bundles.update(imported.bundles)
     taken = existing_servers(target)
     planned = {candidate.server_id for candidate in plan.candidates if candidate.target == target}
     for server_id, entry in imported.servers.items():
         action, reason = _judge(server_id, entry, taken, planned, replace=replace)
+        if action == "add" and server_id in builtin_entries(place) and not replace:
+            action, reason = "skip", "a built-in server has that id; --replace puts this one in its place"
+        if action != "skip" and target.scope == "project" and _needs_private_file(entry):
+            action, reason = "skip", "has a secret in its arguments; take it over with `--scope user`"
         plan.candidates.append(
             Candidate(
                 server_id=server_id,
@@ -173,6 +184,32 @@ def _read_into(
                 reason=reason,
             )
         )
+
+
+def _without_keyring(imported: Imported) -> Imported:
+    """Where there is no keyring, refer to private files instead, and say what has to be written there."""
+    wanted = {
+        str(found): found.name.partition("/")[2]
+        for _, text in strings(imported.servers)
+        for found in references(text)
+        if found.kind == "keyring"
+    }
+    if not wanted or keyrings.is_available():
+        return imported
+    servers = deepcopy(imported.servers)
+    notes = [note for note in imported.notes if "keyring set" not in note.message]
+    for reference, name in wanted.items():
+        file = secret_file(name, os.environ)
+        for path, text in strings(servers):
+            value_at(servers, path[:-1])[path[-1]] = text.replace(reference, file_reference(file, os.environ))
+        message = f"there is no keyring here; write it into {shown_path(file)}, which only you may read"
+        notes.append(Note(server_id=None, field=name, message=message))
+    return dataclasses.replace(imported, servers=servers, notes=notes)
+
+
+def _needs_private_file(entry: dict[str, Any]) -> bool:
+    """Would a secret in its arguments become a `${file:…}`, which a project's file may not have there?"""
+    return any(path[0] == "args" for path in literal_secrets(entry)) and not keyrings.is_available()
 
 
 def _judge(

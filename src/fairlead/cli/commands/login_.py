@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -30,6 +30,7 @@ class LoginOptions(TypedDict):
     scope: tuple[str, ...]
     client_id: str | None
     client_secret: str | None
+    callback_port: int | None
     no_browser: bool
     yes: bool
     force: bool
@@ -42,6 +43,12 @@ class LoginOptions(TypedDict):
 @click.option("--client-id", metavar="ID", help="Log in as this OAuth client, and remember it if that works.")
 @click.option(
     "--client-secret", metavar="SECRET", help="The client's secret; goes to the keyring, not to the file."
+)
+@click.option(
+    "--callback-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Come back to this port: the redirect URI that the client is registered with names it.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, and read the one it ends up at.")
 @click.option("--yes", is_flag=True, help="Open the login page without asking.")
@@ -69,13 +76,14 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
     from fairlead.cli.running import run_with_host
     from fairlead.host.host import Host
 
-    if options["client_secret"] and not options["client_id"]:
-        raise click.UsageError("`--client-secret` goes with `--client-id`", ctx)
+    for name in ("client_secret", "callback_port"):
+        if options[name] and not options["client_id"]:
+            raise click.UsageError(f"`--{name.replace('_', '-')}` goes with `--client-id`", ctx)
     loaded = load(ctx)
     server = loaded.server(server_id)
     require_ready(loaded, server)
-    names = ("client_id", "client_secret")
-    client = {name: value for name in names if (value := options[name])}
+    names = ("client_id", "client_secret", "callback_port")
+    client: dict[str, Any] = {name: value for name in names if (value := options[name])}
     place = client_place(server) if client else None
 
     async def main() -> int:

@@ -1,5 +1,8 @@
 """`fairlead remove`."""
 
+import os
+from typing import Any
+
 import click
 
 from fairlead.cli.changes import servers_in, settle
@@ -8,6 +11,9 @@ from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, remove_value
 from fairlead.config.load import LoadedConfig
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.config.secrets import references, strings
+from fairlead.config.shapes import as_object
+from fairlead.config.stash import forget_secrets
 from fairlead.errors import UnknownServer
 
 
@@ -20,19 +26,35 @@ def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
     target = target_file(ctx, scope)
     before = load(ctx)
 
+    removed: dict[str, Any] = {}
+
     def change(text: str) -> str:
-        if server_id not in servers_in(text, target):
+        present = servers_in(text, target)
+        if server_id not in present:
             raise _not_there(server_id, target, before)
+        removed.clear()
+        removed.update(as_object(present[server_id]))
         return remove_value(text, ("servers", server_id))
 
     edit_file(target.path, change, create=EMPTY_FILE)
     say(f"removed `{server_id}` from {shown_path(target.path)}")
     after = settle(ctx, target, [])
+    if after is not None:  # else it is not known what other entries need
+        _forget_secrets(removed, after)
     remaining = after.servers.get(server_id) if after else None
     if remaining:
         layer = remaining.definition.source
         place = shown_path(layer.path) if layer.path else layer.label
         say(f"`{server_id}` is still defined in {place}, which is in effect now")
+
+
+def _forget_secrets(removed: dict[str, Any], after: LoadedConfig) -> None:
+    """Delete what was put away for the entry, unless another entry of any layer refers to it."""
+    definitions = (server.definition for server in after.servers.values())
+    entries = (part.entry for each in definitions for part in (*each.parts, *each.replaced))
+    left = {str(found) for entry in entries for _, text in strings(entry) for found in references(text)}
+    for reference in forget_secrets(left, removed, os.environ):
+        say(f"  deleted its secret {reference}")
 
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:
