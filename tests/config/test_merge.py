@@ -153,7 +153,7 @@ def test_a_bad_entry_disables_that_server_alone_and_says_file_line_and_reason(ma
     assert loaded.servers["a"].usable
     assert not loaded.servers["b"].usable
     problem = loaded.servers["b"].problems[0]
-    assert (problem.file, problem.line, problem.column) == (str(path), 4, 5)
+    assert (problem.file, problem.line, problem.column) == (str(path), 4, 11)
     assert set(loaded.config.servers) == {"a"}
 
 

@@ -8,6 +8,7 @@ from fairlead import Config, parse_config
 from fairlead.config.models import RemoteServer, StdioServer
 from fairlead.config.validate import check
 from fairlead.errors import ConfigInvalid
+from tests.conftest import Machine
 
 
 def problems_of(document: Any) -> dict[str, str]:
@@ -240,3 +241,64 @@ def test_a_bad_entry_costs_only_itself() -> None:
     assert set(checked.config.servers) == {"good"}
     assert checked.config.bundles == {}
     assert len(checked.faults) == 2
+
+
+MANY_MISTAKES = """{
+  "servers": {
+    "a": {"command": "one"},
+    "a": {"command": "two"},
+    "b": {"comand": "three"},
+    "c": {"command": "four", "command": "five"},
+    "d": {"command": "six", "argz": []},
+    "sound": {"command": "seven"}
+  },
+  "bundles": {"x": {"servers": {"sound": {}}}, "x": {"servers": {"sound": {}}},
+              "y": {"servers": {"sound": {}}}},
+  "serverz": {},
+  "mcpServers": {}
+}"""
+
+
+@pytest.mark.requirement("HARD-85")
+def test_every_mistake_is_said_at_once_and_costs_only_itself(machine: Machine) -> None:
+    machine.write_user(MANY_MISTAKES)
+    loaded = machine.load()
+    assert [name for name, server in loaded.servers.items() if server.usable] == ["sound"]
+    assert [*loaded.config.bundles] == ["y"]
+    found = {(problem.json_path, problem.line) for problem in loaded.problems}
+    assert found == {
+        ("servers.a", 4),
+        ("servers.b.comand", 5),
+        ("servers.b", 5),
+        ("servers.c.command", 6),
+        ("servers.d.argz", 7),
+        ("bundles.x", 10),
+        ("serverz", 12),
+        ("mcpServers", 13),
+    }
+    hints = {problem.json_path: problem.hint for problem in loaded.problems}
+    assert hints["servers.b.comand"] == "did you mean `command`?"
+    assert hints["servers.d.argz"] == "did you mean `args`?"
+    assert hints["serverz"] == "did you mean `servers`?"
+
+
+def test_a_policy_that_is_misspelt_or_there_twice_is_no_policy_to_go_on_with(machine: Machine) -> None:
+    for text in (
+        '{"servers": {}, "polcy": {"rules": []}}',
+        '{"policy": {"rules": []}, "policy": {}}',
+        '{"policy": {"rules": [{"action": "deny", "action": "allow"}]}}',
+        '{"servers": {}, "servers": {}}',
+    ):
+        machine.write_user(text)
+        with pytest.raises(ConfigInvalid):
+            machine.load()
+
+
+def test_a_duplicate_in_a_foreign_file_costs_that_server_alone(machine: Machine) -> None:
+    folder = machine.project / ".codelia"
+    folder.mkdir()
+    twice = '"x": {"transport": "stdio", "command": "a"}, "x": {"transport": "stdio", "command": "b"}'
+    sound = '"y": {"transport": "stdio", "command": "c"}'
+    (folder / "config.json").write_text(f'{{"mcp": {{"servers": {{{twice}, {sound}}}}}}}')
+    loaded = machine.load()
+    assert [name for name, server in loaded.servers.items() if server.usable] == ["y"]

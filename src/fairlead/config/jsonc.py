@@ -76,6 +76,8 @@ class Document:
 
     text: str
     root: Node
+    duplicates: tuple[Problem, ...] = ()
+    """Keys that occur twice, where that was no reason to refuse the text; the last of them counts."""
 
     @property
     def data(self) -> Json:
@@ -97,16 +99,19 @@ class Document:
         return _Lines(self.text)
 
 
-def parse(text: str, *, file: str | None = None) -> Document:
-    """What a text says, with positions. `ConfigInvalid` lists all that is wrong and calls the text `file`."""
+def parse(text: str, *, file: str | None = None, takes_duplicates: bool = False) -> Document:
+    """What a text says, with positions. `ConfigInvalid` lists all that is wrong and calls the text `file`.
+
+    With `takes_duplicates`, keys that occur twice are listed in the document instead.
+    """
     scanner = _Scanner(text, file)
     try:
         root = scanner.document()
     except _SyntaxLost:
-        raise ConfigInvalid(*scanner.problems) from None
-    if scanner.problems:
-        raise ConfigInvalid(*scanner.problems)
-    return Document(text=text, root=root)
+        raise ConfigInvalid(*scanner.duplicates, *scanner.problems) from None
+    if scanner.problems or (scanner.duplicates and not takes_duplicates):
+        raise ConfigInvalid(*scanner.duplicates, *scanner.problems)
+    return Document(text=text, root=root, duplicates=tuple(scanner.duplicates))
 
 
 def loads(text: str, *, file: str | None = None) -> Json:
@@ -144,6 +149,7 @@ class _Scanner:
         self._file = file
         self._path: list[str | int] = []
         self.problems: list[Problem] = []
+        self.duplicates: list[Problem] = []
 
     def document(self) -> Node:
         surrogate = _find_surrogate(self._text)
@@ -279,7 +285,8 @@ class _Scanner:
 
     def _note_duplicate(self, at: int, first: int) -> None:
         line = self._lines.position(first).line
-        self._note(Mistake(at, f"this key is already in line {line}", "remove or rename one of them"))
+        mistake = Mistake(at, f"this key is already in line {line}", "remove or rename one of them")
+        self.duplicates.append(self._problem(mistake, tuple(self._path)))
 
     def _note(self, mistake: Mistake) -> None:
         self.problems.append(self._problem(mistake, tuple(self._path)))

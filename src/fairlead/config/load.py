@@ -13,10 +13,10 @@ from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, m
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets import missing_variables, resolve_all, strings
-from fairlead.config.shapes import as_list, as_object, is_list
+from fairlead.config.shapes import ISOLATED, as_list, as_object, is_list
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
 from fairlead.config.targets import Target, target_of
-from fairlead.config.validate import ISOLATED, Fault, check, suggestion
+from fairlead.config.validate import Fault, check, suggestion
 from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
 
 Scope = Literal["effective", "project", "user"]
@@ -240,11 +240,12 @@ def load_config(
 
 
 def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
-    checked = check(merged.data)
+    duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
+    checked = check(merged.data, (problem.path for problem in duplicates))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
-    faults = [_located(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
-    fatal = [problem for problem in faults if len(problem.path) < 2 or problem.path[0] not in ISOLATED]
-    if fatal:
+    wanted = [(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
+    faults = [*duplicates, *(_located(fault, origin) for fault, origin in wanted)]
+    if any(_is_fatal(fault) for fault, _ in wanted):
         raise ConfigInvalid(*merged.problems, *faults)
     by_server: dict[str, list[Problem]] = {}
     for problem in faults:
@@ -314,6 +315,11 @@ def _rules_about(server_id: str, rules: Iterable[LoadedRule]) -> tuple[LoadedRul
     return tuple(
         loaded for loaded in rules if loaded.rule.server is None or fnmatchcase(server_id, loaded.rule.server)
     )
+
+
+def _is_fatal(fault: Fault) -> bool:
+    """Does it cost more than an entry? Half a policy is not a policy."""
+    return not fault.is_isolated and (len(fault.path) < 2 or fault.path[0] not in ISOLATED)
 
 
 def _is_a_default(fault: Fault, origin: Origin | None) -> bool:

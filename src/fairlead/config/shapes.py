@@ -1,6 +1,9 @@
 """Look into data whose shape nobody has checked yet. What is not the expected shape counts as empty."""
 
-from typing import Any, TypeGuard, cast
+from typing import Any, Final, TypeGuard, cast
+
+ISOLATED: Final = ("servers", "bundles")
+"""Sections of a configuration in which one bad entry costs that entry and nothing else."""
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:

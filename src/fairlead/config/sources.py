@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fairlead.config import builtins, jsonc
 from fairlead.config.files import read_text
 from fairlead.config.paths import FILE_NAME, Place, home_folder, user_file
-from fairlead.config.shapes import as_object, value_at
+from fairlead.config.shapes import ISOLATED, as_object, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Layer:
     document: jsonc.Document | None = None
     dialect: str | None = None
     warnings: tuple[Problem, ...] = field(default=())
+    duplicates: tuple[Problem, ...] = field(default=())
+    """Entries, or parts of one, that are there twice: each costs its entry."""
 
     def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
         """Where this layer says what is at `path`."""
@@ -119,9 +121,22 @@ def read_scope(scope: Literal["user", "project"], place: Place) -> list[Layer]:
 
 def read_document(path: Path) -> jsonc.Document:
     """Read and parse one file; its top level must be an object."""
-    document = jsonc.parse(read_text(path), file=str(path))
-    _require_object(document.data, str(path))
+    return _parsed(read_text(path), str(path))
+
+
+def _parsed(text: str, label: str) -> jsonc.Document:
+    """Parse a document. A key that is there twice is an error here unless it only costs one entry."""
+    document = jsonc.parse(text, file=label, takes_duplicates=True)
+    _require_object(document.data, label)
+    if any(_entry_path(problem.path) is None for problem in document.duplicates):
+        raise ConfigInvalid(*document.duplicates)
     return document
+
+
+def _entry_path(path: tuple[str | int, ...]) -> tuple[str | int, ...] | None:
+    """The path of a server or bundle that something is part of, in our words; None for anything else."""
+    own = path[1:] if path[:1] == ("mcp",) else path
+    return own if len(own) > 1 and own[0] in ISOLATED else None
 
 
 def _builtin_layer(place: Place) -> Layer:
@@ -149,9 +164,7 @@ def _environment_layers(place: Place) -> list[Layer]:
     for variable, dialect in (("CODEX_TOOLLOOP_MCP_CONFIG_JSON", "toolloop"), ("FAIRLEAD_CONFIG_JSON", None)):
         if text := place.env.get(variable, "").strip():
             label = f"${variable}"
-            document = jsonc.parse(text, file=label)
-            _require_object(document.data, label)
-            layer = Layer(name="env", label=label, data={}, base=place.cwd, document=document)
+            layer = Layer(name="env", label=label, data={}, base=place.cwd, document=_parsed(text, label))
             layers.append(_translated(layer, dialect, place))
     return layers
 
@@ -159,6 +172,9 @@ def _environment_layers(place: Place) -> list[Layer]:
 def _translated(layer: Layer, dialect_name: str | None, place: Place) -> Layer:
     """The layer with its document's data, put into our words where it is in another format's."""
     data = as_object(layer.document.data if layer.document else None)
+    found = layer.document.duplicates if layer.document else ()
+    paths = ((problem, _entry_path(problem.path)) for problem in found)
+    layer = replace(layer, duplicates=tuple(replace(problem, path=path) for problem, path in paths if path))
     dialect = _dialect(dialect_name, data)
     if dialect is None:
         return replace(layer, data=data)

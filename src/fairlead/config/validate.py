@@ -1,7 +1,7 @@
 """Check a document against the models, and say in our own words everything that is wrong with it."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -27,13 +27,10 @@ from fairlead.config.models import (
     transport_of,
 )
 from fairlead.config.secrets import reference_faults
-from fairlead.config.shapes import as_object, is_list, is_object, value_at
+from fairlead.config.shapes import ISOLATED, as_object, is_list, is_object, value_at
 from fairlead.errors import ConfigInvalid, Problem
 
 Path = tuple[str | int, ...]
-
-ISOLATED = ("servers", "bundles")
-"""Sections in which one bad entry costs that entry and nothing else."""
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "policy": Policy,
@@ -86,6 +83,8 @@ class Fault:
     path: Path
     message: str
     hint: str | None = None
+    is_isolated: bool = False
+    """Costs only what it is about, though that is no entry: a key at the top level that means nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +105,12 @@ def parse_config(data: object) -> Config:
     return checked.config
 
 
-def check(data: object) -> Checked:
+def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
     """Validate a whole document. Bad entries of `servers` and `bundles` are left out of the result.
+
+    Args:
+        data: The document.
+        bad_entries: Paths of, or into, entries that are known to be bad for another reason.
 
     It is checked piece by piece: only the models of what is there are built, and that is most of the time a
     short command takes.
@@ -116,8 +119,8 @@ def check(data: object) -> Checked:
         return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
     pieces = _Pieces(data)
     faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data))
-    for fault in faults:
-        pieces.leave_out(fault.path)
+    for path in (*(fault.path for fault in faults), *bad_entries):
+        pieces.leave_out(path)
     return Checked(config=Config.model_construct(**pieces.sound), faults=faults)
 
 
@@ -176,7 +179,9 @@ class _Pieces:
         elif key == "$schema":
             self._keep("schema_", value)
         else:
-            self.faults.append(_unknown_key((key,), self._document))
+            fault = _unknown_key((key,), self._document)
+            # A misspelt policy must not be a policy that is silently not there.
+            self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
 
     def _keep(self, field: str, value: object) -> None:
         if value is not None:
@@ -191,7 +196,7 @@ class _Pieces:
         entry = value_at(self._document, path)
         model = SERVER_MODELS.get(transport_of(entry) or "") if is_object(entry) else None
         if model is None:
-            self.faults.append(_transport_fault(path, self._document))
+            self.faults += _transport_faults(path, self._document)
             return None
         return self._validated(model, path)
 
@@ -265,16 +270,29 @@ def _document_path(loc: tuple[int | str, ...], document: object) -> Path:
     return tuple(path)
 
 
-def _transport_fault(path: Path, document: dict[str, Any]) -> Fault:
+def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
+    """What is wrong with an entry of which it is not known what kind of server it is."""
     entry = value_at(document, path)
     if not is_object(entry):
-        return Fault(path=path, message="must be an object")
-    if "transport" not in entry:
-        return Fault(
-            path=path,
-            message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
-            hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
-        )
+        yield Fault(path=path, message="must be an object")
+        return
+    known = list(dict.fromkeys(name for model in SERVER_MODELS.values() for name in model.model_fields))
+    for key in entry:
+        if key not in known:
+            yield Fault(
+                path=(*path, key), message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
+            )
+    if "transport" in entry:
+        yield _transport_fault(path, entry)
+        return
+    yield Fault(
+        path=path,
+        message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
+        hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
+    )
+
+
+def _transport_fault(path: Path, entry: dict[str, Any]) -> Fault:
     given = entry["transport"]
     hint = "`http` is Streamable HTTP" if isinstance(given, str) and "http" in given.lower() else None
     if hint is None and isinstance(given, str):
