@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_every_format_that_is_written_can_be_read_back(
 ) -> None:
     fairlead("add", "files", "--", "npx", "-y", "server", ".")
     fairlead("add", "web", "--url", "https://example.com/mcp")
-    exported = fairlead("export", "--to", agent)
+    exported = fairlead("export", "--to", agent, "--lose", "tools")
     assert exported.status == 0
     suffix = "toml" if agent == "codex" else "json"
     file = write(machine.home / f"there.{suffix}", exported.out)
@@ -180,7 +181,8 @@ def test_export_into_a_file_keeps_the_rest_of_it(fairlead: Fairlead, machine: Ma
     assert document["model"] == "some-model"
     assert set(document["mcp_servers"]) == {"time", "files"}
     jsonc = write(machine.home / "mcp.json", '{\n  // keep\n  "mcpServers": {"other": {"command": "y"}}\n}\n')
-    assert fairlead("export", "--to", "claude", "-o", str(jsonc)).status == 0
+    assert fairlead("export", "--to", "claude", "-o", str(jsonc), "--lose", "tools").status == 0
+    assert '"files"' in jsonc.read_text()
     assert "// keep" in jsonc.read_text()
     assert '"other"' in jsonc.read_text()
 
@@ -189,7 +191,7 @@ def test_export_never_resolves_a_secret(
     fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "resolved-secret-value")
-    machine.write_project(
+    machine.write_user(
         json.dumps(
             {
                 "servers": {
@@ -200,7 +202,7 @@ def test_export_never_resolves_a_secret(
             }
         )
     )
-    outcome = fairlead("export", "--to", "claude")
+    outcome = fairlead("export", "--to", "claude", "--lose", "tools")
     assert "resolved-secret-value" not in outcome.out + outcome.err
     assert "plain-text-secret" not in outcome.out + outcome.err
     document = json.loads(outcome.out)["mcpServers"]
@@ -262,3 +264,118 @@ def test_a_server_that_has_the_id_of_a_built_in_one_is_not_taken_over_silently(
     assert not machine.user_file.exists()
     assert fairlead("import", "--from", "codex", str(path), "--scope", "user", "--replace").status == 0
     assert "theirs" in machine.user_file.read_text()
+
+
+# Another agent gets no more than may be used here.
+
+FORMATS = ["claude", "cursor", "vscode", "codex", "opencode", "gemini", "toolloop"]
+
+
+def exported_ids(outcome: Outcome, agent: str) -> set[str]:
+    if agent == "codex":
+        return set(tomllib.loads(outcome.out)["mcp_servers"])
+    document = json.loads(outcome.out)
+    return {name for section in ("mcpServers", "servers", "mcp") for name in document.get(section, {})}
+
+
+@pytest.mark.requirement("HARD-78")
+@pytest.mark.parametrize("agent", FORMATS)
+def test_a_projects_server_leaves_only_once_it_was_approved(
+    fairlead: Fairlead, machine: Machine, agent: str
+) -> None:
+    machine.write_project(json.dumps({"servers": {"evil": {"command": "sh", "trust": "trusted"}}}))
+    for arguments in ((), ("evil",), ("--lose", "tools", "--lose", "sandbox")):
+        outcome = fairlead("export", "--to", agent, *arguments)
+        assert exported_ids(outcome, agent) == set()
+        assert "fairlead approve evil" in outcome.err
+    assert fairlead("approve", "evil", "--yes").status == 0
+    assert exported_ids(fairlead("export", "--to", agent), agent) == {"evil"}
+    (machine.project / "sh").write_text("")
+    machine.write_project(json.dumps({"servers": {"evil": {"command": "bash", "trust": "trusted"}}}))
+    assert exported_ids(fairlead("export", "--to", agent), agent) == set(), "it is another one by now"
+
+
+@pytest.mark.requirement("HARD-78")
+@pytest.mark.parametrize("agent", FORMATS)
+@pytest.mark.parametrize(
+    ("entry", "policy", "lost"),
+    [
+        ({}, {}, "tools"),
+        ({"allow_tools": ["read_*"]}, {}, "tools"),
+        ({"trust": "trusted", "deny_tools": ["drop_*"]}, {}, "tools"),
+        ({"trust": "trusted", "approval": {"tools": {"x": "deny"}}}, {}, "tools"),
+        ({"trust": "trusted"}, {"rules": [{"action": "deny", "tool": "drop_*"}]}, "tools"),
+        ({"trust": "trusted", "sandbox": {}}, {}, "sandbox"),
+        (
+            {"trust": "trusted"},
+            {"rules": [{"action": "deny", "server": "x", "arguments": {"path": "/etc/**"}}]},
+            "rules",
+        ),
+        ({"trust": "trusted"}, {"rules": [{"action": "ask"}]}, "rules"),
+    ],
+)
+def test_what_a_format_cannot_say_keeps_a_server_here_unless_its_loss_is_named(
+    fairlead: Fairlead,
+    machine: Machine,
+    agent: str,
+    entry: dict[str, Any],
+    policy: dict[str, Any],
+    lost: str,
+) -> None:
+    machine.write_user(json.dumps({"servers": {"x": {"command": "run", **entry}}, "policy": policy}))
+    outcome = fairlead("export", "--to", agent)
+    if agent == "codex" and lost == "tools" and "trust" not in entry:
+        assert tomllib.loads(outcome.out)["mcp_servers"]["x"]["enabled_tools"] == []
+        return
+    assert exported_ids(outcome, agent) == set()
+    assert f"--lose {lost}" in outcome.err
+    outcome = fairlead("export", "--to", agent, "--lose", lost, "--lose", "approval")
+    assert exported_ids(outcome, agent) == {"x"}
+    assert "lost: " in outcome.err
+
+
+@pytest.mark.requirement("HARD-78")
+@pytest.mark.parametrize("agent", ["claude", "cursor", "vscode", "opencode"])
+def test_an_approval_that_is_lost_keeps_a_server_here(
+    fairlead: Fairlead, machine: Machine, agent: str
+) -> None:
+    entry = {"command": "run", "trust": "trusted", "approval": "ask"}
+    machine.write_user(json.dumps({"servers": {"x": entry}}))
+    assert exported_ids(fairlead("export", "--to", agent), agent) == set()
+    assert exported_ids(fairlead("export", "--to", agent, "--lose", "approval"), agent) == {"x"}
+    del entry["approval"]
+    machine.write_user(json.dumps({"servers": {"x": entry}, "policy": {"approval": "ask"}}))
+    assert exported_ids(fairlead("export", "--to", agent), agent) == set()
+
+
+@pytest.mark.requirement("HARD-78")
+def test_exact_lists_go_along_where_a_format_has_them(fairlead: Fairlead, machine: Machine) -> None:
+    machine.write_user(
+        json.dumps(
+            {
+                "servers": {
+                    "x": {"command": "run", "allow_tools": ["read", "list", "drop"], "deny_tools": ["drop"]},
+                    "y": {"command": "run", "trust": "trusted", "deny_tools": ["drop"]},
+                }
+            }
+        )
+    )
+    tables = tomllib.loads(fairlead("export", "--to", "codex").out)["mcp_servers"]
+    assert tables["x"]["enabled_tools"] == ["read", "list"]
+    assert tables["y"]["disabled_tools"] == ["drop"]
+    entries = json.loads(fairlead("export", "--to", "gemini").out)["mcpServers"]
+    assert entries["x"]["includeTools"] == ["read", "list"]
+    assert entries["y"]["excludeTools"] == ["drop"]
+
+
+@pytest.mark.requirement("HARD-78")
+def test_a_server_that_is_switched_off_is_not_switched_on_elsewhere(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    entry = {"command": "run", "trust": "trusted", "enabled": False}
+    machine.write_user(json.dumps({"servers": {"x": entry}}))
+    for agent in FORMATS:
+        text = fairlead("export", "--to", agent).out
+        if exported_ids(fairlead("export", "--to", agent), agent):
+            off = ("enabled = false", '"enabled": false', '"disabled": true', '"excluded": [')
+            assert any(word in text for word in off)

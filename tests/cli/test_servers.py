@@ -456,3 +456,17 @@ def test_a_secret_in_a_foreign_project_file_is_not_told_to_use_what_that_format_
     shown = fairlead("list")
     assert "${NAME}" not in shown.err
     assert "fairlead import" in shown.err
+
+
+@pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize("word", ["enable", "disable"])
+def test_switching_a_projects_server_does_not_approve_what_it_runs(
+    fairlead: Fairlead, machine: Machine, word: str
+) -> None:
+    machine.write_project(json.dumps({"servers": {"x": {"command": "evil", "enabled": word == "disable"}}}))
+    assert fairlead(word, "x").status == 0
+    assert fairlead("approve").status == 3, "it still waits"
+    assert fairlead("approve", "x", "--yes").status == 0
+    fairlead("disable", "x")
+    fairlead("enable", "x")
+    assert "nothing waits" in fairlead("approve").err, "what was approved stays so"

@@ -37,6 +37,7 @@ def test_the_users_own_servers_need_no_consent(machine: Machine) -> None:
         {"trust": "trusted"},
         {"approval": "allow"},
         {"allow_tools": ["*"]},
+        {"description": "words for a model"},
     ],
 )
 def test_any_change_that_could_widen_asks_again(machine: Machine, change: dict[str, Any]) -> None:
@@ -60,7 +61,7 @@ def test_a_remote_entry_is_bound_as_a_whole(machine: Machine, field: str, value:
     assert consent_of(machine, remote) != consent_of(machine, remote | {field: value})
 
 
-@pytest.mark.parametrize("change", [{"enabled": False}, {"deny_tools": ["x"]}, {"description": "words"}])
+@pytest.mark.parametrize("change", [{"enabled": False}, {"deny_tools": ["x"]}])
 def test_a_change_that_only_narrows_does_not_ask_again(machine: Machine, change: dict[str, Any]) -> None:
     assert consent_of(machine, BASE) == consent_of(machine, BASE | change)
 
@@ -75,7 +76,8 @@ def test_the_same_entry_in_another_project_is_another_question(machine: Machine)
     second = load_config(env=machine.env, cwd=other).servers["x"].consent
     assert first is not None
     assert second is not None
-    assert (first.digest, first.file != second.file) == (second.digest, True)
+    assert first.file != second.file
+    assert first.digest != second.digest
 
 
 @pytest.mark.requirement("HARD-3")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from fairlead.catalog.entries import Listing
-from fairlead.cli.changes import settle
+from fairlead.cli.changes import approved_servers, settle
 from fairlead.cli.output import counted, say, shown_path
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
@@ -20,9 +20,10 @@ def carry_out(
     ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, listing: Listing, decided: Decided
 ) -> None:
     """Pin what was approved, write both lists, and tell the person."""
+    approved = approved_servers(loaded, [server.server_id])
     target = record(loaded, server, listing, decided)
     if target is not None:
-        settle(ctx, target, [server.server_id])
+        settle(ctx, target, [server.server_id], approved=approved)
 
 
 def record(

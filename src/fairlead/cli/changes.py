@@ -1,7 +1,7 @@
 """Change configuration files for the commands that do, and tell the person what became of it."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import click
@@ -75,22 +75,51 @@ def require_sound(server_id: str, entry: dict[str, Any]) -> None:
         raise ConfigInvalid(*problems)
 
 
-def settle(ctx: click.Context, target: EditTarget, server_ids: Iterable[str]) -> LoadedConfig | None:
-    """After a change: record consent for exactly what the user wrote, and show what is wrong with it."""
+def settle(
+    ctx: click.Context,
+    target: EditTarget,
+    server_ids: Iterable[str],
+    *,
+    approved: Collection[str] | None = None,
+) -> LoadedConfig | None:
+    """After a change: record consent for what the user wrote, and show what is wrong with it.
+
+    `approved` are the servers whose entries were approved before an edit of a part of them; None where the
+    user wrote the whole entries.
+    """
     try:
         loaded = load(ctx)
     except ConfigError as exc:
         warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
         return None
-    accept(loaded, target, server_ids)
+    accept(loaded, target, server_ids, approved=approved)
     return loaded
 
 
-def accept(loaded: LoadedConfig, target: EditTarget, server_ids: Iterable[str]) -> None:
-    """Record consent for exactly what the user wrote, and show what is wrong with it."""
+def approved_servers(loaded: LoadedConfig, server_ids: Iterable[str]) -> set[str]:
+    """Which servers may start as they are now: to be asked before a part of their entries is edited."""
+    from fairlead.policy.consent import has_consent
+
+    store = store_file(os.environ, loaded.config.store.path)
+    keys = {name: loaded.servers[name].consent for name in server_ids if name in loaded.servers}
+    return {name for name, key in keys.items() if key is None or has_consent(store, key)}
+
+
+def accept(
+    loaded: LoadedConfig,
+    target: EditTarget,
+    server_ids: Iterable[str],
+    *,
+    approved: Collection[str] | None = None,
+) -> None:
+    """Record consent for what the user wrote, and show what is wrong with it.
+
+    An edit of a part does not approve the rest: `fairlead enable x` says nothing about what `x` runs.
+    """
     written = [loaded.servers[server_id] for server_id in server_ids if server_id in loaded.servers]
     if target.scope == "project":
-        keys = [server.consent for server in written if server.consent]
+        known = [server for server in written if approved is None or server.server_id in approved]
+        keys = [key for server in known if (key := server.consent)]
         if keys:
             _record(loaded, keys)
     problems = [problem for server in written for problem in server.problems]

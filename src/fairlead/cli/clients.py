@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from fairlead.cli.changes import settle
+from fairlead.cli.changes import approved_servers, settle
+from fairlead.cli.options import load
 from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.load import LoadedServer
@@ -52,8 +53,9 @@ def remember_client(ctx: click.Context, place: ClientPlace, client: dict[str, An
             text = set_value(text, (*place.path, name), value)
         return text
 
+    approved = approved_servers(load(ctx), [place.server_id])
     if edit_file(place.target.path, change):
         say(f"wrote the client of `{place.server_id}` to {shown_path(place.target.path)}")
         for secret in stashed:
             say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
-        settle(ctx, place.target, [place.server_id])
+        settle(ctx, place.target, [place.server_id], approved=approved)

@@ -42,7 +42,7 @@ def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
     """What is known of each configured server."""
     path = store_file(os.environ, loaded.config.store.path)
     if not path.exists():
-        return {name: Saved(approved=server.consent is None) for name, server in loaded.servers.items()}
+        return {name: Saved(approved=not server.needs_consent) for name, server in loaded.servers.items()}
     locks = locks_of(loaded.servers.values())
     with Database.open(path) as database:
         return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
@@ -62,5 +62,6 @@ def _read(database: Database, server: LoadedServer, lock: LockedServer | str | N
         return Saved(approved=approved)
     if trouble is not None and snapshot is not None and snapshot.saved_at >= trouble.at:
         trouble = None
-    screened = screen(server, snapshot.listing, pins, lock) if snapshot else None
+    # What a project file describes is not offered before the user approved it.
+    screened = screen(server, snapshot.listing, pins, lock) if snapshot and approved else None
     return Saved(snapshot=snapshot, screened=screened, pins=pins, trouble=trouble, approved=approved)

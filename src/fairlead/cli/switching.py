@@ -2,7 +2,7 @@
 
 import click
 
-from fairlead.cli.changes import servers_in, settle
+from fairlead.cli.changes import approved_servers, servers_in, settle
 from fairlead.cli.options import load, target_file
 from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, set_value
@@ -14,7 +14,9 @@ from fairlead.errors import UnknownServer
 def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -> None:
     """Set `enabled` of a server in one file, over the definition of a lower layer where that is elsewhere."""
     target = target_file(ctx, scope)
-    server = load(ctx).server(server_id)
+    before = load(ctx)
+    server = before.server(server_id)
+    approved = approved_servers(before, [server_id])
     word = "enabled" if on else "disabled"
 
     def change(text: str) -> str:
@@ -28,7 +30,7 @@ def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -
         say(f"{word} `{server_id}` in {shown_path(target.path)}")
     else:
         say(f"`{server_id}` is {word} already")
-    after = settle(ctx, target, [server_id])
+    after = settle(ctx, target, [server_id], approved=approved)
     now = after.servers.get(server_id) if after else None
     if now and now.enabled != on:
         origin = now.definition.origin(("enabled",))

@@ -1,48 +1,126 @@
-"""What a person agrees to when they approve a server that a project file describes.
+"""What a user's consent to a project's server is bound to, and how a project's references are limited.
 
-A project file is foreign until approved. Consent is bound to the file, the id and a digest of the whole entry
-as it is written, references unexpanded, less the fields that can only narrow: change one argument, and the
-question comes again.
+A project file is foreign until approved. Consent is bound to
+
+- the file as found: its path without links followed, where it really is, and the identity of its folder;
+- the whole entry as it is written, less `deny_tools` and `enabled`, which can only narrow;
+- what the entry would execute (`launch.py`): program, interpreter, scripts, folder;
+- the values of references that decide what is executed or contacted: those in `args`, `url`,
+  `headers_helper`, `oauth`'s URLs, `roots`, `sandbox`, and in variables such as `PATH` or `NODE_OPTIONS`.
+  They are bound by a keyed digest, so that the store tells nothing about them.
+
+References in other variables and headers are bound by their text only: tokens rotate, and asking again for
+each new one would teach people to say yes. They are listed when consent is asked for.
 """
 
+import hmac
 import json
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fairlead.config.merge import Definition
-from fairlead.config.shapes import as_object
+from fairlead.config.launch import (
+    EXECUTION_VARIABLES,
+    BoundFile,
+    Launch,
+    ProjectFolders,
+    resolve_launch,
+)
+from fairlead.config.merge import Definition, FieldPath
+from fairlead.config.paths import home_folder, state_folder
+from fairlead.config.redact import redact_url
+from fairlead.config.secrets import Reference, references, resolve, strings
+from fairlead.config.shapes import as_list, as_object, value_at
+from fairlead.errors import ConfigUnreadable, Problem, SecretUnavailable
 
-NARROWING = frozenset({"deny_tools", "description"})
-"""Fields that cannot make a server do more. `enabled` is one too, but only when it is false."""
+NARROWING = frozenset({"deny_tools"})
+"""Fields that cannot make a server do more, or say anything to a model. `enabled: false` is one too."""
+
+KEY_FILE = "consent.key"
+_FORMAT = 2
+_KEY_BYTES = 32
+_UNTOLD = frozenset({"deny_tools", "description", "enabled"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One line of what a user is shown before they consent."""
+
+    label: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsentKey:
-    """One exact entry of one project file."""
+    """One exact entry of one project file, with what it would execute now."""
 
     file: str
     server_id: str
     digest: str
+    earlier: str = field(default="", compare=False)
+    """How a version that looked at less had it stored: never accepted, but the reason can be said."""
+    facts: tuple[Fact, ...] = field(default=(), compare=False)
 
 
-def consent_key(definition: Definition) -> ConsentKey | None:
-    """What must have been approved before this server may start; None where it is the user's own."""
-    foreign = [part for part in definition.parts if part.layer.name == "project" and _widens(part.entry)]
-    if not foreign:
-        return None
-    path = foreign[0].layer.path
-    file = str(path.resolve()) if path else foreign[0].layer.label
-    return ConsentKey(
-        file=file, server_id=definition.server_id, digest=entry_digest(as_object(definition.entry))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consent:
+    """What must have been approved, and what is then started: found out once, so that they are the same."""
+
+    key: ConsentKey
+    launch: Launch | None
+    """The server's process, or the program that prints its headers."""
+
+
+def needs_consent(definition: Definition) -> bool:
+    """Does a project file say anything of this server that does more than narrow it?"""
+    return any(part.layer.name == "project" and _widens(part.entry) for part in definition.parts)
+
+
+def consent_to(definition: Definition, entry: Mapping[str, Any], env: Mapping[str, str]) -> Consent:
+    """What must have been approved before this server may start.
+
+    Args:
+        definition: The server as the files describe it.
+        entry: The same with the references resolved that `is_bound` names; other fields may be.
+        env: The environment of the host.
+    """
+    layer = next(p.layer for p in definition.parts if p.layer.name == "project" and _widens(p.entry))
+    path = layer.path or Path(layer.label)
+    file, folder = str(path.absolute()), os.path.realpath(layer.base)
+    launch = _launch(definition, entry, env, layer.base)
+    values = dict(_bound_values(definition, entry, env))
+    written = as_object(definition.entry)
+    binding = {
+        "format": _FORMAT,
+        "entry": {name: value for name, value in written.items() if name not in {*NARROWING, "enabled"}},
+        "file": os.path.realpath(file),
+        "folder": [folder, _inode(folder)],
+        "cwd": str(launch.cwd) if launch and launch.starts_in_cwd else None,
+        "runs": [_identified(bound) for bound in (launch.program, *launch.files)] if launch else [],
+        "values": values,
+    }
+    key = ConsentKey(
+        file=file,
+        server_id=definition.server_id,
+        digest=_digest(binding),
+        earlier=f"{os.path.realpath(file)}\0{definition.server_id}\0{entry_digest(written)}",
+        facts=tuple(_facts(definition, file, launch, values)),
     )
+    return Consent(key=key, launch=launch)
 
 
 def entry_digest(entry: dict[str, Any]) -> str:
-    """Digest an entry as it is written, less the fields that only narrow."""
+    """Digest an entry as it is written, less the fields that do not change what a server is."""
+    return _digest({name: value for name, value in entry.items() if name not in _UNTOLD})
+
+
+def _digest(value: object) -> str:
     import hashlib  # loads a crypto library, which reading commands have no use for
 
-    binding = {key: value for key, value in entry.items() if key not in NARROWING and key != "enabled"}
-    text = json.dumps(binding, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -51,3 +129,205 @@ def _widens(entry: object) -> bool:
         value is not False if key == "enabled" else key not in NARROWING
         for key, value in as_object(entry).items()
     )
+
+
+def _inode(folder: str) -> int | None:
+    # Not the device: its number may be another after each start of the machine.
+    try:
+        return os.stat(folder).st_ino
+    except OSError:
+        return None
+
+
+def _identified(bound: BoundFile) -> list[str | None]:
+    return [bound.path, bound.real, bound.content]
+
+
+# What would be executed.
+
+
+def _launch(
+    definition: Definition, entry: Mapping[str, Any], env: Mapping[str, str], base: Path
+) -> Launch | None:
+    argv, folder, variables = _command(definition, entry)
+    if not argv:
+        return None
+    home = home_folder(env)
+    # A folder that holds the home holds everything, and is no project.
+    starts_inside = folder is not None and not home.absolute().is_relative_to(os.path.realpath(folder))
+    project = ProjectFolders(base, home, *([folder] if folder and starts_inside else []))
+    search = variables.get("PATH", env.get("PATH", os.defpath))
+    return resolve_launch(argv, cwd=folder, variables=variables, search=search, project=project)
+
+
+def _command(
+    definition: Definition, entry: Mapping[str, Any]
+) -> tuple[list[str], Path | None, dict[str, str]]:
+    if "command" in entry:
+        variables = {name: str(value) for name, value in as_object(entry.get("env")).items()}
+        argv = [str(word) for word in (entry["command"], *as_list(entry.get("args")))]
+        return argv, working_folder(definition, entry.get("cwd")), variables
+    helper = [str(word) for word in as_list(entry.get("headers_helper"))]
+    return helper, helper_folder(definition), {}
+
+
+def working_folder(definition: Definition, named: object) -> Path | None:
+    """Where a process starts: what `cwd` says, else the project's folder, else ours (None)."""
+    if isinstance(named, str):
+        return definition.origin(("cwd",)).layer.base / Path(named).expanduser()
+    return definition.source.base if definition.source.name == "project" else None
+
+
+def helper_folder(definition: Definition) -> Path | None:
+    """Where a program that prints headers starts: a project's in its folder, the user's in ours (None)."""
+    layer = definition.origin(("headers_helper",)).layer
+    return layer.base if layer.name == "project" else None
+
+
+# References.
+
+
+def is_bound(path: FieldPath) -> bool:
+    """Does the value of a reference here decide what is executed, opened or contacted?"""
+    match path:
+        case ("args" | "command" | "cwd" | "url" | "headers_helper" | "roots" | "sandbox", *_):
+            return True
+        case ("oauth", *_, str(name)):
+            return name.endswith("_url")
+        case ("env", str(name)):
+            return EXECUTION_VARIABLES.fullmatch(name) is not None
+        case ("headers", str(name)):
+            return name.lower() == "host"
+        case _:
+            return False
+
+
+def with_bound_values(definition: Definition, env: Mapping[str, str]) -> dict[str, Any]:
+    """The entry with those references resolved, and no others. What cannot be had stays as written."""
+    entry: dict[str, Any] = json.loads(json.dumps(definition.entry))
+    for path, text in list(strings(entry)):
+        if is_bound(path) and "${" in text:
+            try:
+                value = resolve(text, env=env, base=definition.origin(path[:1]).layer.base)
+            except SecretUnavailable:
+                continue
+            holder = value_at(entry, path[:-1])
+            holder[path[-1]] = value
+    return entry
+
+
+def _bound_values(
+    definition: Definition, entry: Mapping[str, Any], env: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    for path, text in strings(definition.entry):
+        if is_bound(path) and references(text):
+            name = ".".join(map(str, path))
+            value = value_at(dict(entry), path)
+            said = f"{definition.server_id}\0{name}\0{value}"
+            yield name, hmac.digest(_key(env), said.encode(errors="surrogateescape"), "sha256").hex()
+
+
+def _key(env: Mapping[str, str]) -> bytes:
+    """The key that values are digested with: made once, and readable by this user only."""
+    path = state_folder(env) / KEY_FILE
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        except FileNotFoundError:
+            beside = path.with_name(f"{KEY_FILE}.{os.getpid()}.{os.urandom(4).hex()}")
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(os.urandom(_KEY_BYTES))
+            try:
+                os.link(beside, path)  # another process may be first, and then its key counts
+            except FileExistsError:
+                pass
+            finally:
+                os.unlink(beside)
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with open(descriptor, "rb") as file:
+            key = file.read(_KEY_BYTES + 1)
+    except OSError as exc:
+        hint = f"check the permissions of {path.parent}"
+        raise ConfigUnreadable(f"cannot use {path}: {exc.strerror}", hint=hint) from exc
+    if len(key) != _KEY_BYTES:
+        raise ConfigUnreadable(
+            f"{path} is damaged", hint=f"remove {path}; projects will ask for consent again"
+        )
+    return key
+
+
+def reference_problems(definition: Definition) -> Iterator[Problem]:
+    """References that a project file may not have where it says what is executed.
+
+    Approved once, the variable or file behind such a reference could name another program.
+    """
+    for path, text in strings(definition.entry):
+        found = references(text)
+        origin = definition.origin(path)
+        if not found or origin.layer.name != "project":
+            continue
+        name = path[0]
+        file = next((each for each in found if each.kind == "file"), None)
+        if name in ("command", "cwd") or path == ("headers_helper", 0):
+            thing = "folder" if name == "cwd" else "program"
+            message = f"a project file may not say {found[0]} here: it could name another {thing} later"
+            hint = "write the value itself, or put the entry into your own file (`fairlead add --user …`)"
+        elif name in ("args", "headers_helper") and file is not None:
+            message = f"a project file may not have {file} in arguments: it could say anything later"
+            hint = "write the value itself, pass it in `env`, or put the entry into your own file"
+        else:
+            continue
+        yield origin.problem(message, ("servers", definition.server_id, *path), hint=hint)
+
+
+# What a user is shown.
+
+
+def _facts(
+    definition: Definition, file: str, launch: Launch | None, values: Mapping[str, str]
+) -> Iterator[Fact]:
+    real = os.path.realpath(file)
+    yield Fact(label="file", text=file if real == file else f"{file}, which is really {real}")
+    if launch is not None:
+        yield Fact(label="program", text=_told(launch.program))
+        for bound in launch.files:
+            yield Fact(label="with", text=_told(bound))
+        yield Fact(label="starts in", text=str(launch.cwd))
+        text = "what the program imports, loads or downloads once it runs"
+        yield Fact(label="not covered by your consent", text=text)
+    yield from _reference_facts(definition, values)
+
+
+def _told(bound: BoundFile) -> str:
+    if bound.real is None:
+        return f"{bound.path}, which is not there now"
+    place = bound.path if bound.real == bound.path else f"{bound.path}, really {bound.real}"
+    if bound.content is None:
+        return f"{place} (outside the project: bound by its path, not its content)"
+    return f"{place} (content bound: {bound.content[:12]})"
+
+
+def _reference_facts(definition: Definition, values: Mapping[str, str]) -> Iterator[Fact]:
+    url = as_object(definition.entry).get("url")
+    receiver = redact_url(url) if isinstance(url, str) else "the program"
+    for path, text in strings(definition.entry):
+        for reference in references(text):
+            name = ".".join(map(str, path))
+            bound = "; another value asks again" if name in values else ""
+            yield Fact(label=f"reference in {name}", text=f"{_source(reference)} goes to {receiver}{bound}")
+
+
+def _source(reference: Reference) -> str:
+    match reference.kind:
+        case "file":
+            return f"the content of your file {reference.name}"
+        case "keyring":
+            return f"the secret {reference.name} of your keyring"
+        case _:
+            default = "" if reference.default is None else f" (or `{_masked(reference.default)}`)"
+            return f"your variable {reference.name}{default}"
+
+
+def _masked(text: str) -> str:
+    return re.sub(r"(?<=^.{4}).{8,}$", "…", text)

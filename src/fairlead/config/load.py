@@ -2,13 +2,21 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
 from fairlead.config.admin import UNRULED, Administration, Ruling
-from fairlead.config.consent import ConsentKey, consent_key
+from fairlead.config.consent import (
+    Consent,
+    ConsentKey,
+    consent_to,
+    needs_consent,
+    reference_problems,
+    with_bound_values,
+    working_folder,
+)
 from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
@@ -47,6 +55,8 @@ class LoadedServer:
     """What `policy` says of servers that do not say themselves."""
     ruling: Ruling = UNRULED
     """What the administrator of the machine says about it."""
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    """The environment it was loaded in."""
 
     @property
     def admin_rules(self) -> tuple[LoadedRule, ...]:
@@ -108,9 +118,26 @@ class LoadedServer:
         return redact_url(url) if isinstance(url, str) else str(self.entry.get("builtin", ""))
 
     @property
+    def needs_consent(self) -> bool:
+        """Must the user have approved what a project file says of it?"""
+        return needs_consent(self.definition)
+
+    @property
     def consent(self) -> ConsentKey | None:
-        """What must have been approved before it may start; None where it is the user's own."""
-        return consent_key(self.definition)
+        """What must have been approved before it may start; None where it is the user's own.
+
+        As things are now: it reads the files that would be executed, and so is not for the event loop.
+        """
+        if not self.needs_consent:
+            return None
+        return consent_to(self.definition, with_bound_values(self.definition, self.env), self.env).key
+
+    def consent_to(self, resolved: Server, env: Mapping[str, str]) -> Consent | None:
+        """The same for a start with these resolved values, and what is then to be started."""
+        if not self.needs_consent:
+            return None
+        entry = resolved.model_dump(mode="json", exclude_unset=True)
+        return consent_to(self.definition, entry, env)
 
     @property
     def has_references(self) -> bool:
@@ -164,10 +191,7 @@ class LoadedServer:
 
     def working_folder(self, resolved: Server) -> Path | None:
         """Where its process starts: what `cwd` says, else the project's folder, else ours (None)."""
-        named: object = getattr(resolved, "cwd", None)
-        if isinstance(named, str):
-            return self.definition.origin(("cwd",)).layer.base / Path(named).expanduser()
-        return self.definition.source.base if self.source == "project" else None
+        return working_folder(self.definition, getattr(resolved, "cwd", None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -260,9 +284,14 @@ def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
             server_id=server_id,
             definition=definition,
             config=checked.config.servers.get(server_id),
-            problems=(*by_server.get(server_id, ()), *_secret_problems(definition, env)),
+            problems=(
+                *by_server.get(server_id, ()),
+                *reference_problems(definition),
+                *_secret_problems(definition, env),
+            ),
             rules=_rules_about(server_id, rules),
             approval=checked.config.policy.approval,
+            env=env,
         )
         for server_id, definition in merged.definitions.items()
     )

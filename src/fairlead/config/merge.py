@@ -5,7 +5,7 @@ without one overlays it, object by object. `deny_tools` of an overlay adds to th
 denying can only grow. `defaults` lie under every server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,10 +143,11 @@ class Merged:
 def merge(layers: list[Layer]) -> Merged:
     """Merge layers, low to high, and report what a layer had no right to say."""
     problems: list[Problem] = []
-    allowed = [_permitted(layer, problems) for layer in layers]
+    allowed: list[Layer] = []
     merged: dict[str, Any] = {}
-    for layer in allowed:
-        _merge_sections(merged, layer)
+    for layer in layers:
+        allowed.append(_permitted(layer, as_object(merged.get("bundles")), problems))
+        _merge_sections(merged, allowed[-1])
     definitions = _define(allowed)
     if definitions:
         merged["servers"] = {
@@ -155,8 +156,12 @@ def merge(layers: list[Layer]) -> Merged:
     return Merged(layers=tuple(allowed), data=merged, definitions=definitions, problems=problems)
 
 
-def _permitted(layer: Layer, problems: list[Problem]) -> Layer:
-    """What a layer may say: a project file adds servers, bundles and rules that narrow, and nothing else."""
+def _permitted(layer: Layer, bundles: Mapping[str, Any], problems: list[Problem]) -> Layer:
+    """What a layer may say: a project file adds servers, bundles and rules that narrow, and nothing else.
+
+    Nothing of it reaches a model or widens anything before the user consents to one of its servers. `bundles`
+    are those of the layers below.
+    """
     problems += layer.warnings
     if layer.name != "project":
         return layer
@@ -169,7 +174,37 @@ def _permitted(layer: Layer, problems: list[Problem]) -> Layer:
             problems.append(origin.problem("a project file may not set this", (key,), hint=hint))
     if isinstance(kept.get("policy"), dict):
         kept["policy"] = _narrowing_policy(layer, kept["policy"], problems)
+    if is_object(kept.get("bundles")):
+        kept["bundles"] = _own_bundles(layer, kept["bundles"], bundles, problems)
+    if is_object(kept.get("servers")):
+        kept["servers"] = {
+            server_id: _undescribed(layer, server_id, entry, problems)
+            for server_id, entry in kept["servers"].items()
+        }
     return replace(layer, data=kept)
+
+
+def _own_bundles(
+    layer: Layer, bundles: dict[str, Any], below: Mapping[str, Any], problems: list[Problem]
+) -> dict[str, Any]:
+    """A project's bundles, less those that would take the place of the user's."""
+    for name in bundles.keys() & below.keys():
+        path: FieldPath = ("bundles", name)
+        message = "a project file may not replace a bundle of yours; yours counts"
+        hint = "give the project's bundle another name"
+        problems.append(Origin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint))
+    return {name: bundle for name, bundle in bundles.items() if name not in below}
+
+
+def _undescribed(layer: Layer, server_id: str, entry: Any, problems: list[Problem]) -> Any:  # noqa: ANN401 - any JSON value
+    """A project's entry over another file's server, without words of its own about that: models read them."""
+    if has_target(entry) or "description" not in entry:
+        return entry
+    path: FieldPath = ("servers", server_id, "description")
+    message = "a project file may not describe a server of yours; this is ignored"
+    hint = "put it into your own file; `fairlead list` shows where that is"
+    problems.append(Origin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint))
+    return {name: value for name, value in entry.items() if name != "description"}
 
 
 def _narrowing_policy(layer: Layer, policy: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
@@ -181,11 +216,16 @@ def _narrowing_policy(layer: Layer, policy: dict[str, Any], problems: list[Probl
     if isinstance(kept.get("rules"), list):
         rules = list(enumerate(as_list(kept["rules"])))
         refused += [("policy", "rules", index) for index, rule in rules if _allows(rule)]
-        kept["rules"] = [rule for _, rule in rules if not _allows(rule)]
+        # The reason of a denial is told to models, as ours.
+        kept["rules"] = [_without_reason(rule) for _, rule in rules if not _allows(rule)]
     for path in refused:
         origin = Origin(layer=layer, path=path)
         problems.append(origin.problem("a project file may only narrow: `ask` or `deny`", path))
     return kept
+
+
+def _without_reason(rule: Any) -> Any:  # noqa: ANN401 - any JSON value
+    return {name: value for name, value in rule.items() if name != "reason"} if is_object(rule) else rule
 
 
 def _allows(rule: object) -> bool:

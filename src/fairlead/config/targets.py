@@ -6,12 +6,12 @@ granted, and another spelling never escapes.
 
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fairlead.config.launch import find_program
 from fairlead.config.models import BuiltinServer, RemoteServer, Server, StdioServer
 
 URL_PATTERN = re.compile(
@@ -123,15 +123,8 @@ def _has_path(raw: str, decoded: str, pattern: str, *, grants: bool) -> bool:
 
 def _program(argv: tuple[str, ...], folder: Path, declared: str | None, env: Mapping[str, str]) -> Program:
     search = env.get("PATH", os.defpath) if declared is None else declared
-    found = _find(argv[0], folder, search)
+    found = find_program(argv[0], folder, search)
     return Program(argv=argv, found=found, search_is_declared=declared is not None)
-
-
-def _find(name: str, folder: Path, search: str) -> str | None:
-    """Where the system finds a program that is started in `folder`."""
-    places = [""] if _is_path(name) else search.split(os.pathsep)
-    candidates = (os.path.join(folder.absolute(), place, name) for place in places)
-    return next((found for candidate in candidates if (found := shutil.which(candidate))), None)
 
 
 def _is_path(name: str) -> bool:

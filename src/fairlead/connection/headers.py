@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 import anyio
 import anyio.abc
@@ -31,7 +32,7 @@ class HeadersHelper:
     """A source of headers that runs a program for them, and again when a server refuses what it printed.
 
     The program is run as it is, never through a shell. `fixed` headers are given too, unless it prints others
-    of the same name.
+    of the same name. `before` is awaited each time it is to run, and raises where it may not.
     """
 
     def __init__(
@@ -40,11 +41,15 @@ class HeadersHelper:
         *,
         environment: Mapping[str, str],
         fixed: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        before: Callable[[], Awaitable[object]] | None = None,
         seconds: float = MAX_SECONDS,
     ) -> None:
         self._argv = tuple(argv)
         self._environment = dict(environment)
         self._fixed = dict(fixed or {})
+        self._cwd = cwd
+        self._before = before
         self._seconds = seconds
         self._headers: CIMultiDict[str] | None = None
         self._running = anyio.Lock()
@@ -63,9 +68,15 @@ class HeadersHelper:
         return self._headers
 
     async def _output(self) -> bytes:
+        if self._before is not None:
+            await self._before()
         try:
             process = await anyio.open_process(
-                self._argv, stdin=subprocess.DEVNULL, env=self._environment, start_new_session=True
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                cwd=self._cwd,
+                start_new_session=True,
             )
         except OSError as exc:
             raise self._failure(f"cannot be run: {exc.strerror}") from exc

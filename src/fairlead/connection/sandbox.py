@@ -4,6 +4,14 @@ What it sees is put together from nothing: the system's own folders, read-only; 
 the folder it starts in; and the paths its entry names. Home, `/tmp` and `/run` are its own and empty, so the
 user's files and sockets are not there. It has no network unless the entry says so.
 
+No link that a server or a repository could have planted decides what is mounted. The named paths and the
+working folder are opened component by component without following links; only links of the system and those
+on the way to the home are followed. A program and its interpreter may be reached by links, and bring their
+files, their installation's `bin` and `lib*` and their `node_modules`, opened the same way. bubblewrap mounts
+by path, so in the sandbox, before the program starts, a shell compares what was mounted with what was opened,
+by device and inode. (A descriptor per mount would do as well, but bubblewrap before 0.10 hands these on to
+the program, which could leave the sandbox through them.)
+
 What stays: in `/etc` and the other system folders it can read what any user can. With the network it reaches
 whatever listens on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
 network, and a cache to keep (`write: ["~/.npm"]`, `write: ["~/.cache/uv", "~/.local/share/uv"]`).
@@ -11,19 +19,24 @@ network, and a cache to keep (`write: ["~/.npm"]`, `write: ["~/.cache/uv", "~/.l
 
 import os
 import re
+import shlex
 import shutil
+import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from fairlead.config.launch import shebang_words
 from fairlead.connection.environment import child_environment
 from fairlead.connection.process import Command
 from fairlead.errors import ConnectFailed
 
 Access = Literal["read", "write"]
+Identity = tuple[int, int]
+"""Device and inode."""
 
 PROGRAM = "bwrap"
 
@@ -32,7 +45,7 @@ _SYSTEM = (
     *("/nix/store", "/gnu/store", "/run/current-system", "/var/lib/ca-certificates"),
 )
 _OWN = {"/tmp": "--tmpfs", "/var/tmp": "--tmpfs", "/run": "--tmpfs", "/dev": "--dev", "/proc": "--proc"}  # noqa: S108
-_RESOLVER = Path("/etc/resolv.conf")
+_RESOLVER = "/etc/resolv.conf"
 _RIGHTS = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
 
 _GONE = ("TMPDIR", "XDG_RUNTIME_DIR")
@@ -42,7 +55,9 @@ _LOADER = re.compile(r"LD_\w*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_\
 """Variables that can bring foreign code into any program, and so into bubblewrap itself, which is outside."""
 
 _PROBE_SECONDS = 10.0
-_SHEBANG_BYTES = 256
+_MAX_LINKS = 40
+_INSTALLED = ("lib", "lib64", "libexec", "pyvenv.cfg")
+_SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
 _NOT_WITHOUT = "it is not started without one"
 
 
@@ -65,6 +80,8 @@ class Box:
     network: bool
     shown: Mapping[Path, Access]
     links: Mapping[Path, str] = field(default_factory=dict[Path, str])
+    identities: Mapping[Path, Identity] = field(default_factory=dict[Path, Identity])
+    """What was looked at of what is shown: it must be that, and not what took its place meanwhile."""
 
     def sees(self, path: Path) -> bool:
         """Is what the user has at this real path there, and not something private in its place?"""
@@ -88,15 +105,15 @@ def sandboxed(server_id: str, command: Command, wanted: Wanted) -> Command:
         message = f"its entry wants a sandbox, and bubblewrap does not work here: {trouble}"
         raise ConnectFailed(server_id, message, hint=hint)
     program = _program(server_id, command)
-    box = _box(server_id, command, program, wanted)
+    box = _Packing(server_id, wanted).pack(command, program)
     for argument in command.argv[1:]:
         _require_visible(server_id, box, argument)
     loader = {name: value for name, value in command.env.items() if _LOADER.fullmatch(name)}
     variables = [word for name in _GONE if name not in command.env for word in ("--unsetenv", name)]
-    variables += [word for pair in loader.items() for word in ("--setenv", *pair)]
+    start = (*_comparison(server_id, box, loader), str(program), *command.argv[1:])
     return replace(
         command,
-        argv=(bwrap, *bwrap_arguments(box), *variables, "--", str(program), *command.argv[1:]),
+        argv=(bwrap, *bwrap_arguments(box), *variables, "--", *start),
         env={name: value for name, value in command.env.items() if name not in loader},
         cwd=None,
     )
@@ -146,57 +163,230 @@ def _try_out(bwrap: str, *, network: bool) -> None:
 # What has to be in the box.
 
 
-def _box(server_id: str, command: Command, program: Path, wanted: Wanted) -> Box:
-    home = Path(os.path.realpath(wanted.home))
-    shown: dict[Path, Access] = {}
-    links = dict(_links(wanted.home))
+class _LinkMet(Exception):
+    """A link that is not followed lies on the way."""
 
-    def show(path: Path, access: Access | None = None) -> None:
-        """Show something, as named or, where nothing says how, to be read if it is not seen yet."""
-        real = Path(os.path.realpath(path))
-        links.update(_links(path))
-        if access or not Box(home=home, cwd=home, network=False, shown=shown).sees(real):
-            shown[real] = access or "read"
+    def __init__(self, link: Path, target: str, *, is_last: bool) -> None:
+        super().__init__(str(link))
+        self.link = link
+        self.target = target
+        self.is_last = is_last
 
-    for folder in filter(os.path.exists, _SYSTEM):
-        show(Path(folder))
-    for path in wanted.read:
-        show(_named(server_id, "read", path, home), "read")
-    for path in wanted.write:
-        show(_named(server_id, "write", path, home), "write")
-    cwd = _working_folder(server_id, command, home)
-    search = child_environment(command.env, command.parent).get("PATH")
-    for path in (cwd, *_needed(program, search), *([_RESOLVER] if wanted.network else [])):
+
+class _Packing:
+    """Puts together what a process in a sandbox sees."""
+
+    def __init__(self, server_id: str, wanted: Wanted) -> None:
+        self._server_id = server_id
+        self._wanted = wanted
+        self._home = Path(os.path.realpath(wanted.home))
+        self._home_links = dict(_links(wanted.home))
+        self._links = dict(self._home_links)
+        self._shown: dict[Path, Access] = {}
+        self._identities: dict[Path, Identity] = {}
+
+    def pack(self, command: Command, program: Path) -> Box:
+        """What a program sees that is started by a command."""
+        for folder in _SYSTEM if not self._wanted.network else (*_SYSTEM, _RESOLVER):
+            if not os.path.exists(folder):
+                continue
+            real = Path(os.path.realpath(folder))
+            self._links.update(_links(Path(folder)))
+            if not self._sees(real):
+                self._shown[real] = "read"
+        for path in self._wanted.read:
+            self._show_named("read", path)
+        for path in self._wanted.write:
+            self._show_named("write", path)
+        cwd = self._working_folder(command)
+        if cwd != self._home:
+            self._show_plain(cwd)
+        self._show_program(program, child_environment(command.env, command.parent).get("PATH"))
+        outside = {
+            link: target
+            for link, target in self._links.items()
+            if not any(parent in self._shown for parent in link.parents)
+        }
+        return Box(
+            home=self._home,
+            cwd=cwd,
+            network=self._wanted.network,
+            shown=self._shown,
+            links=outside,
+            identities=self._identities,
+        )
+
+    def _sees(self, real: Path) -> bool:
+        return Box(home=self._home, cwd=self._home, network=False, shown=self._shown).sees(real)
+
+    def _show_named(self, access: Access, path: Path) -> None:
+        """Show a path that the entry names, once it is known to be there, no link, and not everything."""
+        named = f"`sandbox.{access}` names {path}"
+        if not os.path.exists(path):
+            message = f"{named}, which is not there"
+            raise ConnectFailed(self._server_id, message, hint="make it, or leave it out")
+        if self._home.is_relative_to(os.path.realpath(path)):
+            message = f"{named}, and that would open the whole home"
+            raise ConnectFailed(self._server_id, message, hint="name the folders it needs")
+        real, identity = self._opened(path, named)
+        if real.parts[1:2] in (("proc",), ("sys",)):
+            message = f"{named}, which is of the system's own and not to be shared"
+            raise ConnectFailed(self._server_id, message, hint="name the folders it needs")
+        self._links.update(_links(path))
+        self._shown[real] = access
+        self._identities[real] = identity
+
+    def _working_folder(self, command: Command) -> Path:
+        """Where the process starts: where its entry says, or in its own empty home."""
+        if command.cwd is None:
+            return self._home  # where the user happens to be is nothing that the entry names
+        if not os.path.isdir(command.cwd):
+            message = f"there is no folder {command.cwd}"
+            raise ConnectFailed(self._server_id, message, hint="check `cwd`")
+        if self._home.is_relative_to(os.path.realpath(command.cwd)):
+            return self._home
+        real, _ = self._opened(command.cwd.absolute(), f"its `cwd` is {command.cwd}")
+        self._links.update(_links(command.cwd))
+        return real
+
+    def _opened(self, path: Path, what: str) -> tuple[Path, Identity]:
+        try:
+            return self._open(path)
+        except _LinkMet as met:
+            message = f"{what}, and {met.link} is a link, which could lead elsewhere at the next start"
+            hint = f"name the folder itself: {os.path.realpath(path)}"
+            raise ConnectFailed(self._server_id, message, hint=hint) from None
+        except OSError as exc:
+            message = f"{what}, which cannot be opened: {exc.strerror}"
+            raise ConnectFailed(self._server_id, message, hint="check its permissions") from exc
+
+    def _show_plain(self, path: Path) -> None:
+        """Show something to be read if it is there. A link is shown as a link, with nothing behind it."""
+        try:
+            real, identity = self._open(path)
+        except _LinkMet as met:
+            if met.is_last:
+                self._links[met.link] = met.target
+            return
+        except OSError:
+            return
         # A program that lies in the home does not bring all of it.
-        if os.path.exists(path) and not home.is_relative_to(os.path.realpath(path)):
-            show(path)
-    outside = {link: target for link, target in links.items() if not _is_inside(link, shown)}
-    return Box(home=home, cwd=cwd, network=wanted.network, shown=shown, links=outside)
+        if not self._home.is_relative_to(real) and not self._sees(real):
+            self._shown[real] = "read"
+            self._identities[real] = identity
+
+    def _show_program(self, program: Path, search: str | None) -> None:
+        """Show what a program needs to run: its folder, libraries beside that, packages, interpreter."""
+        pending, seen = [program], set[Path]()
+        while pending:
+            path = pending.pop()
+            if path in seen:
+                continue
+            seen.add(path)
+            real = Path(os.path.realpath(path))
+            self._require_not_planted(real, [link for link, _ in _links(path)])
+            self._links.update(_links(path))
+            self._show_plain(path.parent)
+            self._show_installation(path)
+            if real != path:
+                self._show_installation(real)
+            for interpreter in _interpreter(path, search):
+                self._require_not_planted(Path(os.path.realpath(interpreter)), [real])
+                pending.append(interpreter)
+            if path.parent.name == "bin" and os.path.exists(path.parent.parent / "pyvenv.cfg"):
+                pending.append(path.parent / "python")
+
+    def _show_installation(self, path: Path) -> None:
+        self._show_plain(path)
+        folder = path.parent
+        if folder.name == "bin":
+            for place in (folder, *(folder.parent / name for name in _INSTALLED)):
+                self._show_plain(place)
+        if "node_modules" in path.parts:
+            self._show_plain(Path(*path.parts[: path.parts.index("node_modules") + 1]))
+
+    def _require_not_planted(self, real: Path, deciding: Sequence[Path]) -> None:
+        """Refuse to show a program because something says so that the server itself can write.
+
+        Else it could put a link or a first line there which names a file of the user's for its next start.
+        """
+        if self._sees(real):
+            return
+        writable = [path for path, access in self._shown.items() if access == "write"]
+        for place in deciding:
+            if any(Path(os.path.realpath(place.parent)).is_relative_to(folder) for folder in writable):
+                message = f"{place} has it run {real}, and it can write to {place} itself"
+                hint = f"name {real.parent} in `sandbox.read`, or do not let it write to {place.parent}"
+                raise ConnectFailed(self._server_id, message, hint=hint)
+
+    def _open(self, path: Path) -> tuple[Path, Identity]:
+        """Go to a path without following links, but for the system's. Raises `_LinkMet` or `OSError`.
+
+        Returns where it really is, and what is there.
+        """
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        here, rest, followed = Path("/"), list(path.absolute().parts[1:]), 0
+        place = os.open("/", flags)
+        try:
+            while rest:
+                step = rest.pop(0)
+                found = os.open(step, flags, dir_fd=place)
+                status = os.fstat(found)
+                if not stat.S_ISLNK(status.st_mode):
+                    os.close(place)
+                    place, here = found, here.parent if step == ".." else here / step
+                    continue
+                target = os.readlink("", dir_fd=found)
+                os.close(found)
+                followed += 1
+                if followed > _MAX_LINKS or not self._is_trusted(here / step, status, os.fstat(place)):
+                    raise _LinkMet(here / step, target, is_last=not rest)
+                parts = Path(target).parts
+                if target.startswith("/"):
+                    os.close(place)
+                    place, here, parts = os.open("/", flags), Path("/"), parts[1:]
+                rest = [*parts, *rest]
+            status = os.fstat(place)
+        finally:
+            os.close(place)
+        return here, (status.st_dev, status.st_ino)
+
+    def _is_trusted(self, link: Path, status: os.stat_result, folder: os.stat_result) -> bool:
+        """Is a link one that neither a repository nor a server in a sandbox can have put there?"""
+        if link in self._home_links or link.parent == Path("/"):
+            return True
+        if any(link.is_relative_to(place) for place in _SYSTEM):
+            return True
+        # Where we are root ourselves, whose a link is says nothing.
+        of_root = status.st_uid == 0 == folder.st_uid and not folder.st_mode & 0o022
+        return of_root and os.geteuid() != 0
 
 
-def _is_inside(link: Path, shown: Mapping[Path, Access]) -> bool:
-    return any(parent in shown for parent in link.parents)
+def _comparison(server_id: str, box: Box, loader: Mapping[str, str]) -> tuple[str, ...]:
+    """The words before a program that compare what was mounted with what was looked at, in the sandbox.
+
+    Variables that load code are set after that: such code might come from what must not be there.
+    """
+    paths = sorted(box.identities)
+    if not paths and not loader:
+        return ()
+    shell, look = _system_program(server_id, "sh"), _system_program(server_id, "stat")
+    names = " ".join(shlex.quote(str(path)) for path in paths)
+    expected = shlex.quote("\n".join("{}:{}".format(*box.identities[path]) for path in paths))
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in loader.items()]
+    if paths:
+        words = shlex.quote("fairlead: what its sandbox shows changed while it was started; start it again")
+        seen = f'"$({look} -c %d:%i -- {names})"'
+        lines.insert(0, f"[ {seen} = {expected} ] || {{ echo {words} >&2; exit 1; }}")
+    return (shell, "-c", "\n".join([*lines, 'exec "$@"']), "sh")
 
 
-def _named(server_id: str, field_name: str, path: Path, home: Path) -> Path:
-    """A path the entry names, once it is known to be there and not to be everything."""
-    if not os.path.exists(path):
-        message = f"`sandbox.{field_name}` names {path}, which is not there"
-        raise ConnectFailed(server_id, message, hint="make it, or leave it out")
-    if home.is_relative_to(os.path.realpath(path)):
-        message = f"`sandbox.{field_name}` names {path}, and that would open the whole home"
-        raise ConnectFailed(server_id, message, hint="name the folders it needs")
-    return path
-
-
-def _working_folder(server_id: str, command: Command, home: Path) -> Path:
-    """Where the process starts: where its entry says, or in its own empty home."""
-    if command.cwd is None:
-        return home  # where the user happens to be is nothing that the entry names
-    if not os.path.isdir(command.cwd):
-        raise ConnectFailed(server_id, f"there is no folder {command.cwd}", hint="check `cwd`")
-    real = Path(os.path.realpath(command.cwd))
-    return home if home.is_relative_to(real) else real
+def _system_program(server_id: str, name: str) -> str:
+    found = shutil.which(name, path=_SYSTEM_PATH)
+    if found is None:
+        message = f"its sandbox needs `{name}`, which is not there"
+        raise ConnectFailed(server_id, message, hint="install coreutils")
+    return found
 
 
 def _program(server_id: str, command: Command) -> Path:
@@ -222,41 +412,17 @@ def _require_visible(server_id: str, box: Box, argument: str) -> None:
         raise ConnectFailed(server_id, message, hint="name it in `sandbox.read` or `sandbox.write`")
 
 
-def _needed(program: Path, search: str | None) -> Iterator[Path]:
-    """What a program needs to run: its folder, the libraries beside that, its packages, its interpreter."""
-    pending, seen = [program], set[Path]()
-    while pending:
-        path = pending.pop()
-        if path in seen:
-            continue
-        seen.add(path)
-        yield from (path.parent, path)
-        if path.parent.name == "bin":
-            installation = path.parent.parent
-            yield from (installation / name for name in ("lib", "lib64", "libexec", "pyvenv.cfg"))
-            if os.path.exists(installation / "pyvenv.cfg"):
-                pending.append(path.parent / "python")
-        if "node_modules" in path.parts:
-            yield Path(*path.parts[: path.parts.index("node_modules") + 1])
-        pending.append(Path(os.path.realpath(path)))
-        pending.extend(_interpreter(path, search))
-
-
 def _interpreter(script: Path, search: str | None) -> Iterator[Path]:
-    """Who runs a script, by its first line."""
-    try:
-        with script.open("rb") as file:
-            first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
-    except OSError:
-        return
-    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    """The program that runs a script, by its first line."""
+    words = shebang_words(script)
     if len(words) > 1 and words[0].endswith("/env"):
         names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         found = shutil.which(names[0], path=search) if names else None
-        if found is not None:
-            yield Path(found).absolute()
-    elif words and words[0].startswith("/"):
-        yield Path(words[0])
+    else:
+        # What cannot be executed is no interpreter, and naming a file there does not bring it.
+        found = shutil.which(words[0]) if words and words[0].startswith("/") else None
+    if found is not None:
+        yield Path(found).absolute()
 
 
 def _links(path: Path) -> Iterator[tuple[Path, str]]:

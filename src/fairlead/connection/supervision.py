@@ -39,6 +39,7 @@ from fairlead.errors import (
     AuthRequired,
     ConnectFailed,
     ConnectionLost,
+    ConsentRequired,
     FairleadError,
     ListFailed,
     ServerError,
@@ -306,8 +307,8 @@ class Supervised:
             self.backoff.succeeded(time.monotonic() - link.since, served=served)
         if error is not None:
             self.vitals.last_error = error
-            if not isinstance(error, AuthRequired):
-                self.backoff.failed()  # nothing gets better by waiting where a login is wanted
+            if not isinstance(error, AuthRequired | ConsentRequired):
+                self.backoff.failed()  # nothing gets better by waiting where the user has to act
         if current:
             self._move(_state_after(error), str(error) if error else None)
         if error is not None and not isinstance(error, AuthRequired) and self._subscriptions.are_wanted:

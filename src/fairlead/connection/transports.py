@@ -1,6 +1,6 @@
 """From a server's configuration to the transports that reach it. Secrets are resolved as one is opened."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 from anyio import to_thread
 
+from fairlead.config.consent import ConsentKey
+from fairlead.config.launch import Launch
 from fairlead.config.load import LoadedServer
 from fairlead.config.masking import SECRETS
 from fairlead.config.models import BuiltinServer, RemoteServer, Sandbox, Server, StdioServer
@@ -48,6 +50,8 @@ class Surroundings:
     """The servers that the program itself brought."""
     headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
     """What lets requests in where an entry does not say."""
+    require_approved: Callable[[ConsentKey], Awaitable[None]]
+    """Raises unless the user approved exactly this: asked at each start of what a project file describes."""
     tracer: Tracer | None = None
     """Who records what servers are asked, if anybody does."""
 
@@ -72,11 +76,15 @@ def transports_of(server: LoadedServer, around: Surroundings) -> list[Transport]
 async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[WireDispatcher]:
     resolved = await _resolved(server, around)
     assert isinstance(resolved, StdioServer)
+    launch = await _permitted(server, resolved, around)
+    folder = server.working_folder(resolved)
     command = Command(
-        argv=(resolved.command, *resolved.args),
+        # What was approved is what is started: found once, and not looked for again.
+        argv=launch.argv if launch else (resolved.command, *resolved.args),
         env=resolved.env,
         parent=around.env,
-        cwd=server.working_folder(resolved),
+        # A sandbox looks for links on the way itself, and mounts none.
+        cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
     )
     if resolved.sandbox is not None:
         wanted = _wanted(server, resolved.sandbox, around)
@@ -110,10 +118,11 @@ async def _remote(
 ) -> AsyncGenerator[WireDispatcher]:
     resolved = await _resolved(server, around)
     assert isinstance(resolved, RemoteServer)
+    launch = await _permitted(server, resolved, around)
     async with dispatcher(
         resolved.url,
         around.http(),
-        headers=_header_source(server, resolved, around),
+        headers=_header_source(server, resolved, launch, around),
         max_message_bytes=resolved.max_message_bytes,
     ) as opened:
         yield opened
@@ -124,7 +133,9 @@ async def _in_process(server: LoadedServer, around: Surroundings) -> AsyncGenera
     async with AsyncExitStack() as stack:
         own = around.programs.get(server.server_id)
         if own is None:
-            own = stack.enter_context(_built_in(server, await _resolved(server, around), around))
+            resolved = await _resolved(server, around)
+            await _permitted(server, resolved, around)
+            own = stack.enter_context(_built_in(server, resolved, around))
         yield await stack.enter_async_context(MemoryDispatcher(own.sdk_server()))
 
 
@@ -152,8 +163,28 @@ async def _resolved(server: LoadedServer, around: Surroundings) -> Server:
     return resolved
 
 
-def _header_source(server: LoadedServer, resolved: RemoteServer, around: Surroundings) -> HeaderSource:
+async def _permitted(server: LoadedServer, resolved: Server, around: Surroundings) -> Launch | None:
+    """Raise unless the user approved this very start; returns what a project's server is to execute."""
+    if not server.needs_consent:
+        return None
+    consent = await to_thread.run_sync(server.consent_to, resolved, around.env)
+    if consent is None:
+        return None
+    await around.require_approved(consent.key)
+    return consent.launch
+
+
+def _header_source(
+    server: LoadedServer, resolved: RemoteServer, launch: Launch | None, around: Surroundings
+) -> HeaderSource:
     if resolved.headers_helper is None:
         return around.headers_for(server, resolved)
     environment = child_environment({}, around.env)
-    return HeadersHelper(resolved.headers_helper, environment=environment, fixed=resolved.headers)
+    return HeadersHelper(
+        launch.argv if launch else resolved.headers_helper,
+        environment=environment,
+        fixed=resolved.headers,
+        cwd=launch.cwd if launch and launch.starts_in_cwd else None,
+        # It runs again when a server refuses its headers, and may have changed by then.
+        before=(lambda: _permitted(server, resolved, around)) if launch else None,
+    )

@@ -7,7 +7,7 @@ from anyio import to_thread
 
 from fairlead.catalog.entries import Listing
 from fairlead.cli.allowing import record, without_globs
-from fairlead.cli.changes import accept
+from fairlead.cli.changes import accept, approved_servers
 from fairlead.cli.commands.approve_ import show
 from fairlead.cli.reviewing import show_in_one_line, show_instructions, show_tool
 from fairlead.config.load import LoadedServer
@@ -48,10 +48,12 @@ async def review(session: Session, server_id: str) -> None:
 
 async def _may_start(session: Session, server: LoadedServer, member: Member) -> bool:
     """Have a project's server approved that nobody approved yet."""
-    consent = server.consent
-    if consent is None or member.awaits_consent is None:
+    if not member.awaits_consent:
         return True
-    show(server)
+    consent = await to_thread.run_sync(lambda: server.consent)
+    if consent is None:
+        return True
+    show(server, consent)
     if await session.person.chosen(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
         session.screen.say(f"`{server.server_id}` stays off")
         return False
@@ -100,9 +102,10 @@ async def _globs_replaced(
 
 
 async def _carry_out(session: Session, server: LoadedServer, listing: Listing, decided: Decided) -> None:
+    approved = await to_thread.run_sync(approved_servers, session.loaded, [server.server_id])
     written = await to_thread.run_sync(record, session.loaded, server, listing, decided)
     if written is not None:
         await session.configuration.reload()
-        accept(session.loaded, written, [server.server_id])
+        accept(session.loaded, written, [server.server_id], approved=approved)
     for failure in (await session.host.connect(server.server_id)).values():
         raise failure

@@ -72,7 +72,10 @@ class BesideMembers(Members):
             return own
         if is_shared(above):
             return above
-        return self._put(above.server, Known(snapshot=above.snapshot, pins=above.pins, lock=above.lock))
+        known = Known(
+            snapshot=above.snapshot, pins=above.pins, lock=above.lock, approved=not above.awaits_consent
+        )
+        return self._put(above.server, known)
 
     @property
     def own(self) -> tuple[Member, ...]:

@@ -1,7 +1,7 @@
 """Which servers and tools somebody gets: a bundle of the configuration, or everything that is switched on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -44,7 +44,7 @@ class Selection:
 
 
 def select(config: LoadedConfig, name: str | None) -> Selection:
-    """The selection of a bundle, or of everything. A bundle that a project's file wrote grants nothing."""
+    """The selection of a bundle, or of everything. A bundle of a project file only narrows."""
     if name is None:
         tools = config.config.tools
         return Selection(
@@ -60,15 +60,26 @@ def select(config: LoadedConfig, name: str | None) -> Selection:
         hint = suggestion(name, config.config.bundles) or "`bundles` in fairlead.json names them"
         raise UnknownBundle(f"there is no bundle `{name}`", hint=hint)
     origin = config.origin("bundles", name)
-    grants = origin is None or origin.layer.name != "project"
+    is_foreign = origin is not None and origin.layer.name == "project"
+    servers = {
+        server_id: Within(
+            bundle=name, allow_tools=taken.allow_tools, deny_tools=taken.deny_tools, grants=not is_foreign
+        )
+        for server_id, taken in bundle.servers.items()
+    }
+    if is_foreign:
+        # A project file chooses among what there is. How that is handed to a model stays the user's choice.
+        everything = select(config, None)
+        return replace(
+            everything,
+            name=name,
+            servers=servers,
+            resources=everything.resources and bundle.resources,
+            prompts=everything.prompts and bundle.prompts,
+        )
     return Selection(
         name=name,
-        servers={
-            server_id: Within(
-                bundle=name, allow_tools=taken.allow_tools, deny_tools=taken.deny_tools, grants=grants
-            )
-            for server_id, taken in bundle.servers.items()
-        },
+        servers=servers,
         mode=bundle.mode,
         modes={server_id: taken.mode for server_id, taken in bundle.servers.items() if taken.mode},
         always_direct=bundle.always_direct,

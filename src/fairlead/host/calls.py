@@ -99,7 +99,7 @@ class Calls:
         )
         try:
             known = entry is not None and member.quarantined(tool) is None
-            if not known or member.awaits_consent is not None or member.is_unchecked:
+            if not known or member.awaits_consent or member.is_unchecked:
                 await self._look_into(proposal)
             fit = await self._fitted(member, tool, arguments)
             shown: Mapping[str, Any] = fit
@@ -129,7 +129,7 @@ class Calls:
         """See that a tool which is not known, or not known for sure, can be called at all."""
         member, tool = proposal.member, proposal.tool
         self._permission.refuse_hopeless(proposal)
-        if member.awaits_consent is not None or rejection(member.listing, tool) is not None:
+        if member.awaits_consent or rejection(member.listing, tool) is not None:
             await require_usable(member, tool, self._store)
         if member.is_unchecked:
             # It may have changed since it was last listed, and this call must not be what finds out.

@@ -69,7 +69,9 @@ def _sources(selection: Selection, members: Iterable["Member"]) -> list[_Source]
     sources: list[_Source] = []
     for member in members:
         server_id = member.server.server_id
-        if member.screened is not None and member.is_usable and selection.has(server_id):
+        # What a project file describes is not shown to a model before the user approved it.
+        shown = member.is_usable and not member.awaits_consent
+        if member.screened is not None and shown and selection.has(server_id):
             within = selection.within(server_id)
             if within is not None:
                 member.use_first(within)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
+from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.log_masking import mask_logs
 from fairlead.config.models import Server
@@ -29,7 +30,9 @@ from fairlead.connection.tracing import Tracer
 from fairlead.connection.transports import Surroundings
 from fairlead.errors import (
     ConnectFailed,
+    ConsentRequired,
     FairleadError,
+    StoreError,
 )
 from fairlead.events import Event
 from fairlead.host.bundles import Selection, select
@@ -44,7 +47,7 @@ from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.own_tools import RESERVED
 from fairlead.host.permission import Permission, Proposal
 from fairlead.host.prompts import Prompts
-from fairlead.host.readiness import listing_of, require_consent
+from fairlead.host.readiness import listing_of, require_approved, require_consent
 from fairlead.host.records import Records, open_records
 from fairlead.host.resources import Resources
 from fairlead.host.skills import Skills
@@ -170,6 +173,7 @@ class Host:
                 docs_allow=lambda: host.docs_allow,
                 programs=servers or {},
                 headers_for=lambda server, resolved: host.logins.headers_for(server, resolved),
+                require_approved=lambda key: host.require_approved(key),
                 tracer=tracer or programs_tracer(),
             )
             async with anyio.create_task_group() as tasks:
@@ -320,6 +324,23 @@ class Host:
         connection = member.live()
         await require_consent(member, self.store)
         return connection
+
+    async def require_approved(self, key: ConsentKey) -> None:
+        """Raise unless the user approved this very start of a project's server."""
+        member = self._known(key.server_id)
+        try:
+            await require_approved(key, self.store)
+        except ConsentRequired:
+            member.set_approved(False)
+            raise
+        member.set_approved(True)
+
+    async def notice_consents(self) -> None:
+        """Find out whether servers that wait for the user's consent have been approved meanwhile."""
+        for member in self._members:
+            if member.awaits_consent:
+                with suppress(ConsentRequired, StoreError):
+                    await require_consent(member, self.store)
 
     def skills(self, server_id: str) -> Skills:
         """What a server can teach a model, where it has such skills."""

@@ -89,8 +89,8 @@ class Member:
         self.lock = known.lock
         self.screened: Screened | None = None
         """What may be offered of that; another object whenever it changes."""
-        self.awaits_consent = server.consent
-        """What must be approved before it may start; None where nothing is, or no longer."""
+        self.awaits_consent = server.needs_consent and not known.approved
+        """Does it come from a project file, and the user has not approved it as it is now?"""
         self._indexed: Listing | None = None
         self._entries: dict[str, ToolEntry] = {}
         self.unsaved: Snapshot | None = None
@@ -153,8 +153,8 @@ class Member:
 
     @property
     def listing(self) -> Listing | None:
-        """What it offers, as far as anybody knows, less what changed since somebody looked at it."""
-        return self.screened.listing if self.screened else None
+        """What it offers, as far as is known, less what changed since its review; None before consent."""
+        return self.screened.listing if self.screened and not self.awaits_consent else None
 
     def entry(self, tool: str) -> ToolEntry | None:
         """The definition of a tool, as far as anybody knows."""
@@ -170,6 +170,12 @@ class Member:
         self.is_usable = server.usable
         self.policy = CallPolicy(server, self._unsaid)
         self._changed()
+
+    def set_approved(self, approved: bool) -> None:  # noqa: FBT001 - the one thing it sets
+        """Note that the user has approved it as it is now, or that what was approved has changed."""
+        if self.awaits_consent is approved:
+            self.awaits_consent = not approved
+            self._changed()
 
     def quarantined(self, tool: str) -> str | None:
         """Why a tool may not be used before it is reviewed, if that is so."""

@@ -1,6 +1,9 @@
 """What must hold before a server is used: a person's consent, a connection, and a list of what it offers."""
 
+from anyio import to_thread
+
 from fairlead.catalog.entries import Listing
+from fairlead.config.consent import ConsentKey
 from fairlead.connection.logging_in import LoginCount
 from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError, UnknownTool
 from fairlead.host.member import Member
@@ -9,14 +12,25 @@ from fairlead.store.store import Store
 
 
 async def require_consent(member: Member, store: Store | None) -> None:
-    """Raise unless a project's entry was approved. Once it was, it stays so for this run."""
-    key = member.awaits_consent
-    if key is None:
+    """Raise unless a project's entry was approved as it is now. Each start looks again (`permit_start`)."""
+    if not member.awaits_consent:
         return
+    key = await to_thread.run_sync(lambda: member.server.consent)
+    if key is not None:
+        await require_approved(key, store)
+    member.set_approved(True)
+
+
+async def require_approved(key: ConsentKey, store: Store | None) -> None:
+    """Raise unless exactly this was approved."""
     if store is not None and await store.get(NAMESPACE, stored_under(key)) is not None:
-        member.awaits_consent = None
         return
-    message = f"it comes from {key.file}, and you have not approved this entry"
+    message = f"it comes from {key.file}, and you have not approved this entry and what it runs"
+    if store is not None and await store.get(NAMESPACE, key.earlier) is not None:
+        message = (
+            f"it comes from {key.file}, which you approved with a version of Fairlead that did not"
+            " look at what an entry runs: look at it once more"
+        )
     raise ConsentRequired(key.server_id, message, hint=f"run `fairlead approve {key.server_id}`")
 
 

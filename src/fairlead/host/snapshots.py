@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from fairlead.catalog.entries import Listing, RejectedTool, read_tools
 from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
-from fairlead.errors import StoreError
+from fairlead.errors import FairleadError, StoreError
+from fairlead.policy.consent import NAMESPACE as CONSENT
+from fairlead.policy.consent import stored_under
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import Pins, pins_key, read_pins, save_first_use
@@ -92,12 +95,15 @@ class Known:
     pins: Pins | None = None
     lock: LockedServer | str | None = None
     """What a lock says of it, or why that cannot be known."""
+    approved: bool = False
+    """Has the user approved what a project file says of it, as it is now?"""
 
 
 async def load_known(store: Store | None, servers: Sequence[LoadedServer]) -> dict[str, Known]:
     """What is known of each server. What nobody can read any more is as good as nothing."""
     snapshots: dict[str, Snapshot] = {}
     pins: dict[str, Pins] = {}
+    approved: set[str] = set()
 
     async def load(server: LoadedServer, store: Store) -> None:
         if (snapshot := await _load_snapshot(store, server)) is not None:
@@ -107,17 +113,35 @@ async def load_known(store: Store | None, servers: Sequence[LoadedServer]) -> di
         if (pinned := await load_pins(store, server)) is not None:
             pins[server.server_id] = pinned
 
+    async def load_consent(server: LoadedServer, store: Store) -> None:
+        if await is_approved(store, server):
+            approved.add(server.server_id)
+
     # Asked for together, they cost one wait for the store rather than one each.
     async with anyio.create_task_group() as tasks:
         if store is not None:
             for server in servers:
                 tasks.start_soon(load, server, store)
                 tasks.start_soon(load_pinned, server, store)
+                if server.needs_consent:
+                    tasks.start_soon(load_consent, server, store)
     locks = locks_of(servers)
     return {
-        name: Known(snapshot=snapshots.get(name), pins=pins.get(name), lock=locks.get(name))
+        name: Known(
+            snapshot=snapshots.get(name), pins=pins.get(name), lock=locks.get(name), approved=name in approved
+        )
         for name in (server.server_id for server in servers)
     }
+
+
+async def is_approved(store: Store, server: LoadedServer) -> bool:
+    """Has the user approved what a project file says of a server, as it is now?"""
+    try:
+        key = await to_thread.run_sync(lambda: server.consent)
+        return key is None or await store.get(CONSENT, stored_under(key)) is not None
+    except FairleadError:
+        logger.warning("consent cannot be read", exc_info=True, extra={"server_id": server.server_id})
+        return False
 
 
 async def load_pins(store: Store, server: LoadedServer) -> Pins | None:

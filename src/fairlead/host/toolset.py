@@ -81,6 +81,7 @@ class Toolset:
 
         One that failed before is tried again beside, and waited for by nobody.
         """
+        await self._host.notice_consents()
         unknown = [
             status
             for status in self._host.status()

@@ -28,6 +28,14 @@ def has_consent(store_path: Path, key: ConsentKey) -> bool:
         return database.get(NAMESPACE, stored_under(key)) is not None
 
 
+def is_outdated(store_path: Path, key: ConsentKey) -> bool:
+    """Did an earlier version, which looked at less, record an approval of this entry?"""
+    if not key.earlier or not store_path.exists():
+        return False
+    with Database.open(store_path) as database:
+        return database.get(NAMESPACE, key.earlier) is not None
+
+
 def stored_under(key: ConsentKey) -> str:
     """The store's key of an approval."""
     return f"{key.file}\0{key.server_id}\0{key.digest}"

@@ -33,7 +33,7 @@ from fairlead.host.operator import ApprovalAnswer
 from fairlead.host.snapshots import load_pins
 from fairlead.policy.allowing import Decided, record_decision, require_worth
 from fairlead.policy.audit_records import AuditRecord, Wanted, latest_calls, note
-from fairlead.policy.consent import record_consent
+from fairlead.policy.consent import has_consent, record_consent
 from fairlead.policy.pins import Pins, is_guarded
 from fairlead.policy.reviewing import instructions_changed, instructions_diff, tools_to_review
 from fairlead.store.database import Database
@@ -253,19 +253,24 @@ class HostPanel:
             instructions=seen is not None,
         )
         require_worth(server, decided)
+        approved = await to_thread.run_sync(self._is_approved, server)
         written = await to_thread.run_sync(record_decision, self._store_file, server, listing, decided)
         if written is not None:
             await self._configuration.reload()
-            if written.target.scope == "project":
+            if written.target.scope == "project" and approved:
                 await self._consent(server_id)
         names = [entry.key.tool for entry in decided.approved]
         await self._note("review", server_id, allowed=names, denied=[*decided.denied])
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.changed()
 
+    def _is_approved(self, server: LoadedServer) -> bool:
+        key = server.consent
+        return key is None or has_consent(self._store_file, key)
+
     async def _consent(self, server_id: str) -> None:
         """Approve the entry anew: what was written into it is what the person just decided."""
-        key = self._server(server_id).consent
+        key = await to_thread.run_sync(lambda: self._server(server_id).consent)
         if key is not None:
             await to_thread.run_sync(record_consent, self._store_file, [key])
 

@@ -8,6 +8,7 @@ from fairlead.cli.exits import Exit
 from fairlead.cli.options import load
 from fairlead.cli.output import confirm, print_data, printable, say
 from fairlead.cli.saved import read_saved
+from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.redact import redact_entry
@@ -44,9 +45,11 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
         return _list_waiting(waiting)
     refused = 0
     for server in waiting:
-        show(server)
+        key = server.consent  # what is shown is what is recorded, whatever becomes of the files meanwhile
+        assert key is not None, "only servers that need consent wait for it"
+        show(server, key)
         if yes or confirm(f"\nLet `{server.server_id}` start?"):
-            _record(server, loaded.config.store.path)
+            _record(key, loaded.config.store.path)
             say(f"approved `{server.server_id}`")
         else:
             refused += 1
@@ -56,8 +59,8 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
     return Exit.NEEDS_A_PERSON if refused else Exit.OK
 
 
-def show(server: LoadedServer) -> None:
-    """Show what would run, whole and with nothing hidden, and what it may do."""
+def show(server: LoadedServer, key: ConsentKey) -> None:
+    """Show what would run, whole and with nothing hidden, what it may do, and what consent is bound to."""
     print_data(f"{server.server_id}, from {server.definition.origin(())}")
     entry = redact_entry(server.entry)
     if server.transport == "stdio":
@@ -69,6 +72,8 @@ def show(server: LoadedServer) -> None:
     for name, value in entry.items():
         if name not in ("command", "args", "url"):
             print_data(f"  {name}: {printable(str(value))}")
+    for fact in key.facts:
+        print_data(f"  {fact.label}: {printable(fact.text)}")
     if server.transport == "stdio":
         _show_rights(entry.get("sandbox"))
 
@@ -91,14 +96,15 @@ def _list_waiting(waiting: list[LoadedServer]) -> int:
         say("nothing waits for approval")
         return Exit.OK
     for server in waiting:
-        show(server)
+        key = server.consent
+        assert key is not None, "only servers that need consent wait for it"
+        show(server, key)
         print_data("")
     say("hint: `fairlead approve ID` approves one, `fairlead approve --all` asks about each")
     return Exit.NEEDS_A_PERSON
 
 
-def _record(server: LoadedServer, store_path: str | None) -> None:
+def _record(key: ConsentKey, store_path: str | None) -> None:
     from fairlead.policy.consent import record_consent
 
-    assert server.consent is not None, "only servers that need consent wait for it"
-    record_consent(store_file(os.environ, store_path), [server.consent])
+    record_consent(store_file(os.environ, store_path), [key])

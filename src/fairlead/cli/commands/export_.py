@@ -5,15 +5,16 @@ from typing import Any
 
 import click
 
+from fairlead.adapters.codex import export_to_codex
+from fairlead.adapters.portable import LOSSES, Loss, export_servers
 from fairlead.cli.options import load
 from fairlead.cli.output import print_data, printable, say, shown_path
+from fairlead.cli.saved import read_saved
 from fairlead.config.dialects import registry, texts
-from fairlead.config.dialects.dialect import Dialect, Exported, Note
+from fairlead.config.dialects.dialect import Dialect, Exported
 from fairlead.config.edit import edit_file
 from fairlead.config.files import locked, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
-from fairlead.config.redact import literal_secrets
-from fairlead.config.shapes import as_object
 from fairlead.errors import ConfigError
 
 
@@ -24,20 +25,29 @@ from fairlead.errors import ConfigError
 )
 @click.option("--gateway", is_flag=True, help="One entry: a Fairlead gateway in front of all servers.")
 @click.option("--url", help="With --gateway: reach a running one by URL instead of starting it.")
+@click.option(
+    "--lose",
+    type=click.Choice(LOSSES),
+    multiple=True,
+    help="Export a server although the other agent cannot be told this of it.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write into this file.")
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 - the options of one command
     ctx: click.Context,
     server_ids: tuple[str, ...],
     agent: str,
     *,
     gateway: bool,
     url: str | None,
+    lose: tuple[Loss, ...],
     output: Path | None,
 ) -> None:
     """Write servers in another agent's format. Secrets stay references; none is ever resolved.
 
-    Prints the document, or puts the servers into FILE and leaves the rest of it as it is.
+    Prints the document, or puts the servers into FILE and leaves the rest of it as it is. The other agent
+    gets no more than may be used here: a server that is narrowed by what its format cannot say is left out,
+    unless --lose names that. A gateway keeps everything.
 
     \b
     Examples:
@@ -48,16 +58,18 @@ def command(
     dialect = registry.by_name(agent)
     if dialect.write is None:
         raise ConfigError(f"Fairlead reads the format of {dialect.title}, but does not write it")
-    entries, notes = (_gateway_entry(url), []) if gateway else _entries(load(ctx), server_ids)
-    exported = dialect.write(entries)
-    for note in (*notes, *exported.notes):
-        subject = f"{note.server_id}.{note.field}" if note.server_id else note.field
+    if gateway:
+        exported = dialect.write(_gateway_entry(url))
+    else:
+        exported = _exported(load(ctx), dialect, server_ids, lose)
+    for note in exported.notes:
+        subject = ".".join(part for part in (note.server_id, note.field) if part)
         say(f"  note: {printable(subject)}: {printable(note.message)}")
     if output is None:
         print_data(texts.dump(exported.document, dialect.syntax).rstrip("\n"))
     else:
         _write(dialect, exported, output)
-        say(f"wrote {len(entries)} servers to {shown_path(output.absolute())}")
+        say(f"wrote {shown_path(output.absolute())}")
 
 
 def _gateway_entry(url: str | None) -> dict[str, dict[str, Any]]:
@@ -65,38 +77,18 @@ def _gateway_entry(url: str | None) -> dict[str, dict[str, Any]]:
     return {"fairlead": entry}
 
 
-def _entries(
-    loaded: LoadedConfig, server_ids: tuple[str, ...]
-) -> tuple[dict[str, dict[str, Any]], list[Note]]:
-    entries: dict[str, dict[str, Any]] = {}
-    notes: list[Note] = []
-    configured = [server for server in loaded.servers.values() if not server.is_built_in]
-    for server in [loaded.server(server_id) for server_id in server_ids] or configured:
-        if server.config is None:
-            message = "left out: its entry is not valid"
-            notes.append(Note(server_id=server.server_id, field="", message=message))
-        elif (entry := _without_plain_secrets(server.server_id, server.entry, notes)) is not None:
-            entries[server.server_id] = entry
-    return entries, notes
-
-
-def _without_plain_secrets(server_id: str, entry: dict[str, Any], notes: list[Note]) -> dict[str, Any] | None:
-    """Secrets leave here as references only: a plain-text one becomes the variable it should have been."""
-    result = {**entry}
-    for path in literal_secrets(entry):
-        field = ".".join(map(str, path))
-        if path[0] not in ("env", "headers", "oauth"):
-            message = (
-                "left out: a secret in plain text would go with it; move it to `env` or a reference first"
-            )
-            notes.append(Note(server_id=server_id, field=field, message=message))
-            return None
-        group, name = str(path[0]), str(path[1])
-        variable = name if group == "env" else f"{server_id}_{name}".upper().replace("-", "_")
-        result[group] = {**as_object(result[group]), name: f"${{{variable}}}"}
-        message = f"a secret in plain text here; exported as `${{{variable}}}`, so set that variable"
-        notes.append(Note(server_id=server_id, field=field, message=message))
-    return result
+def _exported(
+    loaded: LoadedConfig, dialect: Dialect, server_ids: tuple[str, ...], lose: tuple[Loss, ...]
+) -> Exported:
+    saved = read_saved(loaded)
+    known = {name: each.screened for name, each in saved.items() if each.screened is not None}
+    approved = [name for name, each in saved.items() if each.approved]
+    if dialect.name == "codex":
+        return export_to_codex(
+            loaded, server_ids=server_ids or None, known=known, approved=approved, lose=lose
+        )
+    servers = [loaded.server(name) for name in server_ids or loaded.servers]
+    return export_servers(dialect, servers, known=known, approved=approved, lose=lose)
 
 
 def _write(dialect: Dialect, exported: Exported, output: Path) -> None:

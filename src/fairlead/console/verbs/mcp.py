@@ -58,7 +58,7 @@ def _show_all(session: Session) -> None:
     ]
     session.screen.table(("id", "transport", "source", "enabled", "state", "tools"), rows)
     for member in session.host.members:
-        if member.awaits_consent is not None:
+        if member.awaits_consent:
             server_id = member.server.server_id
             session.screen.warn(
                 f"`{server_id}` waits for your approval", f"`/mcp review {server_id}` shows it"

