@@ -259,7 +259,7 @@ def test_whatever_comes_is_refused_or_becomes_a_sound_schema(raw: object) -> Non
         ("(a{10}){10}", 100),
         ("a{10}{10}", 100),
         ("((ab){2}c){3}", 15),
-        (r"\d{3}-[^\]]{2,}", 6),
+        (r"\d{3}-[^\]]{2,}", 12),
         (r"\p{L}{2}", 600),
         ("x{,5}", 5),
         ("(?:a|b)+", 3),

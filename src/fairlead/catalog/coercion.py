@@ -16,8 +16,14 @@ from fairlead.catalog.keywords import TYPES, Schema, referenced
 from fairlead.config.shapes import is_list, is_object
 
 MAX_TEXT = 1_000_000
+"""How much text is read as JSON, of all strings together."""
 MAX_ITEMS = 10_000
 """Longer lists are left as they are."""
+MAX_STEPS = 30_000
+"""How many schemas, members and items are looked at: about 20 ms. Beyond that nothing is changed."""
+MAX_PLACE = 200
+MAX_CHANGES = 100
+"""How many changed places are told."""
 
 Types = frozenset[str]
 
@@ -38,10 +44,14 @@ def coerce(schema: dict[str, Any], arguments: Mapping[str, Any]) -> Coerced:
     """Make arguments fit a screened schema, as far as that takes no guessing."""
     coercion = _Coercion(schema)
     try:
-        coerced = coercion.members([schema], arguments, "")
-    except RecursionError:
+        coerced = coercion.members([schema], arguments, ())
+    except (RecursionError, _TooMuch):
         return Coerced(arguments={**arguments})
     return Coerced(arguments=coerced, changed=tuple(coercion.changed))
+
+
+class _TooMuch(Exception):
+    """There is too much to look at, so that the arguments stay as they are."""
 
 
 class TypesOf:
@@ -95,25 +105,36 @@ class TypesOf:
         return types if target is None else types & self(target)
 
 
+_Place = tuple[str | int, ...]
+
+
 class _Coercion:
     def __init__(self, root: dict[str, Any]) -> None:
         self.changed: list[str] = []
         self._types = TypesOf(root)
+        self._views: dict[tuple[str, frozenset[int]], tuple[list[Schema], list[dict[str, Any]]]] = {}
+        self._steps = MAX_STEPS
+        self._text = MAX_TEXT
 
-    def members(self, schemas: list[Schema], given: Mapping[str, Any], where: str) -> dict[str, Any]:
-        views = self._types.views(schemas, "object")
+    def members(self, schemas: list[Schema], given: Mapping[str, Any], where: _Place) -> dict[str, Any]:
+        views = self._seen(schemas, "object")
+        self._take(len(views))
+        named = [properties for view in views if (properties := view.get("properties"))]
+        required = {name for view in views for name in view.get("required", ())}
+        others = _others(views)
+        self._take(len(required))
         coerced: dict[str, Any] = {}
         for name, item in given.items():
-            inner = [view["properties"][name] for view in views if name in view.get("properties", ())]
-            place = f"{where}.{name}" if where else name
-            required = any(name in view.get("required", ()) for view in views)
-            if item is None and inner and not required and "null" not in self._accepted(inner):
-                self.changed.append(place)
+            self._take(1 + len(named))
+            inner = [properties[name] for properties in named if name in properties]
+            place = (*where, name)
+            if item is None and inner and name not in required and "null" not in self._accepted(inner):
+                self._note(place)
             else:
-                coerced[name] = self._value(inner or _others(views), item, place)
+                coerced[name] = self._value(inner or others, item, place)
         return coerced
 
-    def _value(self, schemas: list[Schema], given: Any, where: str) -> Any:  # noqa: ANN401 - any JSON value
+    def _value(self, schemas: list[Schema], given: Any, where: _Place) -> Any:  # noqa: ANN401 - any JSON value
         if not schemas:
             return given
         if isinstance(given, str):
@@ -121,25 +142,58 @@ class _Coercion:
         if is_object(given):
             return self.members(schemas, given, where)
         if is_list(given) and len(given) <= MAX_ITEMS:
-            items = [view["items"] for view in self._types.views(schemas, "array") if "items" in view]
-            return [self._value(items, item, f"{where}[{index}]") for index, item in enumerate(given)]
+            self._take(len(given))
+            views = self._seen(schemas, "array")
+            self._take(len(views))
+            items = [view["items"] for view in views if "items" in view]
+            return [self._value(items, item, (*where, index)) for index, item in enumerate(given)]
         return given
 
-    def _parsed(self, schemas: list[Schema], text: str, where: str) -> Any:  # noqa: ANN401 - any JSON value
+    def _parsed(self, schemas: list[Schema], text: str, where: _Place) -> Any:  # noqa: ANN401 - any JSON value
         accepted = self._accepted(schemas)
-        if "string" in accepted or len(text) > MAX_TEXT:
+        if "string" in accepted or len(text) > self._text:
             return text
+        self._text -= len(text)
         try:
             value = msgspec.json.decode(text)
         except (ValueError, RecursionError):
             return text
         if accepted.isdisjoint(_types_of_value(value)):
             return text
-        self.changed.append(where)
+        self._note(where)
         return value
 
     def _accepted(self, schemas: list[Schema]) -> Types:
+        self._take(len(schemas))
         return reduce(Types.__and__, map(self._types, schemas))
+
+    def _seen(self, schemas: list[Schema], kind: str) -> list[dict[str, Any]]:
+        """The schemas that judge a value of that type here, found once for all items of a list."""
+        self._take(len(schemas))
+        wanted = kind, frozenset(map(id, schemas))
+        if wanted not in self._views:
+            views = self._types.views(schemas, kind)
+            self._take(sum(1 + len(view.get("anyOf", ())) + len(view.get("oneOf", ())) for view in views))
+            self._views[wanted] = schemas, views  # with the schemas, lest others get their ids
+        return self._views[wanted][1]
+
+    def _take(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise _TooMuch
+
+    def _note(self, place: _Place) -> None:
+        if len(self.changed) < MAX_CHANGES:
+            self.changed.append(_as_text(place))
+
+
+def _as_text(place: _Place) -> str:
+    text = ""
+    for step in place:
+        if len(text) > MAX_PLACE:
+            return f"{text[:MAX_PLACE]}…"
+        text += f"[{step}]" if isinstance(step, int) else f".{step[:MAX_PLACE]}" if text else step[:MAX_PLACE]
+    return text
 
 
 def _others(views: list[dict[str, Any]]) -> list[Schema]:

@@ -186,7 +186,9 @@ def _flag(value: object) -> bool:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unusable("must be a number")
+    if isinstance(value, float) and not math.isfinite(value):
         raise Unusable("must be a number")
     return value
 

@@ -74,7 +74,7 @@ def screen(raw: object) -> Screened:
             what = "is missing" if raw is None else "is not an object"
             change = Change(where="", what=f"{what}; any arguments are let through")
             return Screened(schema=permissive(), changes=(change,))
-        measure(raw, MAX_VALUES)
+        measure(raw, MAX_VALUES, max_bits=math.inf)  # numbers are for those to mind who compute
         reading = _Reading()
         schema = reading.read_root(raw)
         return Screened(schema=schema, changes=tuple(reading.changes))
@@ -179,6 +179,8 @@ class _Reading:
         return _local(value) if keyword == "$ref" else keyword_value(keyword, value)
 
     def _pattern(self, value: object) -> str:
+        if self._states > MAX_STATES:
+            raise Unusable("is one pattern too many")
         pattern = pattern_value(value)
         self._states += pattern_states(pattern)
         if self._states > MAX_STATES:

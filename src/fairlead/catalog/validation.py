@@ -92,7 +92,9 @@ class Check:
         self._weight = weigh(screened.schema)
         self._validator: jsonschema_rs.Validator | None = None
         self._hindrance = screened.rejected
-        if screened.rejected is None:
+        if self._hindrance is None and self._weight.unknown is not None:
+            self._hindrance = f"it is not known what checking `{self._weight.unknown}` costs"
+        if self._hindrance is None:
             try:
                 self._validator = _compile(screened.schema)
             except ValueError as exc:
@@ -184,6 +186,8 @@ def _closest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationEr
 def _place(path: Sequence[str | int]) -> str:
     text = ""
     for step in path:
+        if len(text) > MAX_MESSAGE:
+            return f"{text[:MAX_MESSAGE]}…"
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
 

@@ -23,6 +23,7 @@ from fairlead.host.readiness import listing_of, rejection, require_usable
 from fairlead.host.records import Records
 from fairlead.policy.audit import AuditedCall
 from fairlead.policy.results import Source
+from fairlead.servers.definition import UNTRUSTED_RESULTS
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Told how far a call is: progress, total and a message, as far as the server says."""
@@ -78,7 +79,7 @@ class Calls:
         source = Source(
             server_id=member.server.server_id,
             tool=tool,
-            trusted=member.config.trust == "trusted",
+            trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
             limit=None if whole else member.config.max_result_bytes,
             definition=entry.definition if entry else None,
         )

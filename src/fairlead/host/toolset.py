@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio import to_thread
 
 from fairlead.adapters import anthropic, gemini, openai
 from fairlead.adapters.adapted import AdaptedTool, Caller
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 15.0
 """How long servers that were never listed are waited for, before the rest is handed out without them."""
 
+LARGE = 2_000
+"""With more tools than this a catalog is searched in a thread: up to here its index takes little time."""
 
 SETTLE_SECONDS = 2.0
 """How long a list that has changed is waited for."""
@@ -120,7 +124,8 @@ class Toolset:
         """The tool a model means by a name: its public name, or `server.tool` as search shows it."""
         tool = catalog.called(name)
         if tool is None:
-            near = [hit.key for hit in catalog.find(name, limit=1)]
+            # The name of a tool that is not there is no reason to hold up the event loop.
+            near = [hit.key for hit in catalog.find(name, limit=1)] if len(catalog) <= LARGE else []
             hint = f"did you mean `{catalog.shown(near[0])}`?" if near else None
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
@@ -131,7 +136,9 @@ class Toolset:
         """The tools that fit a wish best, and the servers that could not be asked."""
         catalog = (await self.ready()).catalog
         by_meaning = self.selection.search == "meaning"
-        hits = catalog.find(queries, server=server, limit=limit, by_meaning=by_meaning)
+        find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
+        # Making the index of tens of thousands of tools takes seconds, and a thread shares the interpreter.
+        hits = find() if len(catalog) <= LARGE else await to_thread.run_sync(find)
         return Found(hits=hits, unavailable=self.unavailable)
 
     # What a model gets.

@@ -8,6 +8,10 @@ from mcp_types import ContentBlock, ToolAnnotations
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+UNTRUSTED_RESULTS = frozenset({"docs.fetch"})
+"""First-party tools whose results are what third parties wrote: untrusted content, whatever the trust in the
+server. The host consults this where it marks results."""
+
 
 class ToolModel(BaseModel):
     """Base of inputs and outputs: camelCase on the wire, snake_case in Python, nothing unknown."""

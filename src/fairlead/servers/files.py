@@ -132,7 +132,7 @@ class ReadFileOutput(ToolModel):
 def _read_file(confinement: Confinement, asked: ReadFileInput) -> Reply[ReadFileOutput]:
     with confinement.file(asked.path) as file, in_words(file.shown):
         head = read_head(file)
-        return _read_binary(file, head) if head.encoding == "binary" else _read_text(file, head, asked)
+        return _read_binary(file, head, asked) if head.encoding == "binary" else _read_text(file, head, asked)
 
 
 def _read_text(file: OpenFile, head: Head, asked: ReadFileInput) -> Reply[ReadFileOutput]:
@@ -164,14 +164,21 @@ def _told(output: ReadFileOutput) -> list[str]:
     return told
 
 
-def _read_binary(file: OpenFile, head: Head) -> Reply[ReadFileOutput]:
+def _read_binary(file: OpenFile, head: Head, asked: ReadFileInput) -> Reply[ReadFileOutput]:
     size = file.stat.st_size
     mime_type = head.image_type or mimetypes.guess_type(file.shown)[0] or "application/octet-stream"
     content: list[ContentBlock] = [_text(f"(a binary file: {mime_type}, {size} bytes)")]
-    if head.image_type and size <= MOST_IMAGE_BYTES:
+    is_shown = head.image_type is not None and size <= MOST_IMAGE_BYTES
+    if is_shown:
         data = base64.b64encode(read_bytes(file, size)).decode()
         content.append(ImageContent(data=data, mime_type=mime_type))
-    output = ReadFileOutput(path=file.shown, content="", truncated=False, total_bytes=size, encoding="binary")
+    output = ReadFileOutput(
+        path=file.shown,
+        content="",
+        truncated=not is_shown and size > asked.max_bytes,
+        total_bytes=size,
+        encoding="binary",
+    )
     return Reply(output=output, content=tuple(content))
 
 

@@ -1,6 +1,7 @@
 """HTML read into a tree of what people would see of it. The work is linear in its size, whatever it holds."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,6 +15,8 @@ MAX_ELEMENTS = 200_000
 _FEED = 16 * 1024
 _NEARBY = 50
 _MAX_TITLE = 300
+MAX_SECONDS = 3.0
+"""Of processor time for one page; what was read by then is the answer."""
 
 _UNSEEN_TAGS = frozenset(
     {"audio", "button", "canvas", "dialog", "embed", "footer", "iframe", "input", "nav", "noscript"}
@@ -30,8 +33,13 @@ _AROUND = frozenset({"aside", "header"})
 
 _LANDMARKS = frozenset({"article", "base", "body", "h1", "main", "title"})
 _NONE: dict[str, str] = {}
-_ATTRIBUTES = ("alt", "class", "href", "role", "start")
-_INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.I)
+_ATTRIBUTES = ("alt", "class", "href", "id", "role", "start")
+
+_MAX_STYLE = 20_000
+"""How much of an inline style is read; one that is longer hides its element."""
+_MAX_SHEETS = 200_000
+"""How much of all style sheets in a page is read."""
+_MAX_RULES = 5_000
 
 
 class _TooMuch(Exception):
@@ -98,13 +106,17 @@ def parse_html(text: str, url: str) -> HtmlPage:
     whole = True
     try:
         # In small pieces, because the parser goes on to the end of one before it minds our exception.
+        until = time.thread_time() + MAX_SECONDS
         for start in range(0, len(text), _FEED):
+            if time.thread_time() > until:
+                raise _TooMuch
             parser.feed(text[start : start + _FEED].encode(errors="replace"))
         parser.close()
     except _TooMuch:
         whole = False
     except etree.XMLSyntaxError:
         whole = not text.strip()  # all it complains about is that there is nothing
+    builder.drop_hidden()
     return HtmlPage(title=builder.title(), main=builder.main(), base=builder.base(url), whole=whole)
 
 
@@ -117,12 +129,16 @@ class _Builder:
         self._landmarks: dict[str, list[Element]] = {name: [] for name in _LANDMARKS}
         self._unseen = 0
         self._count = 0
+        self._in_sheet = False
+        self._css: list[str] = []
+        self._css_size = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._count += 1
         if self._count > MAX_ELEMENTS or len(self._open) + self._unseen > MAX_DEPTH:
             raise _TooMuch
         if self._unseen or _is_unseen(tag, attributes):
+            self._in_sheet = tag == "style"
             self._unseen += 1
             return
         kept = {name: attributes[name] for name in _ATTRIBUTES if name in attributes} if attributes else _NONE
@@ -135,6 +151,7 @@ class _Builder:
 
     def end(self, tag: str) -> None:
         if self._unseen:
+            self._in_sheet = False
             self._unseen -= 1
         elif len(self._open) > 1:
             self._open.pop()
@@ -142,9 +159,24 @@ class _Builder:
     def data(self, text: str) -> None:
         if not self._unseen:
             self._open[-1].children.append(text)
+        elif self._in_sheet and self._css_size < _MAX_SHEETS:
+            self._css.append(text)
+            self._css_size += len(text)
 
     def close(self) -> None:
         """The parser wants to say that it is done."""
+
+    def drop_hidden(self) -> None:
+        """Take out what the page's own style sheets hide."""
+        hidden = hidden_selectors("".join(self._css))
+        if not hidden:
+            return
+        for element in self._root.walk():
+            element.children = [
+                child
+                for child in element.children
+                if isinstance(child, str) or hidden.isdisjoint(_selectors(child))
+            ]
 
     def title(self) -> str | None:
         for element in (*self._landmarks["title"], *self._landmarks["h1"]):
@@ -185,8 +217,156 @@ def _is_unseen(tag: str, attributes: Mapping[str, str]) -> bool:
         or role in _UNSEEN_ROLES
         or attributes.get("aria-hidden") == "true"
         or not _UNSEEN_CLASSES.isdisjoint(attributes.get("class", "").split())
-        or _INVISIBLE.search(attributes.get("style", "")) is not None
+        or ("style" in attributes and is_hiding(attributes["style"]))
     )
+
+
+# ── hidden text ──
+
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%|[a-z]*)")
+_SELECTOR = re.compile(r"(?:[a-z][\w-]*)?(?:[.#][\w-]+)?", re.I)
+_FAR = 200.0
+"""How far off the page text has to stand, in pixels, not to be seen there."""
+_PIXELS = {"px": 1.0, "": 1.0, "em": 16.0, "rem": 16.0, "ex": 8.0, "ch": 8.0, "pt": 1.33, "pc": 16.0}
+_PIXELS.update(
+    {"in": 96.0, "cm": 37.8, "mm": 3.78, "vw": 10.0, "vh": 10.0, "vmin": 10.0, "vmax": 10.0, "%": 2.0}
+)
+_LEGIBLE = 2.0
+"""In pixels: smaller letters are not read by people."""
+
+
+def is_hiding(style: str) -> bool:
+    """Do these declarations hide an element from people, by whatever means?"""
+    if len(style) > _MAX_STYLE:
+        return True
+    said = _declarations(style)
+    return (
+        said.get("display") == "none"
+        or said.get("visibility") in ("hidden", "collapse")
+        or said.get("content-visibility") == "hidden"
+        or _is_faint(said)
+        or _is_tiny(said)
+        or _is_clipped(said)
+        or _is_off_page(said)
+    )
+
+
+def _declarations(style: str) -> dict[str, str]:
+    """The declarations of a style, plainly written; of two about one thing the last, or the important one."""
+    plain = _ESCAPE.sub(_unescaped, _COMMENT.sub("", style)).lower()
+    said: dict[str, str] = {}
+    important: set[str] = set()
+    for declaration in plain.split(";"):
+        name, _, value = declaration.partition(":")
+        words = " ".join(value.replace("!", " !").split())
+        weighty = words.endswith(("!important", "! important"))
+        name, words = name.strip(), words.partition("!")[0].strip()
+        if words and (weighty or name not in important):
+            said[name] = words
+            important |= {name} if weighty else set()
+    return said
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16) if escape[1] else 0
+    return (chr(code) if 0 < code < 0x110000 else "\ufffd") if escape[1] else escape[2]
+
+
+def _size(value: str | None) -> float | None:
+    """A length in about so many pixels, or a plain number; None where it is neither."""
+    found = _NUMBER.match(value or "")
+    return float(found[1]) * _PIXELS.get(found[2], 1.0) if found else None
+
+
+def _is_faint(said: dict[str, str]) -> bool:
+    opacity = _NUMBER.match(said.get("opacity", ""))
+    if opacity is not None:
+        share = float(opacity[1]) / (100 if opacity[2] == "%" else 1)
+        if share < 0.05:
+            return True
+    if "opacity(0" in said.get("filter", "").replace(" ", "") and "opacity(0." not in said.get("filter", ""):
+        return True
+    color = said.get("color", said.get("-webkit-text-fill-color", "")).replace(" ", "")
+    if color == "transparent" or _TRANSPARENT.fullmatch(color):
+        return True
+    behind = said.get("background-color", said.get("background", "")).replace(" ", "")
+    return bool(color) and _COLORS.get(color, color) == _COLORS.get(behind, behind)
+
+
+_TRANSPARENT = re.compile(
+    r"(?:rgb|hsl)a?\((?:[^,]*,){3}(?:0|0?\.0+|0%)\)|[a-z]+\([^/]*/(?:0|0?\.0+|0%)\)"
+    r"|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
+)
+_COLORS = {"white": "#fff", "#ffffff": "#fff", "rgb(255,255,255)": "#fff", "black": "#000"}
+_COLORS.update({"#000000": "#000", "rgb(0,0,0)": "#000"})
+
+
+def _is_tiny(said: dict[str, str]) -> bool:
+    size = _size(said.get("font-size"))
+    if size is None and "font" in said:
+        size = next((_size(word) for word in said["font"].split() if re.match(r"[+.\d]+[a-z%]", word)), None)
+        size = 0.0 if re.search(r"(?:^|\s)0(?:\s|/)", said["font"]) else size
+    if size is not None and size < _LEGIBLE:
+        return True
+    cut = "hidden" in said.get("overflow", "") or "clip" in said.get("overflow", "")
+    sides = [_size(said.get(name)) for name in ("width", "height", "max-width", "max-height")]
+    if cut and any(side is not None and side <= 1 for side in sides):
+        return True
+    transform = said.get("transform", "") + " scale(" + said.get("scale", "1") + ")"
+    return re.search(r"scale[xy3d]*\(\s*(?:0*\.0*|0+)\s*[,)]", transform) is not None
+
+
+def _is_clipped(said: dict[str, str]) -> bool:
+    clip = said.get("clip", "").replace(" ", "")
+    if re.fullmatch(r"rect\((?:[01](?:px)?,?){4}\)", clip):
+        return True
+    path = said.get("clip-path", said.get("-webkit-clip-path", "")).replace(" ", "")
+    return re.match(r"inset\((?:50|[6-9]\d|100)%|circle\(0|polygon\([0px%,]*\)", path) is not None
+
+
+def _is_off_page(said: dict[str, str]) -> bool:
+    away = ["text-indent", "margin-left", "margin-top", "margin-right", "letter-spacing", "word-spacing"]
+    if said.get("position") in ("absolute", "fixed", "relative", "sticky"):
+        away += ["left", "top", "right", "bottom", "inset", "inset-inline-start"]
+    sizes = (_size(said.get(name)) for name in away)
+    if any(size is not None and size <= -_FAR for size in sizes):
+        return True
+    moved = re.findall(r"translate[xyz3d]*\(([^)]*)\)", said.get("transform", ""))
+    moved += [said.get("translate", "")]
+    lengths = (_size(part) for one in moved for part in re.split(r"[, ]+", one) if part)
+    return any(length is not None and length <= -_FAR for length in lengths)
+
+
+def hidden_selectors(css: str) -> frozenset[str]:
+    """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide for everybody."""
+    hidden: set[str] = set()
+    depth = 0
+    for rule in _COMMENT.sub("", css).split("}", _MAX_RULES)[:_MAX_RULES]:
+        selectors, opened, style = rule.rpartition("{")
+        depth += rule.count("{")
+        # One that is deeper is for print, or for other screens.
+        if opened and depth == 1 and is_hiding(style):
+            hidden.update(
+                _ESCAPE.sub(_unescaped, selector.strip()).lower()
+                for selector in selectors.split(",")
+                if selector.strip() and _SELECTOR.fullmatch(selector.strip())
+            )
+        depth = max(0, depth - 1)
+    return frozenset(hidden)
+
+
+def _selectors(element: Element) -> Iterator[str]:
+    """The simple selectors that fit an element."""
+    tag = element.tag
+    yield tag
+    marks = [f".{name}" for name in element.attributes.get("class", "").split()]
+    if "id" in element.attributes:
+        marks.append(f"#{element.attributes['id']}")
+    for mark in marks:
+        yield mark.lower()
+        yield f"{tag}{mark}".lower()
 
 
 def _is_around(child: Element | str) -> bool:

@@ -5,12 +5,13 @@ for turning back into HTML: nothing is escaped, which would only cost the reader
 """
 
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from fairlead.servers.html import Element
+from fairlead.servers.html import MAX_SECONDS, Element
 
 _MAX_INDENTS = 8
 
@@ -68,6 +69,7 @@ class _Writer:
     def __init__(self, base: str, room: int) -> None:
         self._base = base
         self._room = room
+        self._until = time.thread_time() + MAX_SECONDS
         self._lines: list[str] = []
         self._words: list[str] = []
         self._link_size = 0
@@ -108,6 +110,8 @@ class _Writer:
         self._gap = True
 
     def _put(self, line: str) -> None:
+        if len(self._lines) % 256 == 0 and time.thread_time() > self._until:
+            raise _Full
         self._lines.append(line.rstrip())
         self._room -= len(line) + 1
         if self._room < 0:
@@ -116,7 +120,12 @@ class _Writer:
     @contextmanager
     def _indented(self, first: str, rest: str = "") -> Generator[None]:
         self.end_block()
-        self._indents.append(_Indent(first, rest if len(self._indents) < _MAX_INDENTS else ""))
+        if len(self._indents) >= _MAX_INDENTS:
+            # Every line is written with all indents: without a bound a page of nested headings is quadratic.
+            yield
+            self.end_block()
+            return
+        self._indents.append(_Indent(first, rest))
         yield
         self.end_block()
         self._indents.pop()

@@ -101,9 +101,10 @@ class MatchReader:
                 self._line(self._path, int(number), cleaned(_decoded(text)), is_match=mark == b":")
         self._pending = [output[position:]]
 
-    def fork(self, *, limit: int) -> "MatchReader":
+    def fork(self, *, limit: int | None = None) -> "MatchReader":
         """Another reader for the same search, to read with and then perhaps to `join`."""
-        other = MatchReader(limit=limit, context=self._context)
+        room = self._limit - len(self._hits)
+        other = MatchReader(limit=room if limit is None else limit, context=self._context)
         other.begin(self._shown)
         return other
 

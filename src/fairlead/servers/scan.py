@@ -26,6 +26,9 @@ from fairlead.servers.patterns import LinePattern, PatternInvalid, line_pattern
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Larger files are not searched."""
 
+MAX_RULES_BYTES = 256 * 1024
+"""A larger ignore file is not read."""
+
 MAX_DEPTH = 100
 """Files deeper down than this are not searched."""
 
@@ -38,7 +41,6 @@ FAILED = 2
 _START = (
     "import sys; sys.path.append(sys.argv[1]); import fairlead.servers.scan as scan; scan.main(sys.argv[2])"
 )
-_MAX_RULES_BYTES = 256 * 1024
 _BLOCK = 64 * 1024
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -159,7 +161,7 @@ def _entries(folder: OpenFolder) -> dict[str, bool]:
 
 
 def _rules(folder: OpenFolder, name: str) -> Rules:
-    return Rules(_content(folder, name, _MAX_RULES_BYTES).decode("utf-8-sig", "replace").split("\n"))
+    return Rules(_content(folder, name, MAX_RULES_BYTES).decode("utf-8-sig", "replace").split("\n"))
 
 
 def _content(folder: OpenFolder, name: str, max_bytes: int) -> bytes:
