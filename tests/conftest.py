@@ -1,6 +1,7 @@
 """What every test can use: a machine of its own, with nothing on it."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,15 @@ from fairlead.config.load import LoadedConfig, load_config
 # A busy machine is no reason to fail: the time an example takes says nothing about whether it is right.
 settings.register_profile("fairlead", deadline=None)
 settings.load_profile("fairlead")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what tests start be interruptible, also where tests run under `nohup` or in a shell's background.
+
+    There SIGINT is ignored, and every program inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -39,6 +39,8 @@ async def test_a_server_behind_npx_leaves_nothing_whether_killed_or_closed(machi
 
             os.kill(leader(first), signal.SIGKILL)
             await until(lambda: not marked(mark_of(machine, "npx")), 20)
+            # They may be gone before the host has read that they are.
+            await until(lambda: all(status.state != "ready" for status in host.status()), 20)
 
             assert "42" in (await host.call("npx", "get-sum", {"a": 17, "b": 25})).text
             second = marked(mark_of(machine, "npx"))

@@ -3,19 +3,13 @@
 import asyncio
 import contextlib
 import os
-import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from functools import partial
-from typing import IO
 
 import anyio
 import anyio.abc
 
-from fairlead.connection.environment import child_environment
-from fairlead.connection.guardian import Guardian
+from fairlead.connection.guardian import Guardian, ServerProcess
 from fairlead.connection.outcomes import SpawnFailed
 from fairlead.connection.pipes import PipeReader, PipeWriter
 from fairlead.connection.process import (
@@ -25,23 +19,19 @@ from fairlead.connection.process import (
     Listener,
     why_not_started,
 )
-from fairlead.connection.reaper import Family, latest_start
 
-_POLL_SECONDS = 0.02
 _PIPE_BYTES = 256 * 1024
 
 
 class PosixChild:
-    """A child that leads its own session and process group.
+    """A child that leads its own session and process group, below a reaper of the guardian.
 
-    `subprocess` starts it, and only then the event loop learns of it, because not every loop closes our other
-    files for it, gives it pipes rather than sockets, and refuses an argument it cannot pass on.
+    Its pipes are between it and us alone. Whatever descends from it ends with it: see `reaper.py`.
     """
 
-    def __init__(self, command: Command, listener: Listener, guardian: Guardian | None) -> None:
+    def __init__(self, command: Command, listener: Listener) -> None:
         self._command = command
         self._listener = listener
-        self._guardian = guardian
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._silent = asyncio.Event()
@@ -49,48 +39,42 @@ class PosixChild:
         self._open_pipes = {0, 1, 2}
         self._ended = False
         self._last_words: asyncio.TimerHandle | None = None
-        self._process: subprocess.Popen[bytes]
-        self._family: Family
+        self._process: ServerProcess
         self._stdin: PipeWriter
         self._outputs: list[PipeReader] = []
 
     @classmethod
-    def start(cls, command: Command, listener: Listener, guardian: Guardian | None) -> "PosixChild":
+    async def start(cls, command: Command, listener: Listener, guardian: Guardian) -> "PosixChild":
         """Start the process. Raises `SpawnFailed`."""
-        child = cls(command, listener, guardian)
-        child._spawn()
+        child = cls(command, listener)
+        await child._spawn(guardian)
         return child
 
-    def _spawn(self) -> None:
+    async def _spawn(self, guardian: Guardian) -> None:
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        ours_err, theirs_err = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                self._command.argv,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=child_environment(self._command.env, self._command.parent),
-                cwd=self._command.cwd,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as exc:
-            raise SpawnFailed(why_not_started(self._command, exc)) from exc
-        pid = self._process.pid
-        started_by = latest_start() if self._guardian is None else self._guardian.watch(pid)
-        self._family = Family(pid, started_by)
-        self._connect(self._process)
-        watch_exit(self._process, self._on_exit)
+            theirs = (theirs_in, theirs_out, theirs_err)
+            self._process = await guardian.start(self._command, theirs, self._on_exit)
+        except BaseException as exc:
+            for fd in (ours_in, ours_out, ours_err):
+                os.close(fd)
+            if isinstance(exc, (OSError, ValueError)):
+                raise SpawnFailed(why_not_started(self._command, exc)) from exc
+            raise
+        finally:
+            for fd in (theirs_in, theirs_out, theirs_err):
+                os.close(fd)
+        self._connect(ours_in, ours_out, ours_err)
 
-    def _connect(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        _widen(process.stdout)
+    def _connect(self, stdin: int, stdout: int, stderr: int) -> None:
+        _widen(stdout)
         closed = self._on_pipe_closed
-        self._stdin = PipeWriter(process.stdin, partial(closed, 0))
+        self._stdin = PipeWriter(os.fdopen(stdin, "wb", buffering=0), partial(closed, 0))
         self._outputs = [
-            PipeReader(process.stdout, self._listener.on_stdout, partial(closed, 1)),
-            PipeReader(process.stderr, self._listener.on_stderr, partial(closed, 2)),
+            PipeReader(os.fdopen(stdout, "rb", buffering=0), self._listener.on_stdout, partial(closed, 1)),
+            PipeReader(os.fdopen(stderr, "rb", buffering=0), self._listener.on_stderr, partial(closed, 2)),
         ]
 
     @property
@@ -131,28 +115,11 @@ class PosixChild:
 
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
-        # Whoever left the group can only be found while their parents are there.
-        self._family.alive()
         self._stdin.close()
-        with anyio.move_on_after(self._command.exit_seconds):
-            await self._exited.wait()
-        if self._family.alive():
-            self._family.signal(signal.SIGTERM)
-            await self._end_of_family(self._command.terminate_seconds)
-        if self._family.alive():
-            self._family.signal(signal.SIGKILL)
-            await self._end_of_family(KILL_SECONDS)
+        self._process.stop()
+        await self._process.wait_gone(self._command.exit_seconds + self._command.terminate_seconds)
         await self._close_pipes()
-        if self._guardian is not None:
-            self._guardian.release(self._process.pid)
-
-    async def _end_of_family(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            await self._exited.wait()
-            while True:
-                if not self._family.alive():
-                    return
-                await anyio.sleep(_POLL_SECONDS)
+        self._process.close()
 
     async def _close_pipes(self) -> None:
         with anyio.move_on_after(LAST_WORDS_SECONDS):
@@ -198,7 +165,7 @@ class PosixChild:
             self._listener.on_end(self.returncode)
 
 
-def _widen(pipe: IO[bytes]) -> None:
+def _widen(pipe: int) -> None:
     """Let large results come in fewer pieces: of 100 KB, the reader spends a quarter less."""
     if sys.platform == "linux":
         import fcntl  # this module is imported on systems that have none
@@ -206,30 +173,3 @@ def _widen(pipe: IO[bytes]) -> None:
         # A user who has very many pipes may not have them larger.
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-
-def watch_exit(process: subprocess.Popen[bytes], on_exit: Callable[[], None]) -> None:
-    """Call `on_exit` in the running loop once `process` has exited and its return code is known."""
-    loop = asyncio.get_running_loop()
-    try:
-        descriptor = os.pidfd_open(process.pid) if sys.platform == "linux" else None
-    except OSError:
-        descriptor = None
-
-    def exited() -> None:
-        if descriptor is not None:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-        process.wait()
-        on_exit()
-
-    def wait() -> None:
-        process.wait()
-        # The loop may be gone by now, and then nobody is left to tell.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(exited)
-
-    if descriptor is not None:
-        loop.add_reader(descriptor, exited)
-    else:
-        threading.Thread(target=wait, name="fairlead-exit", daemon=True).start()

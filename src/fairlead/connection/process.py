@@ -30,12 +30,15 @@ class Command:
     """How to start a server: a program and its arguments, never a line for a shell.
 
     `env` is what is declared for it; it gets that over the safe part of `parent`, our own environment.
+    `descriptors` are open files that it gets beside its pipes (not on Windows): the number each has in the
+    process, 3 or more, and here. They stay the caller's, who keeps them open until the process has started.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     parent: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     cwd: Path | None = None
+    descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
     exit_seconds: float = EXIT_SECONDS
     terminate_seconds: float = TERMINATE_SECONDS
 
@@ -106,8 +109,10 @@ def why_not_started(command: Command, exc: OSError | ValueError) -> str:
     program = command.argv[0]
     if command.cwd is not None and not command.cwd.is_dir():
         return f"there is no folder {command.cwd}"
+    if isinstance(exc, OSError) and exc.filename == "folder":
+        return f"it cannot start in the folder {command.cwd or Path.cwd()}: {exc.strerror}"
     if isinstance(exc, FileNotFoundError):
         return f"there is no program {program}"
     if isinstance(exc, PermissionError):
         return f"{program} may not be run"
-    return f"{program} cannot be run: {exc}"
+    return f"{program} cannot be run: {exc.strerror if isinstance(exc, OSError) else exc}"

@@ -43,7 +43,8 @@ class StdioDispatcher(WireDispatcher):
         super().__init__(max_inbound_requests=max_inbound_requests)
         self.stderr = StderrLog(stderr_log)
         self._command = command
-        self._guardian = guardian
+        self._guardian = guardian or Guardian()
+        self._owns_guardian = guardian is None
         self._lines = LineSplitter(max_line_bytes)
         self._child: Child
 
@@ -55,7 +56,11 @@ class StdioDispatcher(WireDispatcher):
     async def _start_child(self) -> Child:
         if sys.platform == "win32":
             return await WindowsChild.start(self._command, self)
-        return PosixChild.start(self._command, self, self._guardian)
+        try:
+            return await PosixChild.start(self._command, self, self._guardian)
+        except BaseException:
+            self._close_guardian()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -64,7 +69,12 @@ class StdioDispatcher(WireDispatcher):
         self._end(Ending(kind="closed", message="the connection was closed"))
         with anyio.CancelScope(shield=True):
             await self._child.stop()
+        self._close_guardian()
         self.stderr.close()
+
+    def _close_guardian(self) -> None:
+        if self._owns_guardian:
+            self._guardian.close()
 
     @property
     def pid(self) -> int:
