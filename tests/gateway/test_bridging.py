@@ -11,6 +11,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
+from fairlead.host.resource_owners import qualify
 from fairlead.testing import ScriptedServer
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, serving, until
 from tests.host.asking import AskingServer, form, page
@@ -39,14 +40,21 @@ async def test_resources_are_listed_and_read(tmp_path: Path, mode: Any, version:
     ):
         resources = (await client.list_resources()).resources
         assert [(str(found.uri), found.name, found.size) for found in resources] == [
-            ("test://a", "a", 3),
+            (qualify("first", "test://a"), "a", 3),
+            (qualify("second", "test://a"), "other", None),
             ("other://b", "b", None),
         ]
         templates = (await client.list_resource_templates()).resource_templates
         assert [found.uri_template for found in templates] == ["test://{name}", "other://{name}"]
-        for uri in ("test://a", "other://b", "other://c", "test://x"):
+        for uri in ("other://b", "other://c", "test://x"):
             contents = (await client.read_resource(uri)).contents
             assert contents[0].model_dump()["text"] == uri
+        for server, text in (("first", "test://a"), ("second", "of the second")):
+            uri = qualify(server, "test://a")
+            contents = (await client.read_resource(uri)).contents
+            assert (str(contents[0].uri), contents[0].model_dump()["text"]) == (uri, text)
+        with pytest.raises(MCPError, match="several servers have a resource `test://a`: `first`, `second`"):
+            await client.read_resource("test://a")
         with pytest.raises(MCPError, match="no server has"):
             await client.read_resource("nowhere://at/all")
 
@@ -69,9 +77,13 @@ async def test_prompts_are_named_like_tools_and_filled_in(tmp_path: Path, mode: 
         reference = types.PromptReference(name="a_greet")
         completed = await client.complete(reference, {"name": "who", "value": "al"})
         assert completed.completion.values == ["alpha"]
-        template = types.ResourceTemplateReference(uri="test://{name}")
+        template = types.ResourceTemplateReference(uri=qualify("b", "test://{name}"))
         completed = await client.complete(template, {"name": "name", "value": "be"})
         assert completed.completion.values == ["beta"]
+        with pytest.raises(MCPError, match="several servers"):
+            await client.complete(
+                types.ResourceTemplateReference(uri="test://{name}"), {"name": "name", "value": "be"}
+            )
 
 
 @both_eras

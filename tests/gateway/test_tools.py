@@ -34,7 +34,7 @@ async def test_a_client_of_either_era_calls_a_server_of_either(
         "description": "Says it again.",
         "inputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
-        "_meta": {"example.org/kind": "test"},
+        "_meta": {"example.org/kind": "test", "ui": {"resourceUri": "ui://echo"}},
     }
     server = scripted(tmp_path, "a", version, tools=[definition, "refuse"])
     async with (
@@ -47,7 +47,7 @@ async def test_a_client_of_either_era_calls_a_server_of_either(
         assert (echo.title, echo.description) == ("Echo", "Says it again.")
         assert echo.annotations is not None
         assert echo.annotations.read_only_hint is True
-        assert echo.meta == {"example.org/kind": "test"}
+        assert echo.meta == {"ui": {"resourceUri": "ui://echo"}}
         result = await client.call_tool("a_echo", {"word": "hello"})
         assert result.content[0].model_dump()["text"] == '{"word": "hello"}'
         by_dotted_name = await client.call_tool("a.echo", {"word": "again"})

@@ -258,24 +258,20 @@ async def test_a_review_in_another_process_lets_a_running_host_go_on(
 
 
 @pytest.mark.requirement("HARD-40")
-async def test_without_a_disk_pins_hold_for_the_run(machine: Machine, server: ChangingServer) -> None:
+async def test_without_a_disk_nothing_that_needs_a_pin_is_offered(
+    machine: Machine, server: ChangingServer
+) -> None:
     state = machine.home / ".local" / "state"
     state.parent.mkdir()
     state.write_text("this is no folder")
-    async with hosting(machine, x=server.entry()) as host:
+    async with hosting(machine, x=server.entry(), t=server.entry(trust="trusted")) as host:
         assert host.store is None
-        await host.connect("x")
-        await host.call("x", "change_tools", {"tools": [CHANGED, "received"]})
-        while not held_back(host):  # noqa: ASYNC110 - the server tells when it likes
-            await anyio.sleep(0.01)
-        narrower = machine.load(overrides={"servers": {"x": server.entry(deny_tools=["received"])}})
-        await host.reload(narrower)
-        await host.connect("x")
-        assert "echo" in offered(host)  # a new process, with the tool as it was
-        server.say(CHANGED)
-        await host.close("x")
-        await host.connect("x")
-        assert "echo" in held_back(host)
+        await host.connect("x", "t")
+        with pytest.raises(CallDenied, match="Not a directory") as caught:
+            await host.call("x", "echo", {"what": "a"})
+        assert caught.value.hint == "check that its folder exists and can be written"
+        assert {tool.key.server_id for tool in host.catalog(host.tools.selection).tools} == {"t"}
+        assert (await host.call("t", "echo", {"what": "a"})).text
 
 
 @pytest.mark.requirement("HARD-40")

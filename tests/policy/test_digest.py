@@ -39,9 +39,13 @@ def test_nothing_is_as_good_as_not_said() -> None:
     )
 
 
-def test_meta_and_icons_do_not_count() -> None:
-    other = {**SEARCH, "_meta": {"build": 7}, "icons": [{"src": "https://x.test/i.png"}]}
-    assert digests_of(encoded(other)) == digests_of(encoded(SEARCH))
+@pytest.mark.requirement("HARD-64")
+def test_icons_and_known_meta_count_and_what_is_dropped_does_not() -> None:
+    unknown = {**SEARCH, "_meta": {"build": 7}, "x-more": "text", "icons": [{"src": "javascript:alert()"}]}
+    assert digests_of(encoded(unknown)) == digests_of(encoded(SEARCH))
+    for known in ({"icons": [{"src": "https://x.test/i.png"}]}, {"_meta": {"ui": {"resourceUri": "ui://a"}}}):
+        assert definition_digest(encoded({**SEARCH, **known})) != definition_digest(encoded(SEARCH))
+        assert digests_of(encoded({**SEARCH, **known}), 1) == digests_of(encoded(SEARCH), 1)
 
 
 @pytest.mark.requirement("HARD-40")
@@ -62,7 +66,8 @@ def test_meta_and_icons_do_not_count() -> None:
         (("inputSchema", "properties", "order", "x-note"), {"default": "text nobody knows"}),
         (("outputSchema", "properties", "hits", "type"), "string"),
         (("annotations", "readOnlyHint"), False),
-        (("annotations", "default"), "no schema"),
+        (("annotations", "title"), "Other"),
+        (("execution", "taskSupport"), "required"),
     ],
 )
 def test_everything_a_model_or_a_person_goes_by_counts(path: tuple[str, ...], value: object) -> None:
@@ -109,9 +114,9 @@ def test_an_escaped_keyword_is_the_same_keyword() -> None:
 
 
 def test_what_stands_under_a_key_twice_counts_whoever_reads_it() -> None:
-    first = b'{"name":"a","description":"harmless","description":"evil"}'
-    other = b'{"name":"a","description":"other","description":"evil"}'
-    alone = b'{"name":"a","description":"evil"}'
+    first = b'{"name":"a","inputSchema":{"title":"harmless","title":"evil"}}'
+    other = b'{"name":"a","inputSchema":{"title":"other","title":"evil"}}'
+    alone = b'{"name":"a","inputSchema":{"title":"evil"}}'
     assert len({definition_digest(text) for text in (first, other, alone)}) == 3
     twice = b'{"name":"a","inputSchema":{"default":"a","default":"%s"}}'
     assert digests_of(twice % b"one").loose != digests_of(twice % b"two").loose

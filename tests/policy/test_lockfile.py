@@ -87,7 +87,7 @@ def test_a_server_that_no_file_describes_has_no_lock(machine: Machine) -> None:
 def test_a_file_that_is_no_lock_is_an_error_and_lets_nothing_through(machine: Machine) -> None:
     server = project_server(machine)
     path = machine.project / FILE_NAME
-    path.write_text('{"version": 2, "servers": {}}')
+    path.write_text('{"version": 3, "servers": {}}')
     with pytest.raises(ConfigUnreadable, match="not a lock file"):
         read_lock(path)
     screened = screen(server, listing(SEARCH, instructions="kind"), None, locks_of([server])["x"])

@@ -3,6 +3,7 @@
 import pytest
 
 from fairlead.config.load import LoadedServer
+from fairlead.errors import StoreError
 from fairlead.policy.decision import Within
 from fairlead.policy.pins import (
     NAMESPACE,
@@ -152,17 +153,18 @@ def test_what_is_withheld_of_a_listing_is_what_nobody_looked_at(machine: Machine
 
 def test_pins_survive_being_written() -> None:
     pins = pinned("*", instructions="kind")
-    assert read_pins(written(pins)) == pins
+    assert read_pins(written(pins), "x") == pins
 
 
 def test_a_first_use_is_kept_beside_what_a_review_pinned_meanwhile() -> None:
     reviewed = pinned_by_review(None, [entry(SEARCH)], instructions="kind", patterns=["search"], at=2.0)
-    merged = read_pins(beside(pinned("*"))(written(reviewed)))
+    merged = read_pins(beside(pinned("*"), "x")(written(reviewed)), "x")
     assert merged.tools["search"].by == "review"
     assert set(merged.tools) == {"search", "delete"}
     assert merged.instructions == "kind"
     assert merged.patterns == ("search", "*")
-    assert read_pins(beside(pinned("*"))(b"{]")) == pinned("*")
+    with pytest.raises(StoreError, match="damaged"):
+        beside(pinned("*"), "x")(b"{]")
 
 
 def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
@@ -178,7 +180,7 @@ def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
     with Database.open(store) as database:
         found = database.get(NAMESPACE, pins_key(target))
     assert found is not None
-    assert set(read_pins(found.value).tools) == {"search", "delete"}
+    assert set(read_pins(found.value, "x").tools) == {"search", "delete"}
 
 
 def test_pins_nobody_can_read_are_replaced_by_a_review(machine: Machine) -> None:

@@ -183,6 +183,7 @@ def test_opening_does_not_wait_for_ever(path: Path, how: str, monkeypatch: pytes
     monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.05)
     path.parent.mkdir(mode=0o700)
     with raw(path) as other:
+        other.execute("CREATE TABLE other (value)")
         other.execute(f"BEGIN {how}")
         with pytest.raises(StoreError, match="locked"), Database.open(path):
             pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fairlead.catalog.cleaning import Finding, clean_tool, hidden_text
+from fairlead.catalog.cleaning import CleanTool, Finding, clean_tool, hidden_text
 from fairlead.catalog.documents import Document
 from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
 from fairlead.catalog.index import Index
@@ -192,17 +192,15 @@ class Catalog:
             key = ToolKey(offering.server_id, tool.name)
             self.hidden[key] = Hidden(absence="rejected", reason=tool.reason)
         for entry in offering.tools:
-            reason = unsound(entry)
-            cleaned = clean_tool(entry)
-            if cleaned.entry is not entry:
+            usable = usable_tool(entry)
+            if usable.entry is not entry:
                 self._hiding.append(entry)
-                reason = reason or cleaned.rejected or unsound(cleaned.entry)
             if (hidden := offering.denied.get(entry.key.tool)) is not None:
                 self.hidden[entry.key] = hidden
-            elif reason is not None:
-                self.hidden[entry.key] = Hidden(absence="rejected", reason=clean(reason))
+            elif usable.rejected is not None:
+                self.hidden[entry.key] = Hidden(absence="rejected", reason=usable.rejected)
             else:
-                yield cleaned.entry
+                yield usable.entry
 
 
 def _shown_key(key: ToolKey) -> ToolKey:
@@ -222,6 +220,15 @@ def _schema_of(entry: ToolEntry) -> dict[str, Any]:
         return _decode(entry.definition).input_schema
     except (msgspec.DecodeError, RecursionError):
         return {}
+
+
+def usable_tool(entry: ToolEntry) -> CleanTool:
+    """A tool as it may be offered; `rejected` says why its definition cannot be used, if that is so."""
+    reason = unsound(entry)
+    cleaned = clean_tool(entry)
+    if cleaned.entry is not entry:
+        reason = reason or cleaned.rejected or unsound(cleaned.entry)
+    return CleanTool(entry=cleaned.entry, rejected=None if reason is None else clean(reason))
 
 
 def unsound(entry: ToolEntry) -> str | None:

@@ -3,6 +3,9 @@
 There are servers that write another text into the `default` of a parameter at every start. So there are two
 digests: one of everything, and one that leaves out the texts which schemas have as defaults. Where only the
 first differs the tool is the same but for those texts, and `without_default_texts` takes them out of it.
+
+Digests have a format, which pins and locks record. Format 1 is a digest of six fields of the definition as it
+came; format 2, of every field of the visible definition (see `catalog.definitions`).
 """
 
 import hashlib
@@ -14,11 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead.catalog.definitions import TOOL_FIELDS, visible_definition
 from fairlead.catalog.keywords import LISTS, MAPS, SINGLES
 from fairlead.config.shapes import is_list, is_object
 
-FIELDS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What counts: all that a model or a person goes by, and not `_meta` or icons."""
+FORMAT: Final = 2
+"""The format of digests made now."""
+_FORMAT_1_FIELDS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 
 _SINGLES = frozenset((*SINGLES, "additionalItems", "contentSchema"))
@@ -47,20 +52,31 @@ def definition_digest(definition: bytes) -> str:
     return digests_of(definition).strict
 
 
-@lru_cache(maxsize=2048)
-def digests_of(definition: bytes) -> Digests:
-    """Both digests of a definition."""
+@lru_cache(maxsize=4096)
+def digests_of(definition: bytes, format: int = FORMAT) -> Digests:  # noqa: A002 - what pins call it
+    """Both digests of a tool's definition, in one of the formats."""
+    counted_bytes, fields = _counted(definition, format)
     try:
-        whole = read_for_certain(definition)
-        counted = {field: whole[field] for field in FIELDS if whole.get(field) is not None}
+        whole = read_for_certain(counted_bytes)
+        counted = {field: whole[field] for field in fields if whole.get(field) is not None}
         strict = _digest(_encode_sorted(counted))
-        if not _MAYBE_DEFAULT_TEXT.search(definition):
+        if not _MAYBE_DEFAULT_TEXT.search(counted_bytes):
             return Digests(strict=strict, loose=strict)
         loose = counted | {name: _changed(counted[name], _dropped) for name in SCHEMAS if name in counted}
         return Digests(strict=strict, loose=_digest(_encode_sorted(loose)))
     except (ValueError, RecursionError):
-        raw = _digest(definition)  # what cannot be read for certain counts byte for byte
+        raw = _digest(counted_bytes)  # what cannot be read for certain counts byte for byte
         return Digests(strict=raw, loose=raw)
+
+
+def _counted(definition: bytes, format: int) -> tuple[bytes, tuple[str, ...]]:  # noqa: A002
+    """The bytes a digest is made of, and the fields of them that count."""
+    if format == 1:
+        return definition, _FORMAT_1_FIELDS
+    try:
+        return visible_definition("tool", definition), TOOL_FIELDS
+    except (ValueError, RecursionError):
+        return definition, TOOL_FIELDS
 
 
 def read_for_certain(definition: bytes) -> dict[str, Any]:
@@ -74,13 +90,14 @@ def read_for_certain(definition: bytes) -> dict[str, Any]:
     return whole
 
 
-def field_digests(definition: bytes) -> dict[str, str]:
+def field_digests(definition: bytes, format: int = FORMAT) -> dict[str, str]:  # noqa: A002
     """A short digest of each field that counts, to name the ones that changed."""
+    counted_bytes, fields = _counted(definition, format)
     try:
-        whole = _decode(definition)
+        whole = _decode(counted_bytes)
     except (ValueError, RecursionError):
         return {}
-    counted = {field: whole[field] for field in FIELDS if whole.get(field) is not None}
+    counted = {field: whole[field] for field in fields if whole.get(field) is not None}
     return {field: _digest(_encode_sorted(value))[:12] for field, value in counted.items()}
 
 

@@ -96,6 +96,9 @@ def read_tools(
         except (ValueError, RecursionError) as exc:
             rejected.append(RejectedTool(name=_name_of(definition) or f"#{position + 1}", reason=str(exc)))
             continue
+        if not head.name:
+            rejected.append(RejectedTool(name=f"#{position + 1}", reason="it has no name"))
+            continue
         if head.name in seen:
             rejected.append(RejectedTool(name=head.name, reason="the server lists it twice"))
             continue

@@ -36,9 +36,9 @@ def offered(
     found: list[OfferT] = []
     unknown = False
     for server in wanted:
-        snapshot = saved[server.server_id].snapshot
-        unknown = unknown or snapshot is None
-        found += known(server.server_id, snapshot.listing) if snapshot else ()
+        screened = saved[server.server_id].screened
+        unknown = unknown or screened is None
+        found += known(server.server_id, screened.listing) if screened else ()
     # A server that is asked for by name may have what it did not declare.
     if refresh or unknown or (server_id is not None and not found):
         return _asked(loaded, server_id, ask, refresh=refresh)

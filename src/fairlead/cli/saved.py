@@ -7,6 +7,7 @@ import msgspec
 
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
+from fairlead.errors import StoreError
 from fairlead.host.snapshots import (
     NAMESPACE,
     TROUBLE,
@@ -20,7 +21,7 @@ from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
-from fairlead.policy.pins import Pins, pins_key, read_pins
+from fairlead.policy.pins import NoPins, Pins, pins_key, read_pins
 from fairlead.policy.quarantine import Screened, screen
 from fairlead.store.database import Database
 
@@ -34,6 +35,7 @@ class Saved:
     screened: Screened | None = None
     """What may be offered of that."""
     pins: Pins | None = None
+    """None where nothing is pinned, or it cannot be read: then `screened` lets nothing through."""
     trouble: Trouble | None = None
     approved: bool = True
 
@@ -56,12 +58,20 @@ def _read(database: Database, server: LoadedServer, lock: LockedServer | str | N
     try:
         snapshot = read_snapshot(server.server_id, stored.value) if stored else None
         trouble = read_trouble(noted.value) if noted else None
-        pinned = database.get(PINS, pins_key(server))
-        pins = read_pins(pinned.value) if pinned else None
     except msgspec.DecodeError:
         return Saved(approved=approved)
     if trouble is not None and snapshot is not None and snapshot.saved_at >= trouble.at:
         trouble = None
+    pins = _pins(database, server)
     # What a project file describes is not offered before the user approved it.
     screened = screen(server, snapshot.listing, pins, lock) if snapshot and approved else None
-    return Saved(snapshot=snapshot, screened=screened, pins=pins, trouble=trouble, approved=approved)
+    known = None if isinstance(pins, NoPins) else pins
+    return Saved(snapshot=snapshot, screened=screened, pins=known, trouble=trouble, approved=approved)
+
+
+def _pins(database: Database, server: LoadedServer) -> Pins | NoPins | None:
+    try:
+        pinned = database.get(PINS, pins_key(server))
+        return read_pins(pinned.value, server.server_id) if pinned else None
+    except StoreError as exc:
+        return NoPins.because(exc)

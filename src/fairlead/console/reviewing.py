@@ -18,7 +18,7 @@ from fairlead.host.member import Member
 from fairlead.host.snapshots import load_pins
 from fairlead.policy.allowing import Decided, globs_of, require_worth
 from fairlead.policy.consent import record_consent
-from fairlead.policy.pins import Pins
+from fairlead.policy.pins import NoPins, Pins
 from fairlead.policy.reviewing import ReviewedTool, instructions_changed, tools_to_review
 
 ANSWERS: Final = ("allow", "deny", "skip", "rest", "quit")
@@ -37,6 +37,7 @@ async def review(session: Session, server_id: str) -> None:
     listing = member.snapshot.listing  # as it came
     store = session.host.store
     pins = (await load_pins(store, server) if store is not None else None) or member.pins
+    pins = None if isinstance(pins, NoPins) else pins
     tools = await to_thread.run_sync(tools_to_review, server, listing, pins)
     decided = await _decided(session, listing, pins, tools)
     if not (decided.approved or decided.denied or decided.instructions):

@@ -22,7 +22,7 @@ from fairlead.catalog.results import ToolResult
 from fairlead.connection.peer import for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
-from fairlead.gateway.lists import Offered, ToolList
+from fairlead.gateway.lists import Offered, ToolList, with_public_uris
 from fairlead.gateway.news import Kind, News
 from fairlead.gateway.plain_calls import PlainCall
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
@@ -289,7 +289,7 @@ class Client:
     async def _call(
         self, key: ToolKey, arguments: Mapping[str, Any], on_progress: OnProgress | None
     ) -> ToolResult:
-        return await self.host.call(
+        result = await self.host.call(
             key.server_id,
             key.tool,
             arguments,
@@ -297,6 +297,8 @@ class Client:
             within=self.endpoint.selection.within(key.server_id),
             principal=self.principal,
         )
+        result.raw = with_public_uris(result.raw, key.server_id, self.known_offers)
+        return result
 
     async def offered(self) -> Offered:
         """What servers offer it besides tools."""
@@ -319,7 +321,8 @@ class Client:
                     listings[status.server_id] = listing
         if self._offered is None or not self._offered.is_of(listings):
             scheme = "plain" if self.endpoint.selection.plain_names else "gateway"
-            self._offered = Offered(listings, scheme)
+            trusted = [name for name in listings if self.host.configured(name).trust == "trusted"]
+            self._offered = Offered(listings, scheme, trusted)
         return self._offered
 
 

@@ -21,6 +21,7 @@ from fairlead.config.shapes import is_object
 from fairlead.connection.peer import CALLER
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.client import Client, as_dict, rejection
+from fairlead.gateway.lists import with_asked_uris, with_public_uris
 from fairlead.gateway.traces import traced
 from fairlead.gateway.turns import (
     Context,
@@ -141,25 +142,24 @@ class Handlers:
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("resources")
-        return _listed(context, {"resources": [item for _, item in offered.resources.values()]})
+        return _listed(context, {"resources": offered.resources})
 
     async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("resources")
-        return _listed(context, {"resourceTemplates": [item for _, item in offered.templates.values()]})
+        return _listed(context, {"resourceTemplates": offered.templates})
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
         client, uri = await self._client(context), str(params.uri)
-        server_id = (await client.offered()).server_of(uri)
-        if server_id is None:
-            code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
-            raise MCPError(code, f"no server has a resource `{uri}`", {"uri": uri})
+        code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
+        owned = (await client.offered()).require_owner(uri, code)
 
         async def work(turn: Turn) -> dict[str, Any]:
-            async with client.at(turn, server_id):
-                return _listed(context, await _handed_on(client.host.resources.read(server_id, uri)))
+            async with client.at(turn, owned.server_id):
+                read = await _handed_on(client.host.resources.read(owned.server_id, owned.uri))
+                return _listed(context, with_asked_uris(read, uri, owned))
 
         return await self._worked(client, context, params, uri, work)
 
@@ -209,7 +209,8 @@ class Handlers:
             prompts = client.host.prompts
             async with client.at(turn, route.server_id):
                 got = await _handed_on(prompts.get(route.server_id, route.name, params.arguments))
-            return _completed(context, got)
+            linked = with_public_uris(msgspec.json.encode(got), route.server_id, client.known_offers)
+            return _completed(context, as_dict(linked))
 
         return await self._worked(client, context, params, params.name, work)
 
@@ -227,13 +228,9 @@ class Handlers:
                     route.server_id, route.name, argument.name, argument.value, others=others
                 )
             else:
-                uri = params.ref.uri
-                listed = offered.templates.get(uri)
-                server_id = listed[0] if listed else offered.server_of(uri)
-                if server_id is None:
-                    raise MCPError(INVALID_PARAMS, f"no server has a resource `{uri}`")
+                owned = offered.require_owner(params.ref.uri, INVALID_PARAMS, template=True)
                 found = await host.resources.complete(
-                    server_id, uri, argument.name, argument.value, others=others
+                    owned.server_id, owned.uri, argument.name, argument.value, others=others
                 )
         return _completed(context, {"completion": msgspec.to_builtins(found)})
 

@@ -1,18 +1,27 @@
 """What clients are told there is, over all servers: tools as prebuilt bytes, the rest by a table."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
-from fairlead.catalog.sanitise import clean_bytes
-from fairlead.config.shapes import is_object
-from fairlead.host.uri_templates import UriTemplate, read_template
+from fairlead.config.shapes import is_list, is_object
+from fairlead.host.resource_owners import (
+    Clash,
+    Owned,
+    ResourceOwners,
+    qualify,
+    read_definitions,
+    split_qualified,
+)
 
 if TYPE_CHECKING:
     from fairlead.host.toolset import Toolset
@@ -57,9 +66,10 @@ class Route:
 class Offered:
     """What servers offer besides tools, as they listed it, in the order they are configured."""
 
-    def __init__(self, listings: Mapping[str, Listing], scheme: Scheme) -> None:
+    def __init__(self, listings: Mapping[str, Listing], scheme: Scheme, trusted: Iterable[str] = ()) -> None:
         self.listings = listings
         self._scheme: Scheme = scheme
+        self._trusted = frozenset(trusted)
 
     def is_of(self, listings: Mapping[str, Listing]) -> bool:
         """Was it made of these very listings?"""
@@ -73,36 +83,32 @@ class Offered:
             return self.prompts == other.prompts
         return (self.resources, self.templates) == (other.resources, other.templates)
 
-    # Resources: a URI means the first server that lists it, or has a template for it.
+    # Resources have owners.
 
     @cached_property
-    def resources(self) -> dict[str, tuple[str, Definition]]:
-        """Each resource by its URI, with the server that has it."""
-        return self._first_of("resources", "uri")
+    def owners(self) -> ResourceOwners:
+        """Which server each URI leads to."""
+        return ResourceOwners(self.listings, self._trusted)
 
-    @cached_property
-    def templates(self) -> dict[str, tuple[str, Definition]]:
-        """Each template, with the server that has it."""
-        return self._first_of("templates", "uriTemplate")
+    @property
+    def resources(self) -> list[Definition]:
+        """The resources, under the URIs they have here."""
+        return [definition for _, definition in self.owners.resources]
 
-    @cached_property
-    def _patterns(self) -> list[tuple[str, UriTemplate]]:
-        patterns: list[tuple[str, UriTemplate]] = []
-        for text, (server_id, _) in self.templates.items():
-            try:
-                patterns.append((server_id, read_template(text)))
-            except ValueError:
-                continue  # nobody can fill it in, either
-        return patterns
+    @property
+    def templates(self) -> list[Definition]:
+        """The templates, as they are here."""
+        return [definition for _, definition in self.owners.templates]
 
-    def server_of(self, uri: str) -> str | None:
-        """The server that has a resource."""
-        found = self.resources.get(uri)
-        if found is not None:
-            return found[0]
-        return next(
-            (server_id for server_id, pattern in self._patterns if pattern.match(uri) is not None), None
-        )
+    def require_owner(self, uri: str, code: int, *, template: bool = False) -> Owned:
+        """The server that a URI, or a template, leads to. Raises an `MCPError` where that is not one."""
+        found = self.owners.resolve_template(uri) if template else self.owners.resolve(uri)
+        if isinstance(found, Clash):
+            data = {"uri": uri, "servers": [*found.servers], "hint": found.hint}
+            raise MCPError(INVALID_PARAMS, f"{found}; {found.hint}", data)
+        if found is None:
+            raise MCPError(code, f"no server has a resource `{uri}`", {"uri": uri})
+        return found
 
     # Prompts are named as tools are.
 
@@ -111,7 +117,7 @@ class Offered:
         return {
             ToolKey(server_id, name): definition
             for server_id, listing in self.listings.items()
-            for definition in _read(listing.prompts)
+            for definition in read_definitions(listing.prompts)
             if isinstance(name := definition.get("name"), str)
         }
 
@@ -138,22 +144,59 @@ class Offered:
         ]
         return "\n\n".join(said)[:MAX_INSTRUCTIONS] or None
 
-    def _first_of(self, kind: str, identity: str) -> dict[str, tuple[str, Definition]]:
-        found: dict[str, tuple[str, Definition]] = {}
-        for server_id, listing in self.listings.items():
-            definitions: tuple[bytes, ...] = getattr(listing, kind)
-            for definition in _read(definitions):
-                if isinstance(name := definition.get(identity), str):
-                    found.setdefault(name, (server_id, definition))
-        return found
+
+# Results that name resources.
+
+_NAMES_RESOURCES = re.compile(rb'"resource(?:_link)?"')
 
 
-def _read(definitions: tuple[bytes, ...]) -> Iterator[Definition]:
-    """Definitions with nothing hidden in them. What cannot be read is left out."""
-    for raw in definitions:
-        try:
-            read: object = msgspec.json.decode(clean_bytes(raw) or raw)
-        except (ValueError, RecursionError):
-            continue
-        if is_object(read):
-            yield read
+def with_public_uris(raw: bytes, server_id: str, offered: Callable[[], Offered]) -> bytes:
+    """A result whose links and embedded resources lead to the server that they come from.
+
+    The same object where it has none, as most.
+    """
+    if _NAMES_RESOURCES.search(raw) is None:
+        return raw
+    try:
+        result: object = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        return raw
+    owners = offered().owners
+    changed = [_lead_home(block, server_id, owners) for block in _blocks(result)]
+    return msgspec.json.encode(result) if any(changed) else raw
+
+
+def _blocks(result: object) -> Iterator[Definition]:
+    """The content blocks of a tool's result or of the messages of a prompt."""
+    if not is_object(result):
+        return
+    content: object = result.get("content")
+    messages: object = result.get("messages")
+    for block in content if is_list(content) else ():
+        if is_object(block):
+            yield block
+    for message in messages if is_list(messages) else ():
+        if is_object(message) and is_object(block := message.get("content")):
+            yield block
+
+
+def _lead_home(block: Definition, server_id: str, owners: ResourceOwners) -> bool:
+    """Put the public URI into a block that names a resource. Says whether that is another."""
+    resource: object = block if block.get("type") == "resource_link" else block.get("resource")
+    if block.get("type") not in ("resource_link", "resource") or not is_object(resource):
+        return False
+    uri: object = resource.get("uri")
+    if not isinstance(uri, str) or (public := owners.public_uri(server_id, uri)) == uri:
+        return False
+    resource["uri"] = public
+    return True
+
+
+def with_asked_uris(result: Definition, asked: str, owned: Owned) -> Definition:
+    """What was read, under the URI that was asked for where that is a qualified one."""
+    contents: object = result.get("contents")
+    if split_qualified(asked) is not None and is_list(contents):
+        for part in contents:
+            if is_object(part) and isinstance(uri := part.get("uri"), str):
+                part["uri"] = asked if uri == owned.uri else qualify(owned.server_id, uri)
+    return result

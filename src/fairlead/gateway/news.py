@@ -18,7 +18,6 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
-from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog
@@ -26,6 +25,7 @@ from fairlead.connection.peer import for_nobody
 from fairlead.events import Event, OffersChanged, ServerLogged, ToolsChanged, ToolsQuarantined
 from fairlead.gateway.lists import Offered
 from fairlead.gateway.turns import Turn
+from fairlead.host.resource_owners import Owned, qualify
 
 if TYPE_CHECKING:
     from fairlead.gateway.client import Client
@@ -145,10 +145,8 @@ class News:
             scope, count = self._watched[uri]
             self._watched[uri] = (scope, count + 1)
             return
-        server_id = (await self._client.offered()).server_of(uri)
-        if server_id is None:
-            raise MCPError(INVALID_PARAMS, f"no server has a resource `{uri}`")
-        scope: anyio.CancelScope = await self._client.tasks.start(self._follow, server_id, uri)
+        owned = (await self._client.offered()).require_owner(uri, INVALID_PARAMS)
+        scope: anyio.CancelScope = await self._client.tasks.start(self._follow, owned, uri)
         self._watched[uri] = (scope, 1)
 
     def unwatch(self, uri: str) -> None:
@@ -161,14 +159,16 @@ class News:
                 scope.cancel()
 
     async def _follow(
-        self, server_id: str, uri: str, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]
+        self, owned: Owned, uri: str, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]
     ) -> None:
+        """Tell it of changes that the owner tells of, under the URI that it watches."""
         for_nobody()
         with anyio.CancelScope() as scope:
-            async with self._client.host.resources.watch(server_id, uri) as changes:
+            async with self._client.host.resources.watch(owned.server_id, owned.uri) as changes:
                 task_status.started(scope)
                 async for changed in changes:
-                    await self._announce(ResourceUpdated(uri=changed))
+                    public = changed if uri == owned.uri else qualify(owned.server_id, changed)
+                    await self._announce(ResourceUpdated(uri=public))
 
     # What servers log.
 

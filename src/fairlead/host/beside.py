@@ -60,6 +60,7 @@ class BesideMembers(Members):
     def __init__(self, above: Members, tasks: TaskGroup, person: Person, bus: EventBus) -> None:
         super().__init__(tasks, above._around, above._store, person, bus, above._admission)
         self._above = above
+        above.followers.add(self)
         self._compared: dict[str, tuple[Screened | None, Screened | None, bool]] = {}
 
     def __iter__(self) -> Iterator[Member]:
@@ -67,7 +68,7 @@ class BesideMembers(Members):
 
     def __getitem__(self, server_id: str) -> Member:
         above = self._above[server_id]
-        own = self._own(above)
+        own = self._by_id.get(server_id)
         if own is not None:
             return own
         if is_shared(above):
@@ -77,6 +78,16 @@ class BesideMembers(Members):
         )
         return self._put(above.server, known)
 
+    def own_to(self, server_id: str) -> Member | None:
+        """The one with a connection of this host's own to a server, if there is one."""
+        return self._by_id.get(server_id)
+
+    def repin(self, above: Member) -> None:
+        """Hold one's own connection to the same pins as that of the host above."""
+        own = self._by_id.get(above.server.server_id)
+        if own is not None and own.pins is not above.pins:
+            own.repin(above.pins)
+
     @property
     def own(self) -> tuple[Member, ...]:
         """Those with a connection of their own."""
@@ -85,12 +96,12 @@ class BesideMembers(Members):
     def known(self, server_id: str) -> Member:
         """A server to look at: one's own where there is one."""
         above = self._above[server_id]
-        return self._own(above) or above
+        return self._by_id.get(server_id) or above
 
     def offering(self) -> Iterator[Member]:
         """The servers as this host has them: one's own only where it offers something else."""
         for above in self._above:
-            own = self._own(above)
+            own = self._by_id.get(above.server.server_id)
             yield own if own is not None and self._differs(own, above) else above
 
     @property
@@ -112,32 +123,43 @@ class BesideMembers(Members):
 
     async def close(self) -> None:
         """End one's own connections, and nobody else's."""
+        self._above.followers.discard(self)
         async with anyio.create_task_group() as closing:
             for member in self._by_id.values():
                 if member.connection is not None:
                     closing.start_soon(member.connection.aclose)
 
-    def _own(self, above: Member) -> Member | None:
-        own = self._by_id.get(above.server.server_id)
-        if own is not None and own.pins is not above.pins and above.pins is not None:
-            own.repin(above.pins)  # somebody has reviewed it
-        return own
-
     def _differs(self, own: Member, above: Member) -> bool:
         last = self._compared.get(own.server.server_id)
         if last is None or last[0] is not own.screened or last[1] is not above.screened:
-            differs = own.listing is not None and (
-                above.listing is None
-                or (own.listing.tools, own.listing.rejected) != (above.listing.tools, above.listing.rejected)
+            differs = own.screened is not None and (
+                above.screened is None or _offered(own.screened) != _offered(above.screened)
             )
             last = self._compared[own.server.server_id] = (own.screened, above.screened, differs)
         return last[2]
 
     def _save(self, member: Member) -> None:
         """Keep nothing: the host above does, where this is news to it."""
+        above = self._above[member.server.server_id]
+        if member.unsaved_pins is not None:
+            first_use, member.unsaved_pins = member.unsaved_pins, None
+            above.join_pins(first_use)
+            member.pins = above.pins
         if member.unsaved is not None:
-            self._above[member.server.server_id].adopt(member.unsaved)
-            member.unsaved = None
+            snapshot, member.unsaved = member.unsaved, None
+            above.adopt(snapshot)
+
+    def _screened(self, member: Member) -> None:
+        """Have all other connections to the server follow, where this listing is the newest."""
+        if member.snapshot is not None:
+            self._above.note_findings(member, member.snapshot.saved_at, member.findings)
+
+    def _watch_pins_of(self, member: Member) -> None:
+        """Leave it to the host above."""
+
+
+def _offered(screened: Screened) -> tuple[object, ...]:
+    return screened.listing.tools, screened.listing.rejected, screened.quarantined
 
 
 class BesideHost(Host):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from fairlead.config.load import LoadedConfig
@@ -10,6 +9,7 @@ from fairlead.config.models import BundleMode
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle
 from fairlead.policy.decision import Within
+from fairlead.policy.tool_patterns import matches_any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class Selection:
 
     def keeps_direct(self, tool: str) -> bool:
         """Is a tool offered as it is in every mode?"""
-        return any(fnmatchcase(tool, pattern) for pattern in self.always_direct)
+        return matches_any(tool, self.always_direct)
 
 
 def select(config: LoadedConfig, name: str | None) -> Selection:

@@ -18,8 +18,8 @@ from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadEr
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
-from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules
-from fairlead.host.readiness import listing_of, rejection, require_usable
+from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules, require_callable
+from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records
 from fairlead.policy.audit import AuditedCall
 from fairlead.policy.results import Source
@@ -99,7 +99,7 @@ class Calls:
             definition_digest=definition_digest(entry.definition) if entry else "",
         )
         try:
-            known = entry is not None and member.quarantined(tool) is None
+            known = entry is not None and member.refusal(tool) is None
             if not known or member.awaits_consent or member.is_unchecked:
                 await self._look_into(proposal)
             fit = await self._fitted(member, tool, arguments)
@@ -130,12 +130,12 @@ class Calls:
         """See that a tool which is not known, or not known for sure, can be called at all."""
         member, tool = proposal.member, proposal.tool
         self._permission.refuse_hopeless(proposal)
-        if member.awaits_consent or rejection(member.listing, tool) is not None:
-            await require_usable(member, tool, self._store)
-        if member.is_unchecked:
+        await require_consent(member, self._store)
+        if member.is_unchecked or (member.refusal(tool) is not None and not member.is_listed):
             # It may have changed since it was last listed, and this call must not be what finds out.
             await listing_of(member, self._store, fresh=True)
             self._permission.refuse_hopeless(proposal)
+        require_callable(proposal)
 
     async def _fitted(self, member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from fairlead.catalog.catalog import Absence, Catalog
@@ -14,6 +13,7 @@ from fairlead.config.shapes import as_list, value_at
 from fairlead.host.bundles import Selection
 from fairlead.host.catalogs import cost_of, is_direct, mode_for
 from fairlead.policy.decision import CallPolicy, Decision, Verdict, listed
+from fairlead.policy.tool_patterns import matches
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
 
@@ -187,7 +187,7 @@ def _patterns(tool: str, lists: Iterable[tuple[object, Origin | None]]) -> Itera
     """The patterns that a tool's name matches, each with its place."""
     for value, origin in lists:
         for index, pattern in enumerate(as_list(value)):
-            if origin and isinstance(pattern, str) and (pattern == tool or fnmatchcase(tool, pattern)):
+            if origin and isinstance(pattern, str) and (pattern == tool or matches(tool, pattern)):
                 yield pattern, Origin(layer=origin.layer, path=(*origin.path, index))
 
 

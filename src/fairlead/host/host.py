@@ -58,6 +58,7 @@ from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
 from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import Unsaid, Within
+from fairlead.policy.pins import NoPins
 
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
@@ -125,7 +126,9 @@ class Host:
         return EventBus()
 
     def _new_members(self) -> Members:
-        return Members(self._tasks, self._around, self.store, self._person, self._bus)
+        failure = self._records.store_error
+        no_pins = NoPins.because(failure) if failure is not None else None
+        return Members(self._tasks, self._around, self.store, self._person, self._bus, no_pins=no_pins)
 
     @classmethod
     @asynccontextmanager
@@ -251,10 +254,8 @@ class Host:
             raise failure
 
     async def close(self, server_id: str) -> None:
-        """End one server's connection, from any task, in bounded time. The next use starts it again."""
-        connection = self._member(server_id).connection
-        if connection is not None:
-            await connection.aclose()
+        """End all connections to one server, from any task, in bounded time. The next use starts it again."""
+        await self._members.end(self._member(server_id).server.server_id)
 
     async def aclose(self) -> None:
         """End every connection, in bounded time, and start none any more."""

@@ -1,8 +1,9 @@
 """One server of a host: its configuration, its connection, and what it offers."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,8 +23,10 @@ from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
 from fairlead.policy.decision import CallPolicy, Unsaid, Within
-from fairlead.policy.pins import Pins, granting, is_guarded, joined, pinned_on_first_use
-from fairlead.policy.quarantine import Screened, screen
+from fairlead.policy.pins import NoPins, Pins, extend, granting, is_guarded, joined, pinned_on_first_use
+from fairlead.policy.quarantine import Refusal, Screened, screen
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +80,7 @@ class Member:
         emit: Callable[[Event], None],
         save: Callable[["Member"], None],
         changed: Callable[[], None],
+        screened: Callable[["Member"], None],
     ) -> None:
         self.server = server
         self.is_usable = server.usable
@@ -86,13 +90,17 @@ class Member:
         self.snapshot = snapshot = known.snapshot
         """What it offered, as it came."""
         self.pins = known.pins
+        """What it is held to, or why that cannot be known."""
         self.lock = known.lock
+        self.findings: Mapping[str, str] = {}
+        """What this very listing is quarantined for, by tool."""
+        self._elsewhere: Mapping[str, str] = {}
+        """What a newer listing over another connection is quarantined for."""
+        self._extended = 0
         self.screened: Screened | None = None
         """What may be offered of that; another object whenever it changes."""
         self.awaits_consent = server.needs_consent and not known.approved
         """Does it come from a project file, and the user has not approved it as it is now?"""
-        self._indexed: Listing | None = None
-        self._entries: dict[str, ToolEntry] = {}
         self.unsaved: Snapshot | None = None
         self.unsaved_trouble: Trouble | None = None
         self.unsaved_pins: Pins | None = None
@@ -100,6 +108,7 @@ class Member:
         """Set whenever the server has been listed in this run, or will not be."""
         self._emit = emit
         self._changed = changed
+        self._was_screened = screened
         self._save = save
         self.connection: Connection | None = None
         if server.config is not None and server.usable:
@@ -127,7 +136,7 @@ class Member:
                 on_listed=self._was_listed,
             )
         if snapshot is not None:
-            self._pin_on_first_use(None)
+            self._update_pins(snapshot.listing)
             self._screen(snapshot.listing)
 
     @property
@@ -157,12 +166,13 @@ class Member:
         return self.screened.listing if self.screened and not self.awaits_consent else None
 
     def entry(self, tool: str) -> ToolEntry | None:
-        """The definition of a tool, as far as anybody knows."""
-        listing = self.listing
-        if listing is not self._indexed:
-            self._indexed = listing
-            self._entries = {entry.key.tool: entry for entry in listing.tools} if listing else {}
-        return self._entries.get(tool)
+        """The visible definition of a tool, as far as it is known."""
+        return self.screened.entry(tool) if self.screened and not self.awaits_consent else None
+
+    def listed_entry(self, tool: str) -> ToolEntry | None:
+        """The definition of a tool as its server listed it: for digests, never to be shown."""
+        listing = self.snapshot.listing if self.snapshot else Listing()
+        return next((entry for entry in listing.tools if entry.key.tool == tool), None)
 
     def take_rules(self, server: LoadedServer) -> None:
         """Go by the rules of a configuration that says nothing else new of this server."""
@@ -177,16 +187,23 @@ class Member:
             self.awaits_consent = not approved
             self._changed()
 
-    def quarantined(self, tool: str) -> str | None:
-        """Why a tool may not be used before it is reviewed, if that is so."""
-        return self._held_back.get(tool)
+    def refusal(self, tool: str) -> Refusal | None:
+        """Why a tool may not be called now; None where nothing but the policy decides.
+
+        This is asked for every call over every surface; nothing else decides it.
+        """
+        if self.screened is not None:
+            return self.screened.refusal(tool)
+        if isinstance(self.pins, NoPins) and is_guarded(self.server):
+            return Refusal(kind="quarantined", reason=self.pins.reason, hint=self.pins.hint)
+        return None
 
     @property
     def is_unchecked(self) -> bool:
         """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
-        if self.connection is None or self.connection.vitals.state == "ready":
+        if self.connection is None or (self._is_connected and self.screened is not None):
             return False
-        return self.lock is not None or (self.pins is not None and is_guarded(self.server))
+        return self.lock is not None or is_guarded(self.server)
 
     def use_first(self, within: Within) -> None:
         """Pin the tools that a bundle lets through, if it is the first to."""
@@ -194,20 +211,53 @@ class Member:
             assert self.snapshot is not None, "what is pinned was listed"
             self._screen(self.snapshot.listing)
 
-    def repin(self, pins: Pins | None) -> None:
-        """Hold it to other pins: somebody has reviewed it."""
-        self.pins = pins if self.unsaved_pins is None else joined(self.unsaved_pins, pins)
+    def repin(self, pins: Pins | NoPins | None) -> None:
+        """Hold it to other pins: it was reviewed, or pins cannot be trusted any more, or again."""
+        if self.unsaved_pins is None or isinstance(pins, NoPins):
+            self.pins = pins
+        else:
+            self.pins = joined(self.unsaved_pins, pins)
+        self._elsewhere = {}
+        if self.snapshot is not None:
+            self._update_pins(self.snapshot.listing)
+        self._screen_again()
+
+    def follow(self, findings: Mapping[str, str]) -> None:
+        """Quarantine what a newer listing over another connection to the same server is quarantined for."""
+        if findings != self._elsewhere:
+            self._elsewhere = findings
+            self._screen_again()
+
+    def _screen_again(self) -> None:
         if self.snapshot is not None:
             before = self._held_back
             self._screen(self.snapshot.listing)
             if self._held_back != before:
                 self._emit_tools()
 
-    def adopt(self, snapshot: Snapshot) -> None:
-        """Take over what a connection beside this one was told, where what is known here is too old."""
-        connected = self.connection is not None and self.connection.vitals.state == "ready"
-        if not connected and (self.snapshot is None or self.snapshot.is_stale(self._ttl_ms())):
+    def adopt(self, snapshot: Snapshot, *, ends: bool = False) -> None:
+        """Take over what another connection was told, where what is known here is too old or refused.
+
+        Not while this one is connected, unless its connection `ends`.
+        """
+        known = self.snapshot
+        apart = ends or not self._is_connected
+        outdated = known is not None and apart and snapshot.saved_at > known.saved_at and bool(self.findings)
+        stale = known is not None and apart and known.is_stale(self._ttl_ms())
+        if known is None or outdated or stale:
             self._was_listed(snapshot.listing, snapshot.version)
+
+    def join_pins(self, first_use: Pins) -> None:
+        """Pin what was used for the first time over a connection beside this one, too."""
+        if not isinstance(self.pins, NoPins):
+            self.pins = joined(first_use, self.pins)
+            self.unsaved_pins = joined(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
+            self._save(self)
+            self._screen_again()
+
+    @property
+    def _is_connected(self) -> bool:
+        return self.connection is not None and self.connection.vitals.state == "ready"
 
     @property
     def is_listed(self) -> bool:
@@ -237,8 +287,7 @@ class Member:
 
     def refresh_if_stale(self) -> None:
         """Ask a connected server again for what it offers, if the answer is too old."""
-        connected = self.connection is not None and self.connection.vitals.state == "ready"
-        if connected and self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()):
+        if self._is_connected and self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()):
             self.live().refresh()
 
     def _ttl_ms(self) -> int:
@@ -280,7 +329,8 @@ class Member:
     def _was_listed(self, listing: Listing, version: str) -> None:
         before = self.snapshot
         self.snapshot = self.unsaved = Snapshot(listing=listing, version=version, saved_at=time.time())
-        self._pin_on_first_use(None)
+        self._elsewhere = {}  # this is the newest
+        self._update_pins(listing)
         self._screen(listing)
         self._save(self)
         self.listed.set()
@@ -302,8 +352,16 @@ class Member:
     def _screen(self, listing: Listing) -> None:
         """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
         before = self._held_back
-        self.screened = screen(self.server, listing, self.pins, self.lock)
+        screened = screen(self.server, listing, self.pins, self.lock)
+        self.findings = screened.quarantined
+        if self._elsewhere:
+            screened = screen(self.server, listing, self.pins, self.lock, self._elsewhere)
+        if self._extended:
+            notes = (*screened.listing.notes, _extension_notice(self._extended))
+            screened = replace(screened, listing=replace(screened.listing, notes=notes), _answers={})
+        self.screened = screened
         self._changed()
+        self._was_screened(self)
         if self._held_back.keys() - before.keys():
             self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
 
@@ -311,10 +369,27 @@ class Member:
     def _held_back(self) -> Mapping[str, str]:
         return self.screened.quarantined if self.screened else {}
 
+    def _update_pins(self, listing: Listing) -> None:
+        """Extend pins of an older format, and pin what is used for the first time."""
+        if isinstance(self.pins, Pins) and is_guarded(self.server):
+            extended = extend(self.pins, listing)
+            if extended is not None:
+                self._extended += sum(
+                    pin is not self.pins.tools.get(tool) for tool, pin in extended.tools.items()
+                )
+                logger.info(
+                    "pins were extended to icons and _meta", extra={"server_id": self.server.server_id}
+                )
+                self.pins = self.unsaved_pins = extended
+                self._save(self)
+        self._pin_on_first_use(None)
+
     def _pin_on_first_use(self, within: Within | None) -> bool:
         """Pin what an allow list lets through for the first time. Says whether there was anything."""
         if self.snapshot is None or self.server.config is None or not is_guarded(self.server):
             return False
+        if isinstance(self.pins, NoPins):
+            return False  # it would replace pins that cannot be read
         patterns = granting(self.server.config, within)
         if not patterns or (self.pins is not None and set(patterns) <= set(self.pins.patterns)):
             return False
@@ -326,3 +401,8 @@ class Member:
         self.pins = self.unsaved_pins = pins
         self._save(self)
         return True
+
+
+def _extension_notice(tools: int) -> str:
+    what = "the pin of 1 tool covers" if tools == 1 else f"the pins of {tools} tools cover"
+    return f"{what} icons and `_meta` too from now on, as they are at this moment"

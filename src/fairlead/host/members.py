@@ -4,8 +4,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from fairlead.config.load import LoadedServer
@@ -15,20 +18,39 @@ from fairlead.connection.transports import Surroundings
 from fairlead.errors import StoreError, UnknownServer
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member, Person
-from fairlead.host.snapshots import Known, News, load_known, load_pins, save_news, snapshot_key
-from fairlead.policy.pins import REVIEWED, is_guarded, joined, pins_key
+from fairlead.host.snapshots import Known, News, load_known, load_pins, load_snapshot, save_news, snapshot_key
+from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, pins_key
 from fairlead.store.store import Store
+
+if TYPE_CHECKING:
+    from fairlead.host.beside import BesideMembers
 
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.1
 """How long news of servers wait to be saved: what comes of many servers in that time is one write."""
+RETRY_SECONDS = 2.0
+"""How long after a failure the store is tried again."""
+QUARANTINED = "tools quarantined"
+"""The topic that tells other processes which tools of a server changed."""
+
+
+class _Quarantined(msgspec.Struct, frozen=True):
+    """What a listing is quarantined for, as it is told to other processes."""
+
+    pins_key: str
+    listed_at: float
+    tools: dict[str, str]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Quarantined).decode
 
 
 class Members:
     """The servers of one host, by id."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what members are made with
         self,
         tasks: TaskGroup,
         around: Surroundings,
@@ -36,6 +58,7 @@ class Members:
         person: Person,
         bus: EventBus,
         admission: Admission | None = None,
+        no_pins: NoPins | None = None,
     ) -> None:
         self._tasks = tasks
         self._around = around
@@ -48,7 +71,13 @@ class Members:
         """Another number whenever servers, or what may be offered of them, are others."""
         self._unsaved: set[Member] = set()
         self._saving = anyio.Lock()
-        self._watches_reviews = False
+        self._watches_pins = False
+        self._no_pins = no_pins
+        """Why there is no store that could have pins."""
+        self.followers: WeakSet[BesideMembers] = WeakSet()
+        """Those with connections of their own to the same servers."""
+        self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
+        """When each server was last listed over any connection, and what that is quarantined for."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_id.values())
@@ -72,7 +101,7 @@ class Members:
             if self._has(server):
                 self._by_id[server.server_id].take_rules(server)
         outside = [server for server in changed if server.transport != "in_process"]
-        known = await load_known(self._store, outside)
+        known = await load_known(self._store, outside, self._no_pins)
         return [self._put(server, self._carried(server, known)) for server in changed]
 
     def _carried(self, server: LoadedServer, known: Mapping[str, Known]) -> Known:
@@ -110,7 +139,7 @@ class Members:
             self._retire(before)
             if pins_key(before.server) == pins_key(server):
                 unsaved = before.pins if self._store is None else before.unsaved_pins
-        if unsaved is not None:
+        if isinstance(unsaved, Pins) and not isinstance(known.pins, NoPins):
             known = replace(known, pins=joined(unsaved, known.pins))
         member = self._by_id[server.server_id] = Member(
             server,
@@ -122,13 +151,15 @@ class Members:
             emit=self._bus.emit,
             save=self._save,
             changed=self._changed,
+            screened=self._screened,
         )
         self._changed()
-        if unsaved is not None and self._store is not None:
+        self._share_pins(member)
+        if isinstance(unsaved, Pins) and self._store is not None:
             # Another may take its place before they are saved.
             member.unsaved_pins = joined(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
             self._save(member)
-        self._watch_reviews_of(member)
+        self._watch_pins_of(member)
         return member
 
     def _changed(self) -> None:
@@ -141,7 +172,6 @@ class Members:
     def _save(self, member: Member) -> None:
         if member.server.transport == "in_process":
             return  # it is part of the program, and the next one may have another under that name
-        self._watch_reviews_of(member)
         if not self._unsaved:
             self._tasks.start_soon(self._save_soon)
         self._unsaved.add(member)
@@ -149,33 +179,159 @@ class Members:
     async def _save_soon(self) -> None:
         await anyio.sleep(SAVE_SECONDS)
         await self._save_now()
+        while self._unsaved:
+            await anyio.sleep(RETRY_SECONDS)
+            await self._save_now()
 
     async def _save_now(self) -> None:
         async with self._saving:  # so that closing waits for a save under way
             members, self._unsaved = self._unsaved, set()
             if self._store is not None:
                 news = {member: _take_news(member) for member in members}
-                await save_news(self._store, [*news.values()])
+                failures = await save_news(self._store, [*news.values()])
                 for member, saved in news.items():
-                    if member.unsaved_pins is saved.pins:
+                    failure = failures.get(member.server.server_id)
+                    if failure is not None:
+                        # Tools whose pins are not kept would be pinned anew in the next run, changed or not.
+                        self._unsaved.add(member)
+                        member.repin(NoPins.because(failure))
+                    elif member.unsaved_pins is saved.pins:
                         member.unsaved_pins = None
+                        if isinstance(member.pins, NoPins):
+                            member.repin(await load_pins(self._store, member.server))
 
-    def _watch_reviews_of(self, member: Member) -> None:
-        """Let tools that are held back go as soon as somebody, in whatever process, has reviewed them."""
-        held_back = member.screened is not None and bool(member.screened.quarantined)
-        if held_back and self._store is not None and not self._watches_reviews:
-            self._watches_reviews = True
+    # Pins, reviews and quarantine are the same for all connections to a server.
+
+    def _screened(self, member: Member) -> None:
+        """Have every connection to a server follow the newest listing, whoever was told it."""
+        self._share_pins(member)
+        if member.snapshot is not None:
+            self.note_findings(member, member.snapshot.saved_at, member.findings)
+
+    def note_findings(self, source: Member, listed_at: float, findings: Mapping[str, str]) -> None:
+        """Take note of what a listing is quarantined for. The newest counts for all older ones."""
+        server_id = source.server.server_id
+        newest = self._newest.get(server_id)
+        if newest is not None and listed_at < newest[0]:
+            source.follow(newest[1])
+            return
+        self._newest[server_id] = (listed_at, findings)
+        for other in self._connections(server_id):
+            if other is not source and other.snapshot is not None and other.snapshot.saved_at <= listed_at:
+                other.follow({} if other.snapshot.saved_at == listed_at else findings)
+        if findings and newest != (listed_at, findings) and self._store is not None:
+            news = _Quarantined(pins_key(source.server), listed_at, dict(findings))
+            self._tasks.start_soon(self._publish, self._store, news)
+
+    async def _publish(self, store: Store, news: _Quarantined) -> None:
+        try:
+            await store.publish(QUARANTINED, _encode(news))
+        except StoreError:
+            logger.warning("other processes are not told of a quarantine", exc_info=True)
+
+    def _connections(self, server_id: str) -> list[Member]:
+        own = [self._by_id[server_id]] if server_id in self._by_id else []
+        return own + [found for each in [*self.followers] if (found := each.own_to(server_id)) is not None]
+
+    def _share_pins(self, member: Member) -> None:
+        """Hold the connections of followers to the same pins."""
+        if self._by_id.get(member.server.server_id) is member:
+            for follower in [*self.followers]:
+                follower.repin(member)
+
+    async def end(self, server_id: str) -> None:
+        """End every connection to a server, those of followers too. The next use starts it again."""
+        async with anyio.create_task_group() as closing:
+            for member in self._connections(server_id):
+                if member.connection is not None:
+                    closing.start_soon(member.connection.aclose)
+
+    def _watch_pins_of(self, member: Member) -> None:
+        """Follow reviews and quarantines in whatever process, and whether the store can be trusted."""
+        if is_guarded(member.server) and self._store is not None and not self._watches_pins:
+            self._watches_pins = True
             self._tasks.start_soon(self._watch_reviews, self._store)
+            self._tasks.start_soon(self._watch_quarantines, self._store)
 
     async def _watch_reviews(self, store: Store) -> None:
+        while True:
+            try:
+                async with store.subscribe(REVIEWED) as messages:
+                    if any(isinstance(member.pins, NoPins) for member in self):
+                        await self._load_pins(store)
+                    async for _ in messages:
+                        await self._load_pins(store)
+                    return  # the store is closed
+            except StoreError as exc:
+                logger.warning("the store cannot be trusted: tools that need pins wait", exc_info=True)
+                for member in [*self]:
+                    if is_guarded(member.server):
+                        member.repin(NoPins.because(exc))
+            await anyio.sleep(RETRY_SECONDS)
+
+    async def _load_pins(self, store: Store) -> None:
+        for member in [*self]:
+            if is_guarded(member.server):
+                before, pins = member.pins, await load_pins(store, member.server)
+                self._newest.pop(member.server.server_id, None)
+                member.repin(pins)
+                await self._renew(store, member, _newly_pinned(before, pins))
+
+    async def _renew(self, store: Store, member: Member, reviewed: frozenset[str]) -> None:
+        """Begin anew where a review approved another definition than a connection was told.
+
+        Such a connection comes to its end, after its calls under way; the next use lists the server again.
+        """
+        server_id = member.server.server_id
+        known = [each.snapshot for each in self._connections(server_id) if each.snapshot is not None]
+        for follower in [*self.followers]:
+            own = follower.own_to(server_id)
+            if own is not None and own.findings.keys() & reviewed:
+                follower.drop(server_id)
+        if not member.findings.keys() & reviewed:
+            return
+        if member.connection is not None:
+            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
+        saved = await load_snapshot(store, member.server)  # whoever reviewed it has listed it
+        if saved is not None:
+            known.append(saved)
+        member.adopt(max(known, key=lambda snapshot: snapshot.saved_at), ends=True)
+
+    async def _watch_quarantines(self, store: Store) -> None:
+        while True:
+            try:
+                async with store.subscribe(QUARANTINED) as messages:
+                    async for payload in messages:
+                        if payload is not None:
+                            self._heard_of(payload)
+                    return  # the store is closed
+            except StoreError:
+                logger.warning("quarantines of other processes are not noticed", exc_info=True)
+            await anyio.sleep(RETRY_SECONDS)
+
+    def _heard_of(self, payload: bytes) -> None:
+        """Follow a quarantine in another process, or in this one."""
         try:
-            async with store.subscribe(REVIEWED) as messages:
-                async for _ in messages:
-                    for member in [*self]:
-                        if is_guarded(member.server):
-                            member.repin(await load_pins(store, member.server))
-        except StoreError:
-            logger.warning("reviews are not noticed until the next start", exc_info=True)
+            news = _decode(payload)
+        except msgspec.DecodeError:
+            logger.warning("a message about a quarantine cannot be read")
+            return
+        for member in [*self]:
+            server_id = member.server.server_id
+            newest = self._newest.get(server_id)
+            if pins_key(member.server) != news.pins_key or (newest and newest[0] >= news.listed_at):
+                continue
+            self._newest[server_id] = (news.listed_at, news.tools)
+            for each in self._connections(server_id):
+                each.follow(news.tools)
+
+
+def _newly_pinned(before: Pins | NoPins | None, now: Pins | NoPins | None) -> frozenset[str]:
+    """The tools that a review pinned."""
+    if not isinstance(now, Pins):
+        return frozenset()
+    known = before.tools if isinstance(before, Pins) else {}
+    return frozenset(tool for tool, pin in now.tools.items() if known.get(tool) != pin)
 
 
 def _take_news(member: Member) -> News:

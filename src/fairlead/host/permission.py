@@ -78,14 +78,16 @@ class Permission:
 
     def refuse_hopeless(self, proposal: Proposal) -> None:
         """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
-        _require_unchanged(proposal)
+        refusal = proposal.member.refusal(proposal.tool)
+        if refusal is not None and refusal.kind == "quarantined":
+            require_callable(proposal)  # for the others, the server may have mended its definition
         decision = proposal.decide()
         if decision.verdict == "deny" and not _may_overrule(proposal, decision):
             raise denial(proposal, decision)
 
     def granted(self, proposal: Proposal, readings: ArgumentReadings | None) -> Permit | None:
         """Why this very call may be made, where that is clear without asking anybody or the store."""
-        _require_unchanged(proposal)
+        require_callable(proposal)
         decision = proposal.decide(readings)
         return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
 
@@ -97,7 +99,7 @@ class Permission:
         on_question: Callable[[], None],
     ) -> Permit:
         """Why this very call may be made, or `CallDenied`. Asks a person where the configuration says so."""
-        _require_unchanged(proposal)
+        require_callable(proposal)
         decision = proposal.decide(readings)
         if decision.verdict == "allow":
             return Permit(by="policy", reason=decision.reason)
@@ -119,7 +121,7 @@ class Permission:
 
     async def allow_always(self, proposal: Proposal) -> None:
         """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
-        _require_unchanged(proposal)
+        require_callable(proposal)
         approval = _approval(proposal)
         if approval is None:
             server_id = proposal.member.server.server_id
@@ -162,7 +164,7 @@ class Permission:
                 principal=proposal.principal,
             )
         )
-        _require_unchanged(proposal)
+        require_callable(proposal)
         if answer == "no":
             raise CallDenied(
                 f"`{server_id}/{proposal.tool}` was not called: a person said no",
@@ -248,19 +250,34 @@ def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
     )
 
 
-def _require_unchanged(proposal: Proposal) -> None:
-    changed = proposal.member.quarantined(proposal.tool)
-    if changed is not None:
-        server_id = proposal.member.server.server_id
+def require_callable(proposal: Proposal) -> None:
+    """Raise unless the tool may be called now, as far as pins, locks and its definition go.
+
+    Raises:
+        CallDenied: It is quarantined.
+        UnknownTool: Its definition cannot be used, or its server, which needs pins, does not list it.
+    """
+    refusal = proposal.member.refusal(proposal.tool)
+    if refusal is None:
+        return
+    server_id = proposal.member.server.server_id
+    if refusal.kind == "quarantined":
         raise CallDenied(
-            f"`{server_id}/{proposal.tool}` may not be called: {changed}",
-            hint=f"run `fairlead review {server_id}` to see what changed",
+            f"`{server_id}/{proposal.tool}` may not be called: {refusal.reason}", hint=refusal.hint
         )
+    if refusal.kind == "unlisted":
+        raise UnknownTool(
+            f"`{server_id}` has no tool `{proposal.tool}`: {refusal.reason}",
+            hint=f"run `fairlead tools {server_id}` to see its tools",
+        )
+    raise UnknownTool(
+        f"`{server_id}` defines `{proposal.tool}` in a way that cannot be used: {refusal.reason}"
+    )
 
 
 def _approval(proposal: Proposal) -> Approval | None:
-    """What an answer is bound to; None where nobody knows the tool, and so nothing can be remembered."""
-    entry = proposal.member.entry(proposal.tool)
+    """What an answer is bound to; None where the tool is not known, and so nothing can be remembered."""
+    entry = proposal.member.listed_entry(proposal.tool)
     if entry is None:
         return None
     server = proposal.member.server
@@ -269,6 +286,7 @@ def _approval(proposal: Proposal) -> Approval | None:
         server_id=server.server_id,
         server_digest=pins_key(server),
         tool=proposal.tool,
-        # Some servers write another default into their schemas at every start, which is no other tool.
-        definition_digest=digests_of(entry.definition).loose,
+        # Some servers write another default into their schemas at every start, which is no other tool. The
+        # answers that earlier releases kept are bound to format 1, and pins see to all else.
+        definition_digest=digests_of(entry.definition, 1).loose,
     )

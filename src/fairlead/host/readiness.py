@@ -5,7 +5,7 @@ from anyio import to_thread
 from fairlead.catalog.entries import Listing
 from fairlead.config.consent import ConsentKey
 from fairlead.connection.logging_in import LoginCount
-from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError, UnknownTool
+from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError
 from fairlead.host.member import Member
 from fairlead.policy.consent import NAMESPACE, stored_under
 from fairlead.store.store import Store
@@ -63,24 +63,3 @@ async def _list_error(member: Member) -> ServerError | None:
     await member.listed.wait()
     failed = connection.vitals.state in ("error", "auth_required")
     return connection.vitals.last_error if failed else None
-
-
-async def require_usable(member: Member, tool: str, store: Store | None) -> None:
-    """Raise unless the server was consented to and the tool is in order in this run."""
-    await require_consent(member, store)
-    if rejection(member.listing, tool) is None:
-        return
-    reason = rejection(await listing_of(member, store, fresh=True), tool)
-    if reason is not None:
-        message = f"`{member.server.server_id}` defines `{tool}` in a way that cannot be used: {reason}"
-        raise UnknownTool(message)
-
-
-def rejection(listing: Listing | None, tool: str) -> str | None:
-    """Why a tool cannot be offered, if that is so."""
-    if listing is None or not listing.rejected:
-        return None
-    reason = next((rejected.reason for rejected in listing.rejected if rejected.name == tool), None)
-    if reason is None or any(entry.key.tool == tool for entry in listing.tools):
-        return None  # of a tool that is listed twice, the first counts
-    return reason

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import anyio
 import msgspec
@@ -18,7 +19,7 @@ from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
-from fairlead.policy.pins import Pins, pins_key, read_pins, save_first_use
+from fairlead.policy.pins import NoPins, Pins, is_guarded, pins_key, read_pins, save_first_use
 from fairlead.store.store import NewValue, Store
 
 logger = logging.getLogger(__name__)
@@ -92,43 +93,51 @@ class Known:
     """What is known of a server before it is asked: what it offered, and what it is held to."""
 
     snapshot: Snapshot | None = None
-    pins: Pins | None = None
+    pins: Pins | NoPins | None = None
+    """What is pinned of it, if anything, or why that cannot be known."""
     lock: LockedServer | str | None = None
     """What a lock says of it, or why that cannot be known."""
     approved: bool = False
     """Has the user approved what a project file says of it, as it is now?"""
 
 
-async def load_known(store: Store | None, servers: Sequence[LoadedServer]) -> dict[str, Known]:
-    """What is known of each server. What nobody can read any more is as good as nothing."""
-    snapshots: dict[str, Snapshot] = {}
-    pins: dict[str, Pins] = {}
-    approved: set[str] = set()
+async def load_known(
+    store: Store | None, servers: Sequence[LoadedServer], no_pins: NoPins | None = None
+) -> dict[str, Known]:
+    """What is known of each server. A snapshot that cannot be read is as good as none; pins are not.
+
+    Args:
+        store: Where it is kept.
+        servers: The servers.
+        no_pins: Why there is no store that could have pins.
+    """
+    snapshots: dict[str, Snapshot | None] = {}
+    pins: dict[str, Pins | NoPins | None] = {}
+    approved: dict[str, bool] = {}
+    if no_pins is not None:
+        pins = {server.server_id: no_pins for server in servers if is_guarded(server)}
 
     async def load(server: LoadedServer, store: Store) -> None:
-        if (snapshot := await _load_snapshot(store, server)) is not None:
-            snapshots[server.server_id] = snapshot
+        snapshots[server.server_id] = await load_snapshot(store, server)
 
     async def load_pinned(server: LoadedServer, store: Store) -> None:
-        if (pinned := await load_pins(store, server)) is not None:
-            pins[server.server_id] = pinned
+        pins[server.server_id] = await load_pins(store, server)
 
     async def load_consent(server: LoadedServer, store: Store) -> None:
-        if await is_approved(store, server):
-            approved.add(server.server_id)
+        approved[server.server_id] = server.needs_consent and await is_approved(store, server)
 
     # Asked for together, they cost one wait for the store rather than one each.
-    async with anyio.create_task_group() as tasks:
-        if store is not None:
-            for server in servers:
-                tasks.start_soon(load, server, store)
-                tasks.start_soon(load_pinned, server, store)
-                if server.needs_consent:
-                    tasks.start_soon(load_consent, server, store)
+    if store is not None:
+        async with anyio.create_task_group() as tasks:
+            for server, part in product(servers, (load, load_pinned, load_consent)):
+                tasks.start_soon(part, server, store)
     locks = locks_of(servers)
     return {
         name: Known(
-            snapshot=snapshots.get(name), pins=pins.get(name), lock=locks.get(name), approved=name in approved
+            snapshot=snapshots.get(name),
+            pins=pins.get(name),
+            lock=locks.get(name),
+            approved=approved.get(name, False),
         )
         for name in (server.server_id for server in servers)
     }
@@ -144,17 +153,18 @@ async def is_approved(store: Store, server: LoadedServer) -> bool:
         return False
 
 
-async def load_pins(store: Store, server: LoadedServer) -> Pins | None:
-    """What is pinned of a server, if anything is."""
+async def load_pins(store: Store, server: LoadedServer) -> Pins | NoPins | None:
+    """What is pinned of a server, if anything is, or why that cannot be known."""
     try:
         found = await store.get(PINS, pins_key(server))
-        return read_pins(found.value) if found else None
-    except (StoreError, msgspec.DecodeError):
+        return read_pins(found.value, server.server_id) if found else None
+    except StoreError as exc:
         logger.warning("pins cannot be read", exc_info=True, extra={"server_id": server.server_id})
-        return None
+        return NoPins.because(exc)
 
 
-async def _load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
+async def load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
+    """What a server offered when it was last listed, in whatever process, as far as that can be read."""
     try:
         found = await store.get(NAMESPACE, snapshot_key(server))
         return read_snapshot(server.server_id, found.value) if found else None
@@ -200,17 +210,23 @@ class News:
     """What was pinned on first use."""
 
 
-async def save_news(store: Store, news: Sequence[News]) -> None:
-    """Keep what servers offer and what went wrong with them. A store that cannot is no reason to fail."""
+async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]:
+    """Keep what servers offer and what went wrong with them. Returns why pins were not kept, by server."""
     values = [value for of_one in news for value in _values(of_one)]
     try:
         if values:
             await store.put_all(values)
-        for of_one in news:
-            if of_one.pins is not None:
-                await save_first_use(store, of_one.server, of_one.pins)
     except StoreError:
         logger.warning("what servers offer could not be saved", exc_info=True)
+    failures: dict[str, StoreError] = {}
+    for of_one in news:
+        try:
+            if of_one.pins is not None:
+                await save_first_use(store, of_one.server, of_one.pins)
+        except StoreError as exc:
+            logger.warning("pins could not be saved", exc_info=True)
+            failures[of_one.server.server_id] = exc
+    return failures
 
 
 def _values(news: News) -> Iterator[NewValue]:

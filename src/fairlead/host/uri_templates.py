@@ -113,6 +113,11 @@ class UriTemplate:
         """
         return "".join(part if isinstance(part, str) else _expanded(part, values) for part in self._parts)
 
+    @property
+    def is_matchable(self) -> bool:
+        """Can values be told from a URI?"""
+        return self._atoms() is not None
+
     def match(self, uri: str) -> dict[str, str] | None:
         """The values that make this URI, the first as long as they can be, or `None` if there are none."""
         atoms = self._atoms()

@@ -13,7 +13,8 @@ from fairlead.config.scopes import EditScope, EditTarget
 from fairlead.config.sources import LayerName
 from fairlead.errors import ConfigError, ConfigUnwritable
 from fairlead.policy.decision import listed
-from fairlead.policy.pins import Pins, is_glob, is_guarded, pinned_by_review, record_review
+from fairlead.policy.pins import Pins, is_guarded, pinned_by_review, record_review
+from fairlead.policy.tool_patterns import escape_name, is_glob
 
 _SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
 
@@ -109,13 +110,14 @@ def _write(entry: Entry, names: list[str], decided: Decided) -> None:
 
 
 def _with_name(text: str, path: tuple[str, ...], name: str) -> str:
-    return text if name in names_at(text, path) else append_name(text, path, name)
+    """The text with one more tool in a list: its exact name, whatever characters that has."""
+    pattern = escape_name(name)
+    return text if pattern in names_at(text, path) else append_name(text, path, pattern)
 
 
 def _pin(store_path: Path, server: LoadedServer, listing: Listing, decided: Decided) -> None:
     allowed = (server.config.allow_tools if server.config else None) or ()
-    names = (tool.key.tool for tool in decided.approved)
-    patterns = [*allowed, *names]
+    patterns = [*allowed, *(escape_name(tool.key.tool) for tool in decided.approved)]
 
     def review(pins: Pins | None) -> Pins:
         return pinned_by_review(

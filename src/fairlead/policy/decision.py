@@ -7,8 +7,6 @@ it: deny, then ask, then allow. Where nothing does, a person is asked.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Literal
 
 from fairlead.catalog.entries import ToolEntry
@@ -17,6 +15,8 @@ from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, Server
 from fairlead.policy.arguments import ArgumentReadings, match
 from fairlead.policy.claims import is_destructive, is_harmless
+from fairlead.policy.tool_patterns import exact_name, is_glob, matches_any, refuses_any
+from fairlead.policy.tool_patterns import matches as fits
 
 Verdict = Literal["allow", "ask", "deny"]
 Unsaid = ApprovalMode | Literal["reviewed"]
@@ -24,7 +24,6 @@ Unsaid = ApprovalMode | Literal["reviewed"]
 server, which we trust, says that it destroys things: for agents that ask their person themselves."""
 _Claim = Literal["harmless", "destructive", "unknown"]
 
-_WILD = frozenset("*?[")
 _MOST_SETTLED = 4096
 
 
@@ -119,7 +118,7 @@ def _settle(server: LoadedServer, tool: str, within: Within | None, unsaid: Unsa
     if lists.verdict == "deny":
         return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     every = (*server.rules, *server.admin_rules)
-    rules = [loaded for loaded in every if loaded.rule.tool is None or _fits(tool, loaded.rule.tool)]
+    rules = [loaded for loaded in every if loaded.rule.tool is None or _is_about(loaded, tool)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
     return _Settled(
@@ -127,6 +126,13 @@ def _settle(server: LoadedServer, tool: str, within: Within | None, unsaid: Unsa
         looking=looking,
         patterns=tuple(loaded.rule.arguments for loaded in looking),
     )
+
+
+def _is_about(loaded: LoadedRule, tool: str) -> bool:
+    pattern = loaded.rule.tool
+    assert pattern is not None, "it speaks of some tools"
+    # A name that was written without escapes still narrows; it does not allow.
+    return fits(tool, pattern) or (pattern == tool and loaded.rule.action != "allow")
 
 
 def _strictest(
@@ -206,9 +212,10 @@ def _own_mode(server: Server, tool: str) -> tuple[ApprovalMode, str] | None:
     said = server.approval
     if said is None or isinstance(said, str):
         return (said, " for its server") if said else None
-    if tool in said.tools:
-        return said.tools[tool], f" for `{tool}`"
-    globs = [glob for glob in said.tools if fnmatchcase(tool, glob)]
+    named = next((pattern for pattern in said.tools if exact_name(pattern) == tool), None)
+    if named is not None:
+        return said.tools[named], f" for `{tool}`"
+    globs = [glob for glob in said.tools if is_glob(glob) and fits(tool, glob)]
     if globs:
         strictest = max(globs, key=lambda glob: STRICTNESS[said.tools[glob]])
         return said.tools[strictest], f" for `{strictest}`"
@@ -225,12 +232,12 @@ def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
 
 def listed(server: Server, tool: str, within: Within | None = None) -> Decision:
     """What the lists of an entry and a bundle say: deny beats allow, and nothing is allowed by accident."""
-    if _matches(tool, server.deny_tools):
+    if refuses_any(tool, server.deny_tools):
         return Decision(verdict="deny", reason="it is in deny_tools", field="deny_tools")
     if within is not None and (refused := _refused_within(tool, within)) is not None:
         return refused
     if server.allow_tools is not None:
-        if _matches(tool, server.allow_tools):
+        if matches_any(tool, server.allow_tools):
             return _LISTED
         return Decision(verdict="deny", reason="it is not in allow_tools", field="allow_tools")
     if server.trust == "trusted":
@@ -242,24 +249,10 @@ def listed(server: Server, tool: str, within: Within | None = None) -> Decision:
 
 
 def _refused_within(tool: str, within: Within) -> Decision | None:
-    if _matches(tool, within.deny_tools):
+    if refuses_any(tool, within.deny_tools):
         reason = f"it is in deny_tools of the bundle `{within.bundle}`"
         return Decision(verdict="deny", reason=reason, field="deny_tools", bundle=within.bundle)
-    if within.allow_tools is not None and not _matches(tool, within.allow_tools):
+    if within.allow_tools is not None and not matches_any(tool, within.allow_tools):
         reason = f"it is not in allow_tools of the bundle `{within.bundle}`"
         return Decision(verdict="deny", reason=reason, field="allow_tools", bundle=within.bundle)
     return None
-
-
-def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
-    return tool in patterns or any(fnmatchcase(tool, glob) for glob in _globs(patterns))
-
-
-def _fits(tool: str, pattern: str) -> bool:
-    return tool == pattern or fnmatchcase(tool, pattern)
-
-
-@lru_cache(maxsize=1024)
-def _globs(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those that are more than a name: a review writes hundreds of names, and every call asks."""
-    return tuple(pattern for pattern in patterns if not _WILD.isdisjoint(pattern))

@@ -1,7 +1,7 @@
 """`fairlead.lock`: what the servers of a configuration file were, to be committed with it and checked.
 
 A lock narrows and never grants. A tool that is not what the lock says is not offered; one that is as it says
-is no more allowed than before.
+is no more allowed than before. A file of an older version is still checked, by the digests of its time.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.catalog.digest import digests_of, field_digests, text_digest
+from fairlead.catalog.digest import FORMAT, digests_of, field_digests, text_digest
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.files import read_text
 from fairlead.config.load import LoadedServer
@@ -21,7 +21,8 @@ from fairlead.errors import ConfigError, ConfigUnreadable
 from fairlead.policy.pins import UNCHANGED, Change, Verdicts, change_of
 
 FILE_NAME = "fairlead.lock"
-VERSION = 1
+VERSION = 2
+"""Version 1 was written by the first releases; its digests are of format 1."""
 
 _VERSIONED = re.compile(r"(?P<package>@?[\w./-]+?)(?:\[[\w,-]*\])?(?:==|@)(?P<version>\d[\w.+!-]*)")
 
@@ -48,12 +49,14 @@ class LockedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     instructions: str | None = None
     """The digest of its instructions, where it has any."""
     tools: dict[str, LockedTool] = {}
+    format: int = FORMAT
+    """The format of its tools' digests."""
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lock file."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1, 2] = VERSION
     servers: dict[str, LockedServer] = {}
 
 
@@ -62,22 +65,29 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def locked_server(
-    server: LoadedServer, listing: Listing, *, protocol: str, reported: str | None
+    server: LoadedServer,
+    listing: Listing,
+    *,
+    protocol: str,
+    reported: str | None,
+    format: int = FORMAT,  # noqa: A002 - as the field is called
 ) -> LockedServer:
-    """What a lock says of a server that is as this listing."""
+    """What a lock says of a server that is as this listing, with digests of this format."""
     return LockedServer(
         protocol=protocol,
         server=reported,
         package=package_of(server),
         instructions=text_digest(listing.instructions) if listing.instructions is not None else None,
-        tools={entry.key.tool: _locked_tool(entry) for entry in listing.tools},
+        tools={entry.key.tool: _locked_tool(entry, format) for entry in listing.tools},
+        format=format,
     )
 
 
-def _locked_tool(entry: ToolEntry) -> LockedTool:
-    digests = digests_of(entry.definition)
+def _locked_tool(entry: ToolEntry, format: int) -> LockedTool:  # noqa: A002
+    digests = digests_of(entry.definition, format)
     loose = digests.loose if digests.loose != digests.strict else None
-    return LockedTool(digest=digests.strict, without_defaults=loose, fields=field_digests(entry.definition))
+    fields = field_digests(entry.definition, format)
+    return LockedTool(digest=digests.strict, without_defaults=loose, fields=fields)
 
 
 def package_of(server: LoadedServer) -> str | None:
@@ -102,10 +112,16 @@ def read_lock(path: Path) -> Lock | None:
     if not path.exists():
         return None
     try:
-        return _decode(read_text(path).encode())
+        lock = _decode(read_text(path).encode())
     except msgspec.DecodeError as exc:
         hint = f"restore {path.name} as it was, or write it anew with `fairlead lock`"
         raise ConfigUnreadable(f"{path} is not a lock file: {exc}", hint=hint) from exc
+    if lock.version == 1:
+        servers = {name: msgspec.structs.replace(of, format=1) for name, of in lock.servers.items()}
+        return Lock(version=VERSION, servers=servers)
+    if any(not 1 <= of.format <= FORMAT for of in lock.servers.values()):
+        raise ConfigUnreadable(f"{path} was written by a newer Fairlead", hint="update Fairlead")
+    return lock
 
 
 def lock_text(lock: Lock) -> str:
@@ -148,7 +164,7 @@ def check_lock(locked: LockedServer, listing: Listing) -> Verdicts:
     verdicts: dict[str, Change] = {}
     for entry in listing.tools:
         tool = locked.tools.get(entry.key.tool)
-        verdict = change_of(tool.digest, tool.loose, entry) if tool else "new"
+        verdict = change_of(tool.digest, tool.loose, entry, locked.format) if tool else "new"
         if verdict is not None:
             verdicts[entry.key.tool] = verdict
     said = listing.instructions

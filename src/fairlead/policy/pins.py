@@ -3,23 +3,28 @@
 An untrusted server's tools are held to their pins. Who allows tools by hand, without a review, has them
 pinned on first use: what an allow list of that moment lets through. Its patterns are kept with the pins, so
 that a tool which turns up later under an old pattern is new, and one that a new pattern lets through is not.
+
+Each pin records the format of its digests. A pin of an older format is compared by the digests of that
+format, and where the tool is still the same it is extended to the present one, so that an upgrade quarantines
+nothing.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from fairlead.catalog.digest import digests_of
+from fairlead.catalog.definitions import visible_definition
+from fairlead.catalog.digest import FORMAT, digests_of, without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
-from fairlead.errors import VersionConflict
+from fairlead.errors import StoreError, VersionConflict
 from fairlead.policy.decision import Within
+from fairlead.policy.tool_patterns import matches_any
 from fairlead.store.database import Database
 from fairlead.store.store import Store, update
 
@@ -42,6 +47,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     definition: msgspec.Raw
     by: PinnedBy
     at: float
+    format: int = 1
+    """The format of both digests; pins of the first releases do not say it."""
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +58,19 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     patterns: tuple[str, ...] = ()
     """The allow lists under which tools were pinned."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoPins:
+    """Why the pins of a server cannot be trusted, and what mends that. Its tools wait until it is mended."""
+
+    reason: str
+    hint: str | None = None
+
+    @classmethod
+    def because(cls, error: StoreError) -> "NoPins":
+        """The store cannot be used."""
+        return cls(reason=f"its pins cannot be trusted: {error}", hint=error.hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,31 +86,60 @@ UNCHANGED = Verdicts()
 
 def check(pins: Pins, listing: Listing) -> Verdicts:
     """Hold a listing against what is pinned. What is pinned and gone has not changed: it may come back."""
-    expected = _matcher(pins.patterns)
     verdicts: dict[str, Change] = {
-        entry.key.tool: verdict
-        for entry in listing.tools
-        if (verdict := _change(pins, entry, expected)) is not None
+        entry.key.tool: verdict for entry in listing.tools if (verdict := _change(pins, entry)) is not None
     }
     changed = listing.instructions is not None and listing.instructions != pins.instructions
     return Verdicts(tools=verdicts, instructions_changed=changed)
 
 
-def _change(pins: Pins, entry: ToolEntry, is_allowed: Callable[[str], bool]) -> Change | None:
+def _change(pins: Pins, entry: ToolEntry) -> Change | None:
     pin = pins.tools.get(entry.key.tool)
     if pin is None:
-        return "new" if is_allowed(entry.key.tool) else None
+        return "new" if matches_any(entry.key.tool, pins.patterns) else None
+    return change_since(pin, entry)
+
+
+def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
+    """How a tool differs from the pinned one."""
     if bytes(pin.definition) == entry.definition:
         return None
-    return change_of(pin.strict, pin.loose, entry)
+    return change_of(pin.strict, pin.loose, entry, pin.format)
 
 
-def change_of(strict: str, loose: str, entry: ToolEntry) -> Change | None:
-    """How a tool differs from the one with these digests."""
-    digests = digests_of(entry.definition)
+def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -> Change | None:  # noqa: A002
+    """How a tool differs from the one with these digests, which are of this format."""
+    digests = digests_of(entry.definition, format)
     if digests.strict == strict:
         return None
     return "defaults" if digests.loose == loose else "changed"
+
+
+def extend(pins: Pins, listing: Listing) -> Pins | None:
+    """The pins with those of an older format in the present one, for tools that did not change.
+
+    Args:
+        pins: What is pinned.
+        listing: What the server lists, as it came.
+
+    Returns:
+        The extended pins; None where there is nothing to extend.
+    """
+    extended = {
+        entry.key.tool: _extended(pin, entry)
+        for entry in listing.tools
+        if (pin := pins.tools.get(entry.key.tool)) is not None
+        and pin.format < FORMAT
+        and change_since(pin, entry) in (None, "defaults")
+    }
+    return msgspec.structs.replace(pins, tools={**pins.tools, **extended}) if extended else None
+
+
+def _extended(pin: Pin, entry: ToolEntry) -> Pin:
+    definition = entry.definition
+    if change_since(pin, entry) == "defaults":
+        definition = without_default_texts(definition, bytes(pin.definition))
+    return pin_of(replace(entry, definition=definition), pin.by, pin.at)
 
 
 # Who pins what.
@@ -122,11 +171,11 @@ def pinned_on_first_use(
     new = tuple(pattern for pattern in patterns if pattern not in known)
     if not new:
         return None
-    left_out, is_allowed = before.tools.keys() | set(withheld), _matcher(new)
+    left_out = before.tools.keys() | set(withheld)
     found = {
         entry.key.tool: pin_of(entry, "first use", at)
         for entry in listing.tools
-        if entry.key.tool not in left_out and is_allowed(entry.key.tool)
+        if entry.key.tool not in left_out and matches_any(entry.key.tool, new)
     }
     return Pins(
         tools={**before.tools, **found},
@@ -155,20 +204,18 @@ def pinned_by_review(
 def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
     """A tool as it is now."""
     digests = digests_of(entry.definition)
-    definition = msgspec.Raw(entry.definition)
-    return Pin(strict=digests.strict, loose=digests.loose, definition=definition, by=by, at=at)
-
-
-def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a name fits any of the patterns. Most are plain names, and there may be hundreds."""
-    names = frozenset(patterns)
-    globs = [pattern for pattern in patterns if is_glob(pattern)]
-    return lambda tool: tool in names or any(fnmatchcase(tool, glob) for glob in globs)
-
-
-def is_glob(pattern: str) -> bool:
-    """Is it more than the name of one tool?"""
-    return any(character in pattern for character in "*?[")
+    try:
+        definition = visible_definition("tool", entry.definition)
+    except (ValueError, RecursionError):
+        definition = entry.definition
+    return Pin(
+        strict=digests.strict,
+        loose=digests.loose,
+        definition=msgspec.Raw(definition),
+        by=by,
+        at=at,
+        format=FORMAT,
+    )
 
 
 # In the store.
@@ -188,9 +235,20 @@ def pins_key(server: LoadedServer) -> str:
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
 
 
-def read_pins(value: bytes) -> Pins:
-    """Read stored pins."""
-    return _decode(value)
+def read_pins(value: bytes, server_id: str) -> Pins:
+    """Read stored pins. Raises `StoreError` where they are damaged, or a newer release wrote them."""
+    try:
+        pins = _decode(value)
+    except (msgspec.DecodeError, RecursionError, ValueError) as exc:
+        raise StoreError(
+            f"the pins of `{server_id}` are damaged: {exc}",
+            hint=f"run `fairlead review {server_id}` and look at every tool: it is pinned anew",
+        ) from exc
+    if any(pin.format > FORMAT or pin.format < 1 for pin in pins.tools.values()):
+        raise StoreError(
+            f"the pins of `{server_id}` were written by a newer Fairlead", hint="update Fairlead"
+        )
+    return pins
 
 
 def written(pins: Pins) -> bytes:
@@ -202,16 +260,25 @@ def joined(first_use: Pins, there: Pins | None) -> Pins:
     """The pins of a first use beside those that are there already, of which none is touched."""
     if there is None:
         return first_use
+    kept = {tool: _newer(first_use.tools.get(tool), pin) for tool, pin in there.tools.items()}
     return Pins(
-        tools={**first_use.tools, **there.tools},
+        tools={**first_use.tools, **kept},
         instructions=there.instructions,
         patterns=tuple(dict.fromkeys((*there.patterns, *first_use.patterns))),
     )
 
 
-def beside(first_use: Pins) -> Callable[[bytes | None], bytes]:
-    """What to store so that the pins of a first use are there too."""
-    return lambda stored: written(joined(first_use, _readable(stored) if stored is not None else None))
+def _newer(ours: Pin | None, there: Pin) -> Pin:
+    """The pin that is there, unless ours is the same one, extended to a newer format."""
+    is_extended = ours is not None and ours.format > there.format
+    return ours if ours and is_extended and (ours.by, ours.at) == (there.by, there.at) else there
+
+
+def beside(first_use: Pins, server_id: str) -> Callable[[bytes | None], bytes]:
+    """What to store so that the pins of a first use are there too. Damaged pins are left as they are."""
+    return lambda stored: written(
+        joined(first_use, read_pins(stored, server_id) if stored is not None else None)
+    )
 
 
 def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins | None], Pins]) -> None:
@@ -220,7 +287,7 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
     with Database.open(store_path) as database:
         while True:
             found = database.get(NAMESPACE, key)
-            pins = review(_readable(found.value) if found else None)
+            pins = review(_reviewable(found.value, server.server_id) if found else None)
             try:
                 database.put(NAMESPACE, key, written(pins), expect=found.version if found else None)
             except VersionConflict:
@@ -229,13 +296,16 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
             return
 
 
-def _readable(stored: bytes) -> Pins | None:
+def _reviewable(stored: bytes, server_id: str) -> Pins | None:
+    """Stored pins; None where they are damaged: a review pins anew what was looked at, and nothing else."""
     try:
-        return read_pins(stored)
-    except msgspec.DecodeError:
-        return None
+        return read_pins(stored, server_id)
+    except StoreError as exc:
+        if isinstance(exc.__cause__, ValueError | RecursionError):
+            return None
+        raise
 
 
 async def save_first_use(store: Store, server: LoadedServer, pins: Pins) -> None:
     """Keep the pins of a first use. A review that another process saw meanwhile counts more."""
-    await update(store, NAMESPACE, pins_key(server), beside(pins))
+    await update(store, NAMESPACE, pins_key(server), beside(pins, server.server_id))

@@ -1,49 +1,133 @@
-"""What may be offered of what a server lists, before anybody sees it: held to its pins and to a lock."""
+"""What may be offered and called of what a server lists: held to its pins, to a lock, and to sound schemas.
+
+`Screened` is the one answer to "may this tool be called now". Every surface asks it, each time, and it is
+made anew whenever the listing, the pins, the lock or a finding of another connection to the server changes.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
 
+from fairlead.catalog.catalog import usable_tool
+from fairlead.catalog.definitions import visible_listing
 from fairlead.catalog.digest import without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
 from fairlead.policy.lockfile import FILE_NAME, LockedServer, check_lock
-from fairlead.policy.pins import UNCHANGED, Pins, Verdicts, check, is_guarded
+from fairlead.policy.pins import UNCHANGED, NoPins, Pins, Verdicts, check, is_guarded
+
+MAX_REMEMBERED = 4096
+"""Answers that one `Screened` remembers: callers may ask for tools that no server ever listed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a tool may not be called now, whatever rules and approvals say."""
+
+    kind: Literal["quarantined", "rejected", "unlisted"]
+    """Held back by pins or a lock; unusable as it is defined; or not listed by a server that needs pins."""
+    reason: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Screened:
-    """A listing in which nothing is left that nobody looked at, and the tools that wait for a review."""
+    """A listing of visible definitions none of them unreviewed, and the tools that wait for a review."""
 
     listing: Listing
     """Texts of defaults and instructions that changed are left out, and `notes` say what waits."""
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why each of these tools may not be used."""
+    hint: str | None = None
+    """What ends the quarantine."""
+    needs_pins: bool = False
+    """Is a tool that is not listed refused? There can be no pin of it."""
+    _answers: dict[str, Refusal | None] = field(default_factory=dict[str, "Refusal | None"], repr=False)
+
+    @cached_property
+    def _entries(self) -> dict[str, ToolEntry]:
+        return {entry.key.tool: entry for entry in self.listing.tools}
+
+    def entry(self, tool: str) -> ToolEntry | None:
+        """The visible definition of a tool."""
+        return self._entries.get(tool)
+
+    def refusal(self, tool: str) -> Refusal | None:
+        """Why a tool may not be called now; None where nothing but the policy decides."""
+        try:
+            return self._answers[tool]
+        except KeyError:
+            if len(self._answers) >= MAX_REMEMBERED:
+                self._answers.clear()
+            answer = self._answers[tool] = self._refusal(tool)
+            return answer
+
+    def _refusal(self, tool: str) -> Refusal | None:
+        reason = self.quarantined.get(tool)
+        if reason is not None:
+            return Refusal(kind="quarantined", reason=reason, hint=self.hint)
+        entry = self.entry(tool)
+        if entry is not None:
+            rejected = usable_tool(entry).rejected
+            return Refusal(kind="rejected", reason=rejected) if rejected is not None else None
+        rejected = next((each.reason for each in self.listing.rejected if each.name == tool), None)
+        if rejected is not None:
+            return Refusal(kind="rejected", reason=rejected)
+        if self.needs_pins:
+            return Refusal(kind="unlisted", reason="its server does not list it, so that it cannot be pinned")
+        return None
 
 
 def screen(
-    server: LoadedServer, listing: Listing, pins: Pins | None, lock: LockedServer | str | None
+    server: LoadedServer,
+    listing: Listing,
+    pins: Pins | NoPins | None,
+    lock: LockedServer | str | None,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> Screened:
-    """Hold what a server lists to what is pinned and locked. A lock nobody can read lets nothing through."""
-    if isinstance(lock, str):
-        reasons = {entry.key.tool: lock for entry in listing.tools}
+    """Hold what a server lists to what is pinned and locked.
+
+    Args:
+        server: Its configuration.
+        listing: What it lists, as it came.
+        pins: What is pinned of it; `NoPins` lets nothing through.
+        lock: What a lock says of it; a text is why that cannot be known, and nothing is let through.
+        elsewhere: What a newer listing over another connection is quarantined for, by tool.
+    """
+    guarded = is_guarded(server)
+    visible = visible_listing(listing)
+    unknown = lock if isinstance(lock, str) else None
+    hint = f"run `fairlead review {server.server_id}` to see what changed"
+    if isinstance(pins, NoPins):
+        if guarded:
+            unknown, hint = pins.reason, pins.hint
+        pins = None
+    if unknown is not None:
+        reasons = {entry.key.tool: unknown for entry in visible.tools}
         return Screened(
-            listing=replace(listing, instructions=None, notes=(*listing.notes, lock)), quarantined=reasons
+            listing=replace(visible, instructions=None, notes=(*visible.notes, unknown)),
+            quarantined=reasons,
+            hint=hint,
+            needs_pins=guarded,
         )
-    by_pins = check(pins, listing) if pins is not None and is_guarded(server) else UNCHANGED
-    by_lock = check_lock(lock, listing) if lock is not None else UNCHANGED
-    if by_pins == UNCHANGED and by_lock == UNCHANGED:
-        return Screened(listing=listing)
-    quarantined = _locked_out(by_lock) | _pinned_out(by_pins, pins)
+    by_pins = check(pins, listing) if pins is not None and guarded else UNCHANGED
+    by_lock = check_lock(lock, listing) if lock is not None and not isinstance(lock, str) else UNCHANGED
+    if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere:
+        return Screened(listing=visible, needs_pins=guarded)
+    quarantined = {**(elsewhere or {}), **_locked_out(by_lock), **_pinned_out(by_pins, pins)}
     withheld = by_pins.instructions_changed or by_lock.instructions_changed
-    notes = (*listing.notes, *_notes(server.server_id, by_pins, by_lock))
+    notes = (*visible.notes, *_notes(server.server_id, by_pins, by_lock))
     return Screened(
         listing=replace(
-            listing,
-            tools=tuple(_as_known(entry, pins, by_pins, by_lock) for entry in listing.tools),
-            instructions=None if withheld else listing.instructions,
+            visible,
+            tools=tuple(_as_known(entry, pins, by_pins, by_lock) for entry in visible.tools),
+            instructions=None if withheld else visible.instructions,
             notes=notes,
         ),
         quarantined=quarantined,
+        hint=hint,
+        needs_pins=guarded,
     )
 
 

@@ -8,14 +8,15 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from fairlead.catalog.digest import FIELDS, digests_of, read_for_certain
+from fairlead.catalog.definitions import TOOL_FIELDS, visible_definition
+from fairlead.catalog.digest import digests_of, read_for_certain
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.sanitise import made_visible
 from fairlead.config.load import LoadedServer
 from fairlead.policy.claims import claims_of
 from fairlead.policy.decision import listed
 from fairlead.policy.findings import Finding, findings_of
-from fairlead.policy.pins import Pin, Pins, change_of
+from fairlead.policy.pins import Pin, Pins, change_since
 
 State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
 """Somebody looked at it; it was pinned on first use; or how it differs from what was pinned."""
@@ -52,7 +53,7 @@ class ReviewedTool:
         return digests_of(self.entry.definition).strict
 
     def definition(self) -> dict[str, Any]:
-        """Its definition as it came."""
+        """Its visible definition."""
         return _read(self.entry.definition)
 
     def before(self) -> dict[str, Any] | None:
@@ -83,7 +84,7 @@ def _tool(server: LoadedServer, entry: ToolEntry, pins: Pins | None) -> Reviewed
 def _state(entry: ToolEntry, pin: Pin | None) -> State:
     if pin is None:
         return "new"
-    match change_of(pin.strict, pin.loose, entry):
+    match change_since(pin, entry):
         case None:
             return "reviewed" if pin.by == "review" else "in use"
         case "defaults":
@@ -98,9 +99,9 @@ def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
 
 
 def _read(definition: bytes) -> dict[str, Any]:
-    """A definition; one that cannot be read for certain is shown as it came."""
+    """A visible definition; one that cannot be read for certain is shown as it came."""
     try:
-        whole = read_for_certain(definition)
+        whole = read_for_certain(visible_definition("tool", definition))
         json.dumps(whole, indent=2)
     except (ValueError, RecursionError) as exc:
         came = definition.decode(errors="backslashreplace")
@@ -113,13 +114,13 @@ def _read(definition: bytes) -> dict[str, Any]:
 
 def whole(definition: dict[str, Any]) -> Iterator[str]:
     """All of a definition but the name, field by field, with whatever hides in it spelled out."""
-    for field in FIELDS:
+    for field in TOOL_FIELDS:
         if field in definition and field != "name":
             yield f"{field}:"
             yield from (f"  | {made_visible(line)}" for line in _lines(definition[field]))
 
 
-def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = FIELDS) -> Iterator[str]:
+def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = TOOL_FIELDS) -> Iterator[str]:
     """What changed, field by field: lines that went with `-`, lines that came with `+`."""
     for field in fields:
         old, new = _lines(before.get(field)), _lines(now.get(field))

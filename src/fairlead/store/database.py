@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
-from fairlead.errors import LockLost, VersionConflict
-from fairlead.store.file import connect, explained
+from fairlead.errors import LockLost, StoreError, VersionConflict
+from fairlead.store.file import connect, explained, require_trusted
 from fairlead.store.store import ANY, Anything, Expected, Lease, NewValue, Record, Stored
 
 MESSAGES_KEPT = 1000
@@ -41,6 +41,7 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._file = require_trusted(path)
         self._data_version = 0
         self._synchronous = ""
 
@@ -170,6 +171,14 @@ class Database:
             return [
                 Message(position=position, topic=topic, payload=payload) for position, topic, payload in rows
             ]
+
+    def require_trusted(self) -> None:
+        """Raise `StoreError` where the file was removed or replaced, or others could have written to it."""
+        if require_trusted(self._path) != self._file:
+            raise StoreError(
+                f"store `{self._path}`: another file has taken its place",
+                hint="end this process and start it again",
+            )
 
     def changed_by_others(self) -> bool:
         """Whether another connection wrote anything since this was last asked. Costs microseconds."""

@@ -63,6 +63,7 @@ def connect(path: Path) -> sqlite3.Connection:
     with explained(path):
         try:
             _secure(path)
+            require_trusted(path)
         except OSError as exc:
             raise StoreError(
                 f"store `{path}`: {exc.strerror}", hint="check that its folder exists and can be written"
@@ -91,7 +92,7 @@ def explained(path: Path) -> Generator[None]:
 def _explain(path: Path, exc: sqlite3.Error) -> StoreError:
     # Errors that Python's module raises itself, such as for a closed connection, carry no code.
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in _DAMAGED:
+    if code in _DAMAGED or str(exc).startswith("no such "):
         return StoreError(
             f"store `{path}`: the file is damaged or no database ({exc})",
             hint=f"stop all Fairlead processes, then move `{path}` and `{path}-wal` away: a new, empty store"
@@ -105,24 +106,82 @@ def _secure(path: Path) -> None:
     """Make the folder (0700) and the file (0600), and refuse those that others could have prepared."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if sys.platform != "win32" and path.parent.stat().st_mode & 0o022:
-        raise StoreError(
-            f"store `{path}`: other users can write to its folder", hint=f"run `chmod 700 {path.parent}`"
-        )
+        raise _open_to_others(path)
     # Closing any descriptor of a database drops this process's locks on it. So an existing file is never
     # opened here, and a new one only while no other thread can have connected to it.
-    with _creation, contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        with _creation:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        _require_content(path)
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             _make_private(path.with_name(path.name + suffix))
 
 
+def _require_content(path: Path) -> None:
+    """Refuse a file that was emptied: SQLite would take it for a new store, and all pins would be gone.
+
+    Another process may have made it just now, and fills it within milliseconds.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    while (found := path.lstat()).st_size == 0 and stat.S_ISREG(found.st_mode):
+        if time.monotonic() > deadline:
+            raise StoreError(
+                f"store `{path}`: the file is empty, so that what it had is lost",
+                hint=f"run `rm {path}`: a new store is made, and approvals have to be given again;"
+                " then run `fairlead review` for servers you do not trust",
+            )
+        time.sleep(0.01)
+
+
+def require_trusted(path: Path) -> tuple[int, int]:
+    """Check that only this user can have written a store, and say which file it is.
+
+    Returns:
+        Device and inode: a file that takes its place while it is open has others.
+
+    Raises:
+        StoreError: It is gone, or other users can write to it or to its folder, or own it.
+    """
+    try:
+        folder, file = path.parent.stat(), path.lstat()
+    except OSError as exc:
+        raise StoreError(
+            f"store `{path}`: {exc.strerror}", hint="restore it, or start Fairlead anew to make a new one"
+        ) from exc
+    if not stat.S_ISREG(file.st_mode):
+        raise _not_plain(path)
+    if sys.platform != "win32":
+        if folder.st_mode & 0o022:
+            raise _open_to_others(path)
+        for owned, found in ((path.parent, folder), (path, file)):
+            if found.st_uid != os.geteuid() and (found is file or found.st_uid != 0):
+                raise StoreError(
+                    f"store `{path}`: `{owned}` belongs to another user",
+                    hint=f"run `sudo chown {os.geteuid()} {owned}` if you trust what is in it",
+                )
+        if file.st_mode & 0o022:
+            raise StoreError(f"store `{path}`: other users can write to it", hint=f"run `chmod 600 {path}`")
+    return file.st_dev, file.st_ino
+
+
+def _open_to_others(path: Path) -> StoreError:
+    return StoreError(
+        f"store `{path}`: other users can write to its folder", hint=f"run `chmod 700 {path.parent}`"
+    )
+
+
+def _not_plain(file: Path) -> StoreError:
+    return StoreError(
+        f"store `{file}`: it is a link or no plain file", hint="remove it, or name the real file instead"
+    )
+
+
 def _make_private(file: Path) -> None:
     mode = file.lstat().st_mode
     if not stat.S_ISREG(mode):
-        raise StoreError(
-            f"store `{file}`: it is a link or no plain file", hint="remove it, or name the real file instead"
-        )
+        raise _not_plain(file)
     if mode & 0o077:
         file.chmod(0o600)
 

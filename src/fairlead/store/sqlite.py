@@ -264,7 +264,7 @@ class _Messages:
         await self._worker.run(work)
 
     async def subscribe(self, topic: str) -> "_Subscription":
-        await self._worker.run(self._look)  # what is older is not for this subscriber
+        await self._worker.run(self._look_closely)  # what is older is not for this subscriber
         subscription = _Subscription()
         self._subscriptions.setdefault(topic, set()).add(subscription)
         if not self._looking:
@@ -282,6 +282,11 @@ class _Messages:
 
     def _look_if_changed(self, database: Database) -> float:
         try:
+            database.require_trusted()
+        except StoreError as exc:
+            self._worker.tell(self._fail, exc)
+            return _RETRY_SECONDS
+        try:
             self._changed = database.changed_by_others() or self._changed
             if self._changed:
                 self._look(database)
@@ -291,6 +296,10 @@ class _Messages:
         self._changed = False
         return _LOOK_SECONDS
 
+    def _look_closely(self, database: Database) -> None:
+        database.require_trusted()
+        self._look(database)
+
     def _look(self, database: Database) -> None:
         messages = database.messages(after=self._position)
         if messages:
@@ -298,6 +307,13 @@ class _Messages:
                 self._worker.tell(self._announce_loss)
             self._position = messages[-1].position
             self._worker.tell(self._hand_out, messages)
+
+    def _fail(self, error: StoreError) -> None:
+        subscriptions = [*itertools.chain.from_iterable(self._subscriptions.values())]
+        if subscriptions:
+            logger.warning("messages are not read", exc_info=error)
+        for subscription in subscriptions:
+            subscription.fail(error)
 
     def _announce_loss(self) -> None:
         for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
@@ -316,6 +332,12 @@ class _Subscription:
         self._unread: deque[bytes | None] = deque()
         self._news = anyio.Event()
         self._closed = False
+        self._error: StoreError | None = None
+
+    def fail(self, error: StoreError) -> None:
+        """End with an error: what is published from now on may not be noticed."""
+        self._error = error
+        self._news.set()
 
     def deliver(self, payload: bytes | None) -> None:
         if payload is None or len(self._unread) >= UNREAD_MESSAGES:
@@ -335,6 +357,8 @@ class _Subscription:
         while not self._unread:
             if self._closed:
                 raise StopAsyncIteration
+            if self._error is not None:
+                raise self._error
             if self._news.is_set():
                 self._news = anyio.Event()
             await self._news.wait()

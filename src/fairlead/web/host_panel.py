@@ -34,7 +34,7 @@ from fairlead.host.snapshots import load_pins
 from fairlead.policy.allowing import Decided, record_decision, require_worth
 from fairlead.policy.audit_records import AuditRecord, Wanted, latest_calls, note
 from fairlead.policy.consent import has_consent, record_consent
-from fairlead.policy.pins import Pins, is_guarded
+from fairlead.policy.pins import NoPins, Pins, is_guarded
 from fairlead.policy.reviewing import instructions_changed, instructions_diff, tools_to_review
 from fairlead.store.database import Database
 from fairlead.web.activity import Activity
@@ -281,9 +281,9 @@ class HostPanel:
         )
         store = self._host.store
         pins = await load_pins(store, server) if store is not None else None
-        if member is None:
-            return None, pins
-        return member.snapshot.listing if member.snapshot else None, pins or member.pins
+        listing = member.snapshot.listing if member is not None and member.snapshot else None
+        pins = pins or (member.pins if member is not None else None)
+        return listing, None if isinstance(pins, NoPins) else pins
 
     # Calls.
 

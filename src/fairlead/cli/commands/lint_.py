@@ -15,8 +15,9 @@ from fairlead.catalog.schema import Change
 from fairlead.cli.exits import Exit
 from fairlead.cli.known import Known, known, warn_of_absent, with_unasked
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, say
+from fairlead.cli.output import print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
+from fairlead.host.resource_owners import Clash, ResourceOwners
 
 USUAL = ("openai", "anthropic", "gemini")
 EVERY = "every provider"
@@ -95,14 +96,34 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
     found = with_unasked(found, servers)
     catalog = _everything(found, servers)
     findings = [*_findings(catalog, providers)]
+    clashes = _clashes(found, servers)
     if as_json:
-        print_json({"tools": len(catalog), "findings": [_as_json(catalog, finding) for finding in findings]})
+        print_json(
+            {
+                "tools": len(catalog),
+                "findings": [_as_json(catalog, finding) for finding in findings],
+                "clashes": [{"uri": clash.uri, "servers": [*clash.servers]} for clash in clashes],
+            }
+        )
     else:
         _show(catalog, findings, providers)
+        for clash in clashes:
+            warn(printable(str(clash)), printable(clash.hint))
         warn_of_absent(found, servers)
     if any(server.server_id not in found.listings for server in servers):
         return Exit.NOT_READY
     return Exit.FIXABLE if any(finding.refused is not None for finding in findings) else Exit.OK
+
+
+def _clashes(found: Known, servers: list[LoadedServer]) -> tuple[Clash, ...]:
+    """The resources that several of the servers have under one URI."""
+    listings = {
+        server.server_id: listing
+        for server in servers
+        if (listing := found.listings.get(server.server_id)) is not None
+    }
+    trusted = [server.server_id for server in servers if server.config and server.config.trust == "trusted"]
+    return ResourceOwners(listings, trusted).clashes
 
 
 def _everything(found: Known, servers: list[LoadedServer]) -> Catalog:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fairlead.catalog.digest import FORMAT
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_data, print_json, printable, say, shown_path
@@ -57,8 +58,12 @@ def command(
     if check and lock is None:
         raise ConfigError(f"there is no {shown_path(path)}", hint="run `fairlead lock` to write it")
     before = lock.servers if lock else {}
-    now = _asked(loaded, servers)
+    # What is compared must be digests of one format; what is written is of the present one.
+    formats = {name: of.format for name, of in before.items()} if check else {}
+    now = _asked(loaded, servers, formats)
     if check:
+        if any(of.format < FORMAT for of in before.values()):
+            say(f"{shown_path(path)} is of an older release: `fairlead lock` extends it to icons and `_meta`")
         compared = {name: of for name, of in before.items() if name in only} if only else before
         return _report(drifts(compared, now), path, as_json=as_json)
     write_atomic(path, lock_text(Lock(servers={**before, **now})))
@@ -86,7 +91,9 @@ def _path(servers: Iterable[LoadedServer]) -> Path:
     return places.pop()
 
 
-def _asked(loaded: LoadedConfig, servers: list[LoadedServer]) -> dict[str, LockedServer]:
+def _asked(
+    loaded: LoadedConfig, servers: list[LoadedServer], formats: Mapping[str, int]
+) -> dict[str, LockedServer]:
     """What the servers are at this moment. One that fails is an error: half a lock is no lock."""
     reported = _connect(loaded, [server.server_id for server in servers])
     saved = read_saved(loaded)
@@ -96,7 +103,11 @@ def _asked(loaded: LoadedConfig, servers: list[LoadedServer]) -> dict[str, Locke
         if snapshot is None:
             raise ListFailed(server.server_id, "what it offers could not be kept")
         found[server.server_id] = locked_server(
-            server, snapshot.listing, protocol=snapshot.version, reported=reported[server.server_id]
+            server,
+            snapshot.listing,
+            protocol=snapshot.version,
+            reported=reported[server.server_id],
+            format=formats.get(server.server_id, FORMAT),
         )
     return found
 

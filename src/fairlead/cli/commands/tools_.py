@@ -101,8 +101,9 @@ def _allowed(found: Known, server: LoadedServer, entry: ToolEntry) -> bool:
 
 
 def _held_back(found: Known, server: LoadedServer, entry: ToolEntry) -> str | None:
-    """Why an allowed tool waits for a review, if it does."""
-    return found.screened[server.server_id].quarantined.get(entry.key.tool)
+    """Why an allowed tool may not be called now, if that is so."""
+    refusal = found.screened[server.server_id].refusal(entry.key.tool)
+    return refusal.reason if refusal is not None else None
 
 
 def _row(found: Known, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
