@@ -84,13 +84,20 @@ _decode_name = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def read_tools(
-    server_id: str, definitions: Iterator[msgspec.Raw | bytes]
+    server_id: str,
+    definitions: Iterator[msgspec.Raw | bytes],
+    *,
+    seen: set[str] | None = None,
+    first: int = 0,
 ) -> tuple[list[ToolEntry], list[RejectedTool]]:
-    """Read tool definitions. One that cannot be read is rejected alone."""
+    """Read tool definitions. One that cannot be read is rejected alone.
+
+    A long list is read in slices: `seen` are the names in those before, `first` is where this one begins.
+    """
     tools: list[ToolEntry] = []
     rejected: list[RejectedTool] = []
-    seen: set[str] = set()
-    for position, definition in enumerate(definitions):
+    seen = set() if seen is None else seen
+    for position, definition in enumerate(definitions, first):
         try:
             head = _decode_head(definition)
         except (ValueError, RecursionError) as exc:

@@ -174,6 +174,10 @@ class Limits(StrictModel):
     max_list_items: Annotated[int, Field(ge=1)] = Field(
         default=50_000, description="How many tools, resources or prompts a server may list."
     )
+    max_list_bytes: Bytes = Field(
+        default=16 * 1024 * 1024,
+        description="What all lists of a server may take together; what is over it is left out.",
+    )
     max_message_bytes: Bytes = Field(
         default=8 * 1024 * 1024, description="The largest message a server may send."
     )
@@ -398,6 +402,10 @@ class Gateway(StrictModel):
     oauth: GatewayOAuth | None = Field(default=None, description="Accept tokens of your own issuer too.")
     requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
         default=60_000, description="What one principal may ask; null for no limit."
+    )
+    startup_wait_ms: Milliseconds = Field(
+        default=5_000,
+        description="How long a client's first list waits for servers that were never listed before.",
     )
     mode: BundleMode = "auto"
     approval: ApprovalMode | None = None

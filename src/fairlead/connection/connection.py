@@ -180,7 +180,7 @@ class Connection(Supervised):
         """List what the server did not declare, if it has it all the same."""
         session = await self.ready()
         with calling(self.server_id):
-            return await list_anyway(self.server_id, session, method, max_items=self._limits.max_list_items)
+            return await list_anyway(self.server_id, session, method, budget=self._list_budget())
 
     async def _visit_pages(self, exc: CallRejected) -> None:
         """Have the pages visited that a server wants visited first; raise what it said if that is not it."""

@@ -153,6 +153,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._posts_under_way = 0
+        self._answers = 0
+        """How many of our calls were answered: what answers a call was asked for, all else was not."""
         self._tasks: anyio.abc.TaskGroup
         self._inbox: Inbox
 
@@ -330,6 +332,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
     def _answered(self, frame: Frame) -> None:
         call = None if frame.id is None else self._calls.get(frame.id)
         if call is not None:
+            self._answers += 1
             call.settle(frame)
         elif frame.id is None:
             self.noise.add(bytes(frame.error))

@@ -30,6 +30,7 @@ from fairlead.connection.http_outcomes import (
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import AnswerUnreadable, Ending
+from fairlead.connection.pacing import FairReader, Pace
 from fairlead.connection.responses import is_stream, misfit, read_body, refusal, until_answered
 from fairlead.connection.wire import Frame, Unusable, notification_frame, parse
 
@@ -74,6 +75,7 @@ class HttpDispatcher(WireDispatcher):
         self._max_message_bytes = max_message_bytes
         self._version: str | None = None
         self._listening = anyio.CancelScope()
+        self._listening_pace = Pace()  # of the server's own stream, however often it is opened
 
     async def __aenter__(self) -> Self:
         """Nothing is sent yet."""
@@ -232,15 +234,20 @@ class HttpDispatcher(WireDispatcher):
         """Take in a stream until it ends or brings the answer to `call`. Return whether anything came."""
         events.restart()
         on_token, token = opts.get("on_resumption_token"), events.last_id
-        heard = False
+        heard = is_left = False
+        pace = self._listening_pace if call is None else Pace()
+        reader = FairReader(response.content, pace, lambda: call is not None)
         try:
-            while chunk := await response.content.readany():
+            while piece := await reader.read():
                 heard = True
-                for event in events.feed(chunk):
+                for event in events.feed(piece):
+                    answers = self._answers
                     if event.name == "message":
                         self._receive(event.data)
+                    await reader.count_message(len(event.data), is_answer=self._answers > answers)
                 if call is not None and call.answer.done():
                     self._endpoint.let_go(response)
+                    is_left = True
                     break
                 if on_token is not None and events.last_id != token:
                     token = events.last_id
@@ -248,7 +255,7 @@ class HttpDispatcher(WireDispatcher):
         except aiohttp.ClientError as exc:
             logger.debug("a stream broke off", extra={"reason": connection_trouble(exc)})
         finally:
-            if call is None or not call.answer.done():
+            if not is_left:  # as when the call ran out of time
                 response.close()
         return heard
 

@@ -35,6 +35,7 @@ MAX_INBOUND_REQUESTS = 64
 
 MAX_WAITING_NOTIFICATIONS = 1_000
 MAX_WAITING_NOTIFICATION_BYTES = 8 * 1024 * 1024
+_DROPPED_PER_WARNING = 10_000
 
 
 class Inbound:
@@ -105,6 +106,7 @@ class NotificationQueue:
     def __init__(self) -> None:
         self._waiting: OrderedDict[tuple[str, bytes], Mapping[str, Any] | None] = OrderedDict()
         self._bytes = 0
+        self._dropped = 0
         self._filled = asyncio.Event()
 
     def put(self, method: str, raw: bytes, params: Mapping[str, Any] | None) -> None:
@@ -118,7 +120,9 @@ class NotificationQueue:
             self._bytes > MAX_WAITING_NOTIFICATION_BYTES and len(self._waiting) > 1
         ):
             method, _ = self._pop()
-            logger.warning("a notification was dropped: they come too fast", extra={"method": method})
+            if self._dropped % _DROPPED_PER_WARNING == 0:
+                logger.warning("notifications are dropped: they come too fast", extra={"method": method})
+            self._dropped += 1
         self._filled.set()
 
     async def get(self) -> tuple[str, Mapping[str, Any] | None]:

@@ -1,23 +1,47 @@
-"""Ask a server for everything it offers: all pages, within limits, read as little as possible."""
+"""List everything a server offers: each list on its own, page by page, within budgets of items and bytes.
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+A failing or hanging list of resources, templates or prompts costs nothing but itself. Pages are read one at a
+time; what is kept of them is copied, so that no page outlives its turn, and what is over the budget is left
+out and named in the listing's notes.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final, Literal
 
 import anyio
 import msgspec
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
 from fairlead.catalog.sanitise import clean, inspect
-from fairlead.connection.outcomes import RequestRejected
+from fairlead.connection.http_outcomes import NotSent
+from fairlead.connection.outcomes import RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
-from fairlead.errors import ListFailed
+from fairlead.errors import FairleadError, ListFailed
 
 MAX_PAGES = 100
 MAX_SECONDS = 30.0
+"""How long one list may take, all its pages together."""
+UNDECLARED_SECONDS = 5.0
+"""How long a list may take that the server did not declare."""
+GRACE_SECONDS = 1.0
+"""How long the tools wait for the other lists, so that as a rule a server is listed once and not twice."""
+MAX_ENTRY_BYTES = 1024 * 1024
+"""The largest definition of one tool, resource or prompt."""
+MAX_PAGE_PARTS = 600_000
+"""How many commas and brackets a page may have: so many are read in less than 50 ms."""
+MAX_INSTRUCTIONS = 64 * 1024
+MAX_NOTE = 2_000
+
+_MAX_NAMED = 10
+_HEAD_BYTES = 4096
+_SLICE_ENTRIES = 256
+_SLICE_BYTES = 256 * 1024
 
 _ANNOTATED = X_MCP_HEADER_KEY.encode()
 
@@ -46,81 +70,269 @@ class Listed:
     header_maps: dict[str, HeaderMap]
 
 
-async def list_all(server_id: str, session: Session, *, max_items: int) -> Listed:
-    """List everything the server offers. Raises `ListFailed`; what it does not offer is simply not there."""
-    offers = session.capabilities
-    notes: list[str] = []
-    pages = partial(_pages, server_id, session, max_items, notes=notes)
-    tools, ttl_ms = await pages("tools/list", "tools", declared=offers.tools is not None)
-    resources: list[msgspec.Raw] = []
-    templates: list[msgspec.Raw] = []
-    prompts: list[msgspec.Raw] = []
-    if offers.resources is not None:
-        resources, _ = await pages("resources/list", "resources", declared=True)
-        templates, _ = await pages("resources/templates/list", "templates", declared=True)
-    if offers.prompts is not None:
-        prompts, _ = await pages("prompts/list", "prompts", declared=True)
-    header_maps: dict[str, HeaderMap] = {}
-    rejected: list[RejectedTool] = []
-    usable = _with_headers(tools, header_maps, rejected) if session.modern else iter(tools)
-    entries, unreadable = read_tools(server_id, usable)
-    notes += _hidden_instructions(session)
-    listing = Listing(
-        tools=tuple(entries),
-        rejected=(*unreadable, *rejected),
-        resources=tuple(map(bytes, resources)),
-        templates=tuple(map(bytes, templates)),
-        prompts=tuple(map(bytes, prompts)),
-        instructions=session.instructions,
-        ttl_ms=ttl_ms,
-        notes=tuple(notes),
-    )
-    return Listed(listing=listing, header_maps=header_maps)
+Kind = Literal["tools", "resources", "templates", "prompts"]
+
+KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "templates", "prompts")
+_METHODS: Final[Mapping[Kind, str]] = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "templates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
 
 
-async def list_anyway(server_id: str, session: Session, method: str, *, max_items: int) -> tuple[bytes, ...]:
+@dataclass(slots=True)
+class ListBudget:
+    """What a server may list: so many entries of each kind, and so many bytes of all kinds together."""
+
+    max_items: int
+    max_bytes: int
+    used_bytes: int = 0
+
+    def take(self, size: int) -> bool:
+        """Count an entry, if there is room for it."""
+        if self.used_bytes + size > self.max_bytes:
+            return False
+        self.used_bytes += size
+        return True
+
+
+@dataclass(slots=True)
+class _Pages:
+    """What was kept of all pages of one list."""
+
+    entries: list[bytes] = field(default_factory=list[bytes])
+    too_large: list[bytes] = field(default_factory=list[bytes])
+    """The beginnings of entries that are too large."""
+    ttl_ms: int | None = None
+    notes: list[str] = field(default_factory=list[str])
+
+
+class Lister:
+    """Lists one server once. `publish` gets the listing as soon as the tools are known.
+
+    The other lists are asked for together then. Those that take long are published when they come; until
+    then, and where one fails, what was known `before` stays.
+    """
+
+    def __init__(
+        self,
+        server_id: str,
+        session: Session,
+        budget: ListBudget,
+        before: Listing,
+        publish: Callable[[Listed], None],
+    ) -> None:
+        self._server_id = server_id
+        self._session = session
+        self._budget = budget
+        self._publish = publish
+        self._others: dict[Kind, tuple[bytes, ...]] = {}
+        self._before: Mapping[Kind, tuple[bytes, ...]] = {
+            "resources": before.resources,
+            "templates": before.templates,
+            "prompts": before.prompts,
+        }
+        self._notes: dict[Kind, list[str]] = {}
+        self._tools: Listed | None = None
+        self._late: set[Kind] = set()
+        self._all_came = anyio.Event()
+        self._is_published = False
+
+    async def run(self) -> None:
+        """List everything. Raises `ListFailed` where the tools cannot be had, or what ended their request."""
+        offers = self._session.capabilities
+        pages = await self._list("tools", declared=offers.tools is not None)
+        self._tools = await self._read_tools(pages)
+        if offers.resources is not None:
+            self._late |= {"resources", "templates"}
+        if offers.prompts is not None:
+            self._late.add("prompts")
+        async with anyio.create_task_group() as tasks:
+            for kind in KINDS:
+                if kind in self._late:
+                    tasks.start_soon(self._list_other, kind)
+            if self._late:
+                with anyio.move_on_after(GRACE_SECONDS):
+                    await self._all_came.wait()
+            self._publish_all()
+
+    async def list_undeclared(self, kind: Kind) -> list[bytes]:
+        """One list that the server did not declare."""
+        return (await self._list(kind, declared=False)).entries
+
+    async def _list_other(self, kind: Kind) -> None:
+        """List resources, templates or prompts. What goes wrong is noted, and costs nothing else."""
+        try:
+            pages = await self._list(kind, declared=True)
+        except (MCPError, NotSent, FairleadError) as exc:
+            if self._session.dispatcher.ending is not None:
+                return  # which ends this listing as well
+            reason = str(exc) if isinstance(exc, ListFailed) else f"{_METHODS[kind]} failed: {exc}"
+            self._notes[kind] = [clean(reason)[:MAX_NOTE]]
+            self._others[kind] = self._before[kind]
+        else:
+            self._notes[kind] = [*pages.notes, *_too_large(kind, pages.too_large)]
+            self._others[kind] = tuple(pages.entries)
+        self._late.discard(kind)
+        if self._is_published:
+            self._publish_all()
+        elif not self._late:
+            self._all_came.set()
+
+    def _publish_all(self) -> None:
+        assert self._tools is not None
+        self._is_published = True
+        notes = [note for kind in KINDS for note in self._notes.get(kind, ())]
+        notes += [f"{_METHODS[kind]} has not been answered yet" for kind in KINDS if kind in self._late]
+        lists: dict[Kind, tuple[bytes, ...]] = {kind: self._before[kind] for kind in self._late}
+        lists |= self._others
+        listing = replace(
+            self._tools.listing,
+            resources=lists.get("resources", ()),
+            templates=lists.get("templates", ()),
+            prompts=lists.get("prompts", ()),
+            notes=(*notes, *self._tools.listing.notes),
+        )
+        self._publish(Listed(listing=listing, header_maps=self._tools.header_maps))
+
+    async def _read_tools(self, pages: _Pages) -> Listed:
+        header_maps: dict[str, HeaderMap] = {}
+        rejected: list[RejectedTool] = []
+        usable: Iterator[bytes] = iter(pages.entries)
+        if self._session.modern:
+            usable = _with_headers(usable, header_maps, rejected)
+        tools: list[ToolEntry] = []
+        seen: set[str] = set()
+        position = 0
+        while chunk := [*islice(usable, _SLICE_ENTRIES)]:
+            entries, unreadable = read_tools(self._server_id, iter(chunk), seen=seen, first=position)
+            position += len(chunk)
+            tools += entries
+            rejected += unreadable
+            await anyio.lowlevel.checkpoint()
+        rejected += [RejectedTool(name=_name_in(head), reason=_TOO_LARGE) for head in pages.too_large]
+        instructions, notes = self._session.instructions, _hidden_instructions(self._session)
+        if instructions is not None and len(instructions) > MAX_INSTRUCTIONS:
+            notes.append(
+                f"its instructions are cut off after {MAX_INSTRUCTIONS} of {len(instructions)} characters"
+            )
+            instructions = instructions[:MAX_INSTRUCTIONS]
+        listing = Listing(
+            tools=tuple(tools),
+            rejected=tuple(rejected),
+            instructions=instructions,
+            ttl_ms=pages.ttl_ms,
+            notes=(*pages.notes, *notes),
+        )
+        return Listed(listing=listing, header_maps=header_maps)
+
+    async def _list(self, kind: Kind, *, declared: bool) -> _Pages:
+        """All pages of one list. A server that did not declare it need not have it: then there is none."""
+        method = _METHODS[kind]
+        seconds = MAX_SECONDS if declared else UNDECLARED_SECONDS
+        pages = _Pages()
+        try:
+            with anyio.fail_after(seconds):
+                await self._follow(kind, pages, seconds)
+        except RequestRejected as exc:
+            if not declared or (exc.code == METHOD_NOT_FOUND and kind != "tools"):
+                if declared and kind != "templates":  # which many leave out
+                    pages.notes.append(f"it declares {kind}, and does not list them")
+                return pages
+            raise ListFailed(self._server_id, f"{method} failed: {clean(str(exc))}") from exc
+        except (TimeoutError, RequestExpired) as exc:
+            if not declared:
+                return pages
+            raise ListFailed(self._server_id, f"{method} took longer than {seconds:g} s") from exc
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise ListFailed(self._server_id, f"{method} was answered with something else: {exc}") from exc
+        return pages
+
+    async def _follow(self, kind: Kind, pages: _Pages, seconds: float) -> None:
+        method = _METHODS[kind]
+        seen: set[str] = set()
+        params: dict[str, str] | None = None
+        for _ in range(MAX_PAGES):
+            answer = await self._session.request(method, params, seconds=seconds)
+            if _count_parts(answer) > MAX_PAGE_PARTS:
+                reason = f"{method}: a page has more than {MAX_PAGE_PARTS} parts"
+                if not pages.entries:
+                    raise ListFailed(self._server_id, reason)
+                pages.notes.append(f"{reason}; it and what follows are left out")
+                return
+            page = _decode_page(answer)
+            found: list[msgspec.Raw] = getattr(page, kind) or []
+            is_whole = await self._keep(method, found, pages)
+            if page.next_cursor is None or not is_whole:
+                pages.ttl_ms = _milliseconds(page.ttl_ms)
+                return
+            if page.next_cursor in seen:
+                break
+            seen.add(page.next_cursor)
+            params = {"cursor": page.next_cursor}
+        message = f"{method} does not end: {len(pages.entries)} items, {len(seen)} pages"
+        raise ListFailed(self._server_id, message)
+
+    async def _keep(self, method: str, found: list[msgspec.Raw], pages: _Pages) -> bool:
+        """Keep copies of a page's entries, in slices. False where the budget is used up."""
+        slice_bytes = 0
+        for number, raw in enumerate(found):
+            size = len(raw)
+            slice_bytes += size
+            if slice_bytes > _SLICE_BYTES or number % _SLICE_ENTRIES == _SLICE_ENTRIES - 1:
+                slice_bytes = 0
+                await anyio.lowlevel.checkpoint()
+            if size > MAX_ENTRY_BYTES:
+                pages.too_large.append(bytes(memoryview(raw)[:_HEAD_BYTES]))
+                continue
+            over = ""
+            if len(pages.entries) >= self._budget.max_items:
+                over = f"`max_list_items` is {self._budget.max_items}"
+            elif not self._budget.take(size):
+                over = f"`max_list_bytes` is {self._budget.max_bytes}, for all its lists together"
+            if over:
+                pages.notes.append(
+                    f"{method}: {len(found) - number} entries of a page and what follows are left out: {over}"
+                )
+                return False
+            # A view would keep its whole page, which may be a thousand times as large.
+            pages.entries.append(bytes(raw))
+        return True
+
+
+async def list_anyway(
+    server_id: str, session: Session, method: str, *, budget: ListBudget
+) -> tuple[bytes, ...]:
     """One list of a server that did not declare it: some have it all the same. Nothing, if it has not."""
-    field = {"resources/list": "resources", "resources/templates/list": "templates"}.get(method, "prompts")
-    items, _ = await _pages(server_id, session, max_items, method, field, declared=False)
-    return tuple(map(bytes, items))
+    kinds: dict[str, Kind] = {method: kind for kind, method in _METHODS.items()}
+    lister = Lister(server_id, session, budget, Listing(), lambda _: None)
+    return tuple(await lister.list_undeclared(kinds.get(method, "prompts")))
 
 
-async def _pages(  # noqa: PLR0913 - the parts of one list
-    server_id: str,
-    session: Session,
-    max_items: int,
-    method: str,
-    field: str,
-    *,
-    declared: bool,
-    notes: list[str] | None = None,
-) -> tuple[list[msgspec.Raw], int | None]:
-    """All pages of one list. A server that did not declare it may refuse it: then there is none."""
-    items: list[msgspec.Raw] = []
-    seen: set[str] = set()
-    params: dict[str, str] | None = None
-    try:
-        with anyio.fail_after(MAX_SECONDS):
-            for _ in range(MAX_PAGES):
-                page = _decode_page(await session.request(method, params, seconds=MAX_SECONDS))
-                items += getattr(page, field) or ()
-                if page.next_cursor is None:
-                    return items, _milliseconds(page.ttl_ms)
-                if page.next_cursor in seen or len(items) > max_items:
-                    break
-                seen.add(page.next_cursor)
-                params = {"cursor": page.next_cursor}
-    except RequestRejected as exc:
-        if not declared or (exc.code == METHOD_NOT_FOUND and field != "tools"):
-            if declared and notes is not None and field != "templates":  # which many leave out
-                notes.append(f"it declares {field}, and does not list them")
-            return [], None
-        raise ListFailed(server_id, f"{method} failed: {clean(str(exc))}") from exc
-    except TimeoutError as exc:
-        raise ListFailed(server_id, f"{method} took longer than {MAX_SECONDS:g} s") from exc
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise ListFailed(server_id, f"{method} was answered with something else: {exc}") from exc
-    raise ListFailed(server_id, f"{method} does not end: {len(items)} items, {len(seen)} pages")
+_TOO_LARGE: Final = f"its definition is larger than {MAX_ENTRY_BYTES} bytes"
+_NAME: Final = re.compile(rb'"(?:name|uri|uriTemplate)"\s*:\s*"((?:[^"\\]|\\.){1,200})"')
+
+
+def _name_in(head: bytes) -> str:
+    """The name near the beginning of a definition that is too large to be read."""
+    found = _NAME.search(head)
+    return clean(found[1].decode(errors="replace")) if found else "(a tool without a name at its beginning)"
+
+
+def _too_large(kind: Kind, heads: list[bytes]) -> list[str]:
+    if not heads:
+        return []
+    names = ", ".join(f"`{_name_in(head)}`" for head in heads[:_MAX_NAMED])
+    return [f"{_METHODS[kind]}: left out, because larger than {MAX_ENTRY_BYTES} bytes: {names}"[:MAX_NOTE]]
+
+
+def _count_parts(answer: msgspec.Raw) -> int:
+    """What a page costs to read, roughly: JSON is read at the speed of its separators."""
+    if len(answer) <= MAX_PAGE_PARTS:
+        return 0
+    text = bytes(answer)
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _hidden_instructions(session: Session) -> list[str]:
@@ -131,8 +343,8 @@ def _hidden_instructions(session: Session) -> list[str]:
 
 
 def _with_headers(
-    tools: list[msgspec.Raw], header_maps: dict[str, HeaderMap], rejected: list[RejectedTool]
-) -> Iterator[msgspec.Raw]:
+    tools: Iterable[bytes], header_maps: dict[str, HeaderMap], rejected: list[RejectedTool]
+) -> Iterator[bytes]:
     """Note the header annotations of tools, and leave out those whose annotations are not valid."""
     for definition in tools:
         annotated = _annotated(definition)
@@ -158,9 +370,9 @@ def known_headers(entries: Iterable[ToolEntry]) -> dict[str, HeaderMap]:
     }
 
 
-def _annotated(definition: msgspec.Raw | bytes) -> tuple[str, Any] | None:
+def _annotated(definition: bytes) -> tuple[str, Any] | None:
     """A tool's name and input schema, if its definition mentions header annotations and can be read."""
-    if _ANNOTATED not in bytes(definition):
+    if _ANNOTATED not in definition:
         return None
     try:
         fields = _decode_schema(definition)

@@ -11,18 +11,26 @@ from fairlead.connection.process import MAX_WAITING_BYTES
 
 _CHUNK_BYTES = 256 * 1024
 _DRAINED_BYTES = MAX_WAITING_BYTES // 4
+_MANY_LINES = 512
+_PIECE_BYTES = 16 * 1024
+"""How much is handed on in one turn of the event loop where it is many lines: 16 KiB take about 5 ms."""
 
 
 class PipeReader:
-    """Reads what comes until it ends. Then, or when it is closed, `on_closed` is called, once."""
+    """Reads what comes until it ends. Then, or when it is closed, `on_closed` is called, once.
+
+    `on_data` returns how many seconds nothing more is to be read; it is asked again then, with nothing.
+    """
 
     def __init__(
-        self, file: IO[bytes], on_data: Callable[[bytes], None], on_closed: Callable[[], None]
+        self, file: IO[bytes], on_data: Callable[[bytes], float | None], on_closed: Callable[[], None]
     ) -> None:
         self._file = file
         self._fd = file.fileno()
         self._on_data = on_data
         self._on_closed = on_closed
+        self._rest = b""
+        """What was read and not handed on yet; nothing more is read before it is."""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(self._fd, False)
         self._loop.add_reader(self._fd, self._read)
@@ -41,10 +49,30 @@ class PipeReader:
             return
         except OSError:
             data = b""
-        if data:
-            self._on_data(data)
-        else:
+        if not data:
             self.close()
+            return
+        if data.count(b"\n") > _MANY_LINES:
+            data, self._rest = data[:_PIECE_BYTES], data[_PIECE_BYTES:]
+        pause = self._on_data(data)
+        if (pause or self._rest) and not self._file.closed:
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(pause or 0, self._go_on)
+
+    def _go_on(self) -> None:
+        """Hand on the rest, a piece in each turn of the event loop, and then read again."""
+        if self._file.closed:
+            return
+        pause = self._on_data(b"")
+        if not pause and self._rest:
+            piece, self._rest = self._rest[:_PIECE_BYTES], self._rest[_PIECE_BYTES:]
+            pause = self._on_data(piece)
+        if self._file.closed:
+            return
+        if pause or self._rest:
+            self._loop.call_later(pause or 0, self._go_on)
+        else:
+            self._loop.add_reader(self._fd, self._read)
 
 
 class PipeWriter:

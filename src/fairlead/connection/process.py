@@ -46,12 +46,12 @@ class Command:
 class Listener(Protocol):
     """Who wants to know what a child says and when it is over. None of this may wait."""
 
-    def on_stdout(self, data: bytes) -> None:
-        """It wrote to its stdout."""
+    def on_stdout(self, data: bytes) -> float | None:
+        """It wrote to its stdout. Returns for how many seconds nothing more is to be read."""
         ...
 
-    def on_stderr(self, data: bytes) -> None:
-        """It wrote to its stderr."""
+    def on_stderr(self, data: bytes) -> float | None:
+        """It wrote to its stderr. Returns for how many seconds nothing more is to be read."""
         ...
 
     def on_end(self, returncode: int | None) -> None:

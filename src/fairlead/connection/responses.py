@@ -24,6 +24,7 @@ from fairlead.connection.wire import rejection
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
 _MAX_CHALLENGE = 4096
+_MAX_PARTS = 4096
 
 
 @contextmanager
@@ -49,6 +50,7 @@ def is_stream(response: aiohttp.ClientResponse) -> bool:
 
 async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """Return the body, decompressed. Raises `AnswerTooLong` past `limit`, with no more than that read."""
+    whole = bytearray()
     parts: list[bytes] = []
     size = 0
     try:
@@ -57,11 +59,14 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
             if size > limit:
                 raise AnswerTooLong(limit)
             parts.append(part)
+            if len(parts) > _MAX_PARTS:  # a body may come byte by byte, and each part takes 34 bytes more
+                whole += b"".join(parts)
+                parts.clear()
     except aiohttp.ClientError as exc:
         raise AnswerLost(connection_trouble(exc)) from exc
     finally:
         response.close()
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return parts[0] if len(parts) == 1 and not whole else b"".join((whole, *parts))
 
 
 class _ErrorBody(msgspec.Struct):

@@ -13,6 +13,7 @@ from fairlead.connection.http_outcomes import AnswerLost, AnswerTooLong, HttpRej
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import Ending
+from fairlead.connection.pacing import FairReader, Pace
 from fairlead.connection.responses import is_stream, misfit, refusal, shown, until_answered
 from fairlead.connection.wire import notification_frame
 from fairlead.net.redirects import within_origin
@@ -48,6 +49,7 @@ class SseDispatcher(WireDispatcher):
         self._source = Endpoint(url, client, headers or fixed_headers({}))
         self._events = EventStream(max_message_bytes)
         self._response: aiohttp.ClientResponse
+        self._reader: FairReader
         self._sink: Endpoint | None = None
 
     async def __aenter__(self) -> Self:
@@ -61,6 +63,7 @@ class SseDispatcher(WireDispatcher):
         if not is_stream(response):
             raise misfit(response, "an event stream")
         self._response = response
+        self._reader = FairReader(response.content, Pace(), lambda: len(self._calls) > 0)
         try:
             while self._sink is None:
                 await self._hear()
@@ -88,16 +91,18 @@ class SseDispatcher(WireDispatcher):
     async def _hear(self) -> None:
         """Take in what comes next. Raises `AnswerLost` at the end of it, `LineTooLong` past the limit."""
         try:
-            chunk = await self._response.content.readany()
+            piece = await self._reader.read()
         except aiohttp.ClientError as exc:
             raise AnswerLost(connection_trouble(exc)) from exc
-        if not chunk:
+        if not piece:
             raise AnswerLost("the server closed the stream")
-        for event in self._events.feed(chunk):
+        for event in self._events.feed(piece):
+            answers = self._answers
             if event.name == "message":
                 self._receive(event.data)
             elif event.name == "endpoint" and self._sink is None:
                 self._sink = self._endpoint_at(event.data.decode(errors="replace").strip())
+            await self._reader.count_message(len(event.data), is_answer=self._answers > answers)
 
     def _endpoint_at(self, reference: str) -> Endpoint:
         url = within_origin(self._source.url, reference)

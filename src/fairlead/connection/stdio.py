@@ -16,6 +16,7 @@ from fairlead.connection.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispa
 from fairlead.connection.guardian import Guardian
 from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import Ending
+from fairlead.connection.pacing import LINE_UNITS, Pace
 from fairlead.connection.posix import PosixChild
 from fairlead.connection.process import Child, Command
 from fairlead.connection.tail import StderrLog
@@ -46,6 +47,8 @@ class StdioDispatcher(WireDispatcher):
         self._guardian = guardian or Guardian()
         self._owns_guardian = guardian is None
         self._lines = LineSplitter(max_line_bytes)
+        self._stdout_pace = Pace()
+        self._stderr_pace = Pace()
         self._child: Child
 
     async def __aenter__(self) -> Self:
@@ -91,20 +94,34 @@ class StdioDispatcher(WireDispatcher):
 
     # What the process says.
 
-    def on_stdout(self, data: bytes) -> None:
-        """Take in what arrived."""
+    def on_stdout(self, data: bytes) -> float | None:
+        """Take in what arrived. Returns how long to read nothing more."""
         if self.ending is not None:
             # Read on all the same: a server that cannot write cannot exit.
-            return
-        try:
-            for line in self._lines.feed(data):
-                self._receive(line)
-        except LineTooLong as exc:
-            self._end(Ending(kind="overflow", message=str(exc)))
+            return None
+        busy = len(self._calls) > 0
+        if data:
+            answers, messages = self._answers, 0
+            try:
+                for line in self._lines.feed(data):
+                    messages += 1
+                    self._receive(line)
+            except LineTooLong as exc:
+                self._end(Ending(kind="overflow", message=str(exc)))
+            answers = self._answers - answers
+            self._stdout_pace.spend(len(data), data.count(b"\n") * LINE_UNITS, busy=busy)
+            if answers:
+                self._stdout_pace.refund(len(data))
+            if messages > answers:
+                self._stdout_pace.spend_on_messages(messages - answers, busy=busy)
+        return self._stdout_pace.pause_seconds(busy=busy)
 
-    def on_stderr(self, data: bytes) -> None:
-        """Keep it for people to read."""
+    def on_stderr(self, data: bytes) -> float | None:
+        """Keep it for people to read. Returns how long to read nothing more."""
         self.stderr.feed(data)
+        busy = len(self._calls) > 0
+        self._stderr_pace.spend(len(data), busy=busy)
+        return self._stderr_pace.pause_seconds(busy=busy) if self.ending is None else None
 
     def on_end(self, returncode: int | None) -> None:
         """Tell everyone who waits."""

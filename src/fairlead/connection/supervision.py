@@ -26,7 +26,7 @@ from fairlead.connection.backoff import Backoff
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.failures import calling, connecting, lost
 from fairlead.connection.link import Link, Transport, open_session
-from fairlead.connection.lists import known_headers, list_all
+from fairlead.connection.lists import ListBudget, Listed, Lister, known_headers
 from fairlead.connection.logging_in import LogIn, LoginCount
 from fairlead.connection.pages import Pages
 from fairlead.connection.peer import NobodyThere, Peer, for_nobody
@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 8.0
 SETTING_SECONDS = 30.0
 REFRESH_DEBOUNCE_SECONDS = 0.2
+MAX_REFRESH_PAUSE_SECONDS = 10.0
+_REFRESH_DUTY = 4.0
+"""How much longer than the last listing took nothing is listed again."""
 
 _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
 
@@ -124,6 +127,8 @@ class Supervised:
         self._admission = admission
         self._known_version = known_version
         self._known_tools = known_tools
+        self._listing: Listing | None = None
+        """What it said last, in this run."""
         self._peer = peer or NobodyThere()
         self._log_level: LoggingLevel | None = log_level
         self._log_in = log_in
@@ -375,23 +380,49 @@ class Supervised:
     async def _keep_listed(self, link: Link) -> None:
         while True:
             self._changed = anyio.Event()
-            await self._list(link)
-            link.listed.set()
-            if not self._changed.is_set():
-                self.up_to_date.set()
-            await self._changed.wait()
-            await anyio.sleep(REFRESH_DEBOUNCE_SECONDS)
+            published = anyio.Event()
+            began = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._list, link, published)
+                await published.wait()
+                took = anyio.current_time() - began
+                await self._changed.wait()
+                # A server that says all the time that its list changed costs a fraction of our time.
+                pause = min(took * _REFRESH_DUTY, MAX_REFRESH_PAUSE_SECONDS)
+                await anyio.sleep(max(pause, REFRESH_DEBOUNCE_SECONDS))
+                tasks.cancel_scope.cancel()  # a list that hangs does not keep the others from being renewed
 
-    async def _list(self, link: Link) -> None:
+    async def _list(self, link: Link, published: anyio.Event) -> None:
+        """List the server. `published` is set once its tools are known, or cannot be; the rest may follow."""
+
+        def publish(listed: Listed) -> None:
+            self._take_listing(link, listed)
+            self._note_listed(link)
+            published.set()
+
+        before = self._listing or Listing()
+        lister = Lister(self.server_id, link.session, self._list_budget(), before, publish)
         try:
             with calling(self.server_id):
-                listed = await list_all(self.server_id, link.session, max_items=self._limits.max_list_items)
+                await lister.run()
         except ServerError as exc:
             if link is self._link and link.usable:
                 self._list_failed(link, exc)
-            return
+        self._note_listed(link)
+        published.set()
+
+    def _list_budget(self) -> ListBudget:
+        return ListBudget(self._limits.max_list_items, self._limits.max_list_bytes)
+
+    def _note_listed(self, link: Link) -> None:
+        link.listed.set()
+        if not self._changed.is_set():
+            self.up_to_date.set()
+
+    def _take_listing(self, link: Link, listed: Listed) -> None:
         link.session.learn_headers(listed.header_maps)
         if link is self._link:
+            self._listing = listed.listing
             self._known_tools = listed.listing.tools
             self._task_support = _task_support(link.session, listed.listing)
             self._on_listed(listed.listing, link.session.version)

@@ -131,7 +131,10 @@ class WindowsChild:
         assert self._process.stdout is not None
         try:
             while True:
-                self._listener.on_stdout(await self._process.stdout.receive())
+                pause = self._listener.on_stdout(await self._process.stdout.receive())
+                while pause:
+                    await anyio.sleep(pause)
+                    pause = self._listener.on_stdout(b"")
         except _STREAM_ENDS:
             await self._end()
 
@@ -139,7 +142,10 @@ class WindowsChild:
         while data := await anyio.to_thread.run_sync(
             os.read, self._stderr, _CHUNK_BYTES, abandon_on_cancel=True
         ):
-            self._listener.on_stderr(data)
+            pause = self._listener.on_stderr(data)
+            while pause:
+                await anyio.sleep(pause)
+                pause = self._listener.on_stderr(b"")
 
     async def _end(self) -> None:
         with anyio.move_on_after(LAST_WORDS_SECONDS):

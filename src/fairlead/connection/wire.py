@@ -26,6 +26,10 @@ from fairlead.connection.outcomes import (
 
 """The longest message accepted where the configuration says nothing else."""
 
+MAX_BATCH_BYTES = 1024 * 1024
+MAX_BATCH_MESSAGES = 1_000
+"""What a batch may hold (2025-03-26 has them): all of one is worked on at once."""
+
 _EXCERPT_BYTES = 400
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
 _LARGE_BYTES = 256 * 1024
@@ -164,11 +168,15 @@ def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
 
 
 def _batch(text: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
+    if len(text) > MAX_BATCH_BYTES:
+        reason = f"a batch is longer than the limit of {MAX_BATCH_BYTES} bytes"
+        return [Unusable(reason=reason, excerpt=bytes(text[:_EXCERPT_BYTES]))]
     try:
         messages = [bytes(message) for message in _decode_batch(text)]
     except (ValueError, RecursionError):
         messages = []
-    if not messages or not all(message.startswith(b"{") for message in messages):
+    is_sound = 0 < len(messages) <= MAX_BATCH_MESSAGES
+    if not is_sound or not all(message.startswith(b"{") for message in messages):
         return [Unusable(reason=reason, excerpt=bytes(text[:_EXCERPT_BYTES]))]
     return [item for message in messages for item in parse(message)]
 

@@ -11,6 +11,7 @@ from fairlead.gateway.jwt_access import Forbidden, Invalid, JwtAccess, Unverifia
 from fairlead.gateway.perimeter import Perimeter, Refused, deciding_headers, is_protocol_path
 from fairlead.gateway.rate import RateLimit
 from fairlead.gateway.tokens import SCOPES, Tokens
+from fairlead.net.connections import mark_authenticated
 
 SCREENED: Final = "fairlead.screened"
 """Where a scope that was screened has the headers that decide about it."""
@@ -67,6 +68,7 @@ class Gatekeeper:
         if wait := self._rate.take(admitted.principal):
             text = f"too many requests for `{admitted.principal}`: try again in {wait} s"
             return Refused.saying(429, text, {"Retry-After": str(wait)})
+        mark_authenticated(scope)
         return admitted
 
     async def identify(self, token: str) -> Admitted | None:

@@ -51,7 +51,7 @@ class GatewayApp:
         elif kind == "sse" and scope["method"] == "GET":
             await endpoint.handle_sse(scope, receive, send)
         elif kind == "messages":
-            await endpoint.handle_message(scope, receive, send)
+            await self._front.handle_message(endpoint, scope, receive, send)
         else:
             await Refused.saying(405, "only GET begins a stream", {"Allow": "GET"})(scope, receive, send)
 

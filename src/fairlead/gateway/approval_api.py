@@ -35,7 +35,7 @@ def approval_routes(approvals: PendingApprovals, access: Access) -> list[Route]:
     async def answered(request: Request) -> Response:
         try:
             word = _decode(await request.body())
-        except msgspec.MsgspecError as exc:
+        except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
         return JSONResponse({"answered": approvals.answer(word.id, word.answer)})
 

@@ -71,6 +71,8 @@ class Client:
         self.name: str | None = None
         self.since = time.time()
         self.last_used = time.monotonic()
+        self.is_streaming = False
+        """Is it there for as long as one connection of the oldest HTTP transport?"""
         self.busy = 0
         """How many requests of its transport are under way."""
         self.abilities = abilities
@@ -130,6 +132,11 @@ class Client:
         if session.client_params is not None:
             info = session.client_params.client_info
             self.name = f"{info.name} {info.version}".strip()
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing of it under way, and no question of its open?"""
+        return not self.busy and not self.parked and not self._turns
 
     @property
     def is_met(self) -> bool:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ from fairlead.host.beside import is_shared
 from fairlead.host.bundles import Selection, select
 from fairlead.host.operator import Ability
 from fairlead.host.reading import ReadingTools
-from fairlead.host.toolset import PATIENCE_SECONDS, Toolset
+from fairlead.host.toolset import Toolset
 
 if TYPE_CHECKING:
     from fairlead.gateway.gateway import Gateway
@@ -39,6 +39,10 @@ logger = logging.getLogger(__name__)
 RETRY_MS: Final = 1_000
 """How soon a client of the older protocol comes back to a stream that ended."""
 
+MAX_STATELESS: Final = 32
+"""How many clients without a session one principal may be at once, by what they can be asked."""
+
+_RETRY_SECONDS: Final = 30
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
 
@@ -65,7 +69,8 @@ class Endpoint:
         self._opening = anyio.Lock()
         self._preparing = anyio.Lock()
         self._tools = ToolList()
-        self._patience = PATIENCE_SECONDS
+        self._patience = 0.0
+        """How many seconds the next list waits for servers that were never listed."""
         self.renew()
         self.handlers = Handlers(self)
         self.server = self.handlers.server()
@@ -82,7 +87,7 @@ class Endpoint:
         )
         self.selection: Selection = replace(selection, mode=mode) if mode else selection
         self.toolset = Toolset(self.gateway.host, self.selection, LOCAL)
-        self._patience = PATIENCE_SECONDS
+        self._patience = self.gateway.loaded.config.gateway.startup_wait_ms / 1000
         for client in self.clients():
             client.renew()
 
@@ -115,15 +120,18 @@ class Endpoint:
         async with self._preparing:
             await self.toolset.ready(seconds=self._patience)
             self._patience = 0.0
-            await self.release()
+            self.release()
         self.server.instructions = self._instructions()
 
-    async def release(self) -> None:
-        """End the connections that were only made to hear what servers offer, and that nobody may share."""
+    def release(self) -> None:
+        """End the connections that were only made to hear what servers offer, and that nobody may share.
+
+        No client waits for that: a server may take seconds to exit.
+        """
         for member in self.gateway.host.members:
             connection = member.connection
             if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
-                await connection.aclose()
+                self.gateway.tasks.start_soon(connection.aclose)
 
     async def list_tools(self) -> bytes:
         """The tools of those whose servers offer them nothing else: a JSON array."""
@@ -155,10 +163,20 @@ class Endpoint:
         async with self._opening:
             client = self._stateless.get(key)
             if client is None or client.ended.is_set():
+                self._make_room(principal)
                 client = Client(self, principal, "stateless", abilities)
                 await self.gateway.tasks.start(self._run_stateless, client)
                 self._stateless[key] = client
         return client
+
+    def _make_room(self, principal: str) -> None:
+        """End idle clients without a session that are over the limits, a principal's own before others'."""
+        everybody = [client for client in self._stateless.values() if not client.ended.is_set()]
+        own = [client for client in everybody if client.principal == principal]
+        for clients, limit in ((own, MAX_STATELESS), (everybody, self.gateway.options.max_sessions)):
+            idle = sorted((one for one in clients if one.is_idle), key=lambda one: one.last_used)
+            for client in idle[: max(0, len(clients) + 1 - limit)]:
+                client.ended.set()
 
     async def _run_stateless(self, client: Client, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         with _contained(client):
@@ -173,7 +191,7 @@ class Endpoint:
         now = time.monotonic()
 
         def is_idle(client: Client) -> bool:
-            return not client.busy and not client.parked and now - client.last_used > seconds
+            return client.is_idle and now - client.last_used > seconds
 
         for client in [client for client in self._stateless.values() if is_idle(client)]:
             client.ended.set()
@@ -218,12 +236,20 @@ class Endpoint:
         return session
 
     async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.sessions) >= self.gateway.options.max_sessions:
-            await _unavailable(scope, receive, send)
-            return
-        session = HttpSession(Client(self, scope[ADMITTED].principal, "session"))
-        await self.prepare_instructions()
-        await self.gateway.tasks.start(self._run_session, session)
+        principal: str = scope[ADMITTED].principal
+        with ExitStack() as in_use:
+            async with self.gateway.room_for_session(principal) as is_room:
+                if not is_room:
+                    await _too_many_sessions(scope, receive, send)
+                    return
+                session = HttpSession(Client(self, principal, "session"))
+                in_use.enter_context(session.client.in_use())  # from its first moment: it is not idle yet
+                await self.prepare_instructions()
+                await self.gateway.tasks.start(self._run_session, session)
+            await self._answer_first(session, scope, receive, send)
+
+    async def _answer_first(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request that a session begins with; one that fails ends it."""
         status = 500
 
         async def watched(message: Message) -> None:
@@ -233,8 +259,7 @@ class Endpoint:
             await send(message)
 
         try:
-            with session.client.in_use():
-                await session.transport.handle_request(scope, receive, watched)
+            await session.transport.handle_request(scope, receive, watched)
         finally:
             if status >= 400:  # it was no way to begin a session
                 with anyio.CancelScope(shield=True):
@@ -267,10 +292,15 @@ class Endpoint:
     async def handle_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Be there for a client of the oldest HTTP transport, for as long as it listens."""
         _name_user(scope)
-        async with (
-            self._other(scope[ADMITTED].principal, "session") as client,
-            self._sse.connect_sse(scope, receive, send) as (received, sent),
-        ):
+        principal: str = scope[ADMITTED].principal
+        async with AsyncExitStack() as stack:
+            async with self.gateway.room_for_session(principal) as is_room:
+                if not is_room:
+                    await _too_many_sessions(scope, receive, send)
+                    return
+                client = await stack.enter_async_context(self._other(principal, "session"))
+                client.is_streaming = True
+            received, sent = await stack.enter_async_context(self._sse.connect_sse(scope, receive, send))
             await serve_loop(
                 self.server,
                 received,
@@ -319,6 +349,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
 
 
-async def _unavailable(scope: Scope, receive: Receive, send: Send) -> None:
-    error = {"code": -32603, "message": "there are too many sessions"}
-    await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)
+async def _too_many_sessions(scope: Scope, receive: Receive, send: Send) -> None:
+    error = {"code": -32603, "message": "there are too many sessions: end some, or try again later"}
+    body = {"jsonrpc": "2.0", "id": None, "error": error}
+    await JSONResponse(body, 429, {"Retry-After": str(_RETRY_SECONDS)})(scope, receive, send)

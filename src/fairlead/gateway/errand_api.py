@@ -106,7 +106,7 @@ class _Errands:
             return
         try:
             errand = _errand(await Request(scope, receive).body())
-        except msgspec.MsgspecError as exc:
+        except (ValueError, RecursionError) as exc:
             await Refused.saying(400, f"that is no errand: {exc}")(scope, receive, send)
             return
         await _begin(send)
@@ -123,7 +123,7 @@ class _Errands:
             return Response(admitted.body, admitted.status, dict(admitted.headers))
         try:
             reply = _reply(await request.body())
-        except msgspec.MsgspecError as exc:
+        except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
         question = self._open.get(reply.id)
         if question is None or question.principal != admitted.principal:
@@ -276,7 +276,7 @@ async def _list_servers(client: Client, work: ListServers) -> bytes:
         name for name in wanted if members[name].is_usable and (work.refresh or members[name].listing is None)
     ]
     failures = await host.connect(*ask) if ask else {}
-    await client.endpoint.release()
+    client.endpoint.release()
     known = {
         name: _known(member, failures.get(name))
         for member in host.members

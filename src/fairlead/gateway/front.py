@@ -46,7 +46,8 @@ DISCONNECT_SECONDS: Final = 0.2
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
 
-_UNREADABLE: Final = (msgspec.DecodeError, msgspec.ValidationError, RecursionError)
+_UNREADABLE: Final = (ValueError, RecursionError)
+"""What reading JSON raises: `msgspec`'s errors, and `UnicodeDecodeError`, which is none of them."""
 _MODERN: Final = LATEST_MODERN_VERSION.encode()
 _HEADER: Final = TRACEPARENT.encode()
 _CANCELLED: Final = b'"error":{"code":0,"message":"the request was cancelled"}'
@@ -114,8 +115,22 @@ class Front:
             request = _decode(body)
         except _UNREADABLE:
             request = None
-        if request is None or not await exchange.answered(request):
-            await endpoint.handle(scope, _replayed(body, receive), send)
+        if request is not None and await exchange.answered(request):
+            return
+        if not _is_json(body):
+            await _NOT_JSON(scope, receive, send)
+            return
+        await endpoint.handle(scope, _replayed(body, receive), send)
+
+    async def handle_message(self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send) -> None:
+        """Take in what a client of the oldest HTTP transport sends."""
+        body = await _body(receive)
+        if isinstance(body, Refused):
+            await body(scope, receive, send)
+        elif not _is_json(body):
+            await _NOT_JSON(scope, receive, send)
+        else:
+            await endpoint.handle_message(scope, _replayed(body, receive), send)
 
 
 class _Exchange:
@@ -426,6 +441,22 @@ async def _body(receive: Receive) -> bytes | Refused:
         if len(body) > MAX_BODY_BYTES:
             return too_large(MAX_BODY_BYTES)
     return body if len(body) <= MAX_BODY_BYTES else too_large(MAX_BODY_BYTES)
+
+
+_NOT_JSON: Final = Refused(
+    status=400,
+    headers={"Content-Type": "application/json"},
+    body=b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the body is not JSON in UTF-8"}}',
+)
+
+
+def _is_json(body: bytes) -> bool:
+    """Is it JSON throughout, in valid UTF-8? The SDK's server takes that for granted."""
+    try:
+        msgspec.json.decode(body)
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

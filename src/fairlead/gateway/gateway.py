@@ -1,6 +1,7 @@
 """The gateway: one MCP endpoint in front of all servers of a host."""
 
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ class GatewayOptions:
     session_idle_seconds: float = 1_800.0
     """After how long without a request a client is taken to be gone."""
     max_sessions: int = 1_000
+    max_sessions_of_principal: int = 200
+    """Of more, the principal's own oldest session that lies idle is ended."""
+    max_streams_of_principal: int = 200
+    """How many streams of `subscriptions/listen` one principal may have open."""
     grace_seconds: float = 5.0
     """How long requests under way may go on when the gateway ends."""
 
@@ -67,8 +72,11 @@ class Gateway:
         self.since = time.time()
         self.stirred = anyio.Event()
         """Set when a request is over."""
+        self.streams: Counter[str] = Counter()
+        """Open streams of `subscriptions/listen`, by principal."""
         self._endpoints: dict[str | None, Endpoint] = {}
         self._opening = anyio.Lock()
+        self._begun: Counter[str] = Counter()
 
     def app(self, access: Access, routes: Sequence[BaseRoute] = ()) -> GatewayApp:
         """The gateway as an ASGI application. `routes` are what it serves besides; they see to access."""
@@ -103,6 +111,38 @@ class Gateway:
     def clients(self) -> list[Client]:
         """Everybody who uses it, live."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
+
+    @asynccontextmanager
+    async def room_for_session(self, principal: str) -> AsyncGenerator[bool]:
+        """Make room for a session of a principal, to be begun in the block. False where there is none.
+
+        At its quota, the principal's own idle sessions make room, the oldest first; never another's.
+        """
+        sessions = [
+            session
+            for endpoint in self._endpoints.values()
+            for session in endpoint.sessions.values()
+            if not session.transport.is_terminated
+        ]
+        streams = sum(client.principal == principal for client in self.clients() if client.is_streaming)
+        own = [session for session in sessions if session.client.principal == principal]
+        count = len(own) + streams + self._begun[principal]
+        total = len(sessions) + self._begun.total()
+        is_full = count >= self.options.max_sessions_of_principal or total >= self.options.max_sessions
+        idle = [session for session in own if session.client.is_idle]
+        if is_full and not idle:
+            yield False
+            return
+        self._begun[principal] += 1
+        try:
+            if is_full:
+                oldest = min(idle, key=lambda session: session.client.last_used)
+                await oldest.transport.terminate()
+            yield True
+        finally:
+            self._begun[principal] -= 1
+            if not self._begun[principal]:
+                del self._begun[principal]
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""

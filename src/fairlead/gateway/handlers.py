@@ -180,6 +180,10 @@ class Handlers:
     ) -> types.SubscriptionsListenResult:
         client = await self._client(context)
         watched: list[str] = []
+        gateway, principal = self._endpoint.gateway, client.principal
+        if gateway.streams[principal] >= gateway.options.max_streams_of_principal:
+            raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
+        gateway.streams[principal] += 1
         try:
             with client.in_use():
                 for uri in params.notifications.resource_subscriptions or ():
@@ -188,6 +192,9 @@ class Handlers:
                     watched.append(uri)
                 return await client.news.listening(context, params)
         finally:
+            gateway.streams[principal] -= 1
+            if not gateway.streams[principal]:
+                del gateway.streams[principal]
             for uri in watched:
                 client.news.unwatch(uri)
 

@@ -43,8 +43,7 @@ class ToolList:
         """The tools that a client is given now: a JSON array."""
         catalog = toolset.catalog
         if catalog is not self._catalog:
-            offered = await toolset.offered()
-            catalog = toolset.catalog  # which it may have waited for
+            offered = await toolset.offered(seconds=0)  # the endpoint has waited already, for all servers
             self._tools = b"[" + b",".join(_renamed(name, entry) for name, entry in offered) + b"]"
             self._catalog = catalog
         return self._tools

@@ -45,6 +45,7 @@ LEVELS: Final[dict[str, tuple[int, types.LoggingLevel]]] = {
     "emergency": (7, "emergency"),
 }
 MAX_WAITING_LOGS: Final = 1_000
+MAX_WATCHED: Final = 1_000
 _LOG_TICKS: Final = 8
 """What a server logged just before it answered is a few steps behind its answer: it is waited for so long."""
 
@@ -145,6 +146,8 @@ class News:
             scope, count = self._watched[uri]
             self._watched[uri] = (scope, count + 1)
             return
+        if len(self._watched) >= MAX_WATCHED:
+            raise MCPError(INVALID_PARAMS, f"a client may watch {MAX_WATCHED} resources")
         owned = (await self._client.offered()).require_owner(uri, INVALID_PARAMS)
         scope: anyio.CancelScope = await self._client.tasks.start(self._follow, owned, uri)
         self._watched[uri] = (scope, 1)

@@ -28,6 +28,8 @@ Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT")
 
 PARKED_SECONDS: Final = 600.0
+MAX_PARKED: Final = 100
+"""How many requests of one client may wait for its answers."""
 """How long a request waits for a client that was asked something to come back."""
 
 _STATE_KEY: Final = secrets.token_bytes(32)
@@ -252,6 +254,9 @@ class Conversation(Turn, Generic[ResultT]):
         except anyio.get_cancelled_exc_class():
             self._scope.cancel()
             raise
+        if not self._is_over and len(self.client.parked) >= MAX_PARKED:
+            self._scope.cancel()
+            raise MCPError(INTERNAL_ERROR, "too many requests wait for answers: answer some of them first")
         if not self._is_over:
             self._scope.deadline = anyio.current_time() + PARKED_SECONDS
             self.state = seal_state(self.client.principal, self.about)

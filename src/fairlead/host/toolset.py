@@ -143,9 +143,14 @@ class Toolset:
 
     # What a model gets.
 
-    async def offered(self) -> tuple[tuple[str, ToolEntry], ...]:
-        """What a model is given, by name: the tools themselves, or the meta-tools in their place."""
-        catalog = (await self.ready()).catalog
+    async def offered(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
+        """What a model is given, by name: the tools themselves, or the meta-tools in their place.
+
+        Servers that were never listed are waited for no longer than so many seconds.
+        """
+        if seconds:
+            await self.ready(seconds=seconds)
+        catalog = self.catalog
         direct = self._direct(catalog)
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()

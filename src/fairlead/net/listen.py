@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.errors import ListenFailed
+from fairlead.net.connections import MAX_HEAD_BYTES, ConnectionLimits, attach
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -96,15 +97,60 @@ class _Packets:
 
 
 class _Protocol(HttpToolsProtocol):
-    """Uvicorn's, over such connections."""
+    """Uvicorn's, over such connections, with deadlines for requests and a limit to their heads."""
+
+    limits: ConnectionLimits
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._packets = _Packets(transport)
         super().connection_made(cast("asyncio.Transport", self._packets))
+        self._open = self.limits.open(self.client[0] if self.client else "", transport.abort)
+        self._head_bytes = 0
+        self._in_body = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.limits.close(self._open)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_body:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        # What is in the same packet as the end of a head may be a body, and does not count.
+        if not self._in_body and self._head_bytes > MAX_HEAD_BYTES:
+            self._packets.write(_HEAD_TOO_LARGE)
+            self._packets.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._open.begin_head()
+        attach(cast("dict[str, object]", self.scope), self._open)
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        self._open.begin_body()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._head_bytes = 0
+        self._open.begin_answer()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self._packets.flush()
+        self._open.end_answer()
         super().on_response_complete()
+
+
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+def _protocol_with(limits: ConnectionLimits) -> type[_Protocol]:
+    """Return the protocol for the connections of one server, as uvicorn wants it: a class."""
+    return type("LimitedProtocol", (_Protocol,), {"limits": limits})
 
 
 class _Trimmed:
@@ -125,13 +171,15 @@ class _Trimmed:
 @asynccontextmanager
 async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[None]:
     """Serve on a bound socket until the block is left; what is under way then has a little time to finish."""
+    limits = ConnectionLimits()
     config = uvicorn.Config(
         _Trimmed(app),
         log_config=None,
         access_log=False,
         proxy_headers=False,  # nobody's word for where a request comes from counts here
         lifespan="on",
-        http=_Protocol,
+        http=_protocol_with(limits),
+        ws="none",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -139,6 +187,8 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
     server = _Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve, [listener])
+        sweeping = anyio.CancelScope()
+        tasks.start_soon(_sweep, limits, sweeping)
         try:
             await server.settled.wait()
             if not server.started:
@@ -146,3 +196,9 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
             yield
         finally:
             server.should_exit = True
+            sweeping.cancel()
+
+
+async def _sweep(limits: ConnectionLimits, scope: anyio.CancelScope) -> None:
+    with scope:
+        await limits.sweep()

@@ -157,7 +157,9 @@ async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
         if len(body) > MAX_FORM_BYTES:
             return None
     try:
-        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+        )
     except ValueError:
         return None
     fields: dict[str, tuple[str, ...]] = {}

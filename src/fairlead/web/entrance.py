@@ -20,6 +20,7 @@ from starlette.types import Scope
 from fairlead.config.principal import LOCAL
 from fairlead.gateway.access import SCREENED, Admitted
 from fairlead.gateway.perimeter import Refused
+from fairlead.net.connections import mark_authenticated
 
 SESSION_SECONDS: Final = 12 * 3600.0
 CODE_SECONDS: Final = 600.0
@@ -90,6 +91,7 @@ class Entrance:
             return await self._keeper.admit(scope)
         if needed not in admitted.scopes:
             return Refused.saying(403, f"this token is not for that: it lacks the scope `{needed}`")
+        mark_authenticated(scope)
         return admitted
 
     async def _by_session(self, ticket: Ticket) -> Admitted | None:

@@ -1,0 +1,176 @@
+"""Servers that never stop sending: reading is fair, what they cost is bounded, and closing always wins."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from fairlead.connection.pacing import Pace
+from fairlead.connection.sse import SseDispatcher
+from fairlead.errors import CallTimedOut
+from fairlead.host.host import Host
+from tests.conftest import Machine
+from tests.host.support import hosting
+from tests.servers import endless_http, endless_stdio
+
+
+@contextmanager
+def endless(flood: str, where: str) -> Generator[dict[str, Any]]:
+    """Run such a server; the entry for it."""
+    command = [sys.executable, str(endless_http.__file__), flood, where]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            transport = "sse" if where == "sse" else "http"
+            url = f"http://127.0.0.1:{port}/mcp"
+            yield {"transport": transport, "url": url, "trust": "trusted", "approval": "allow"}
+        finally:
+            process.stdin.close()
+            process.kill()
+
+
+async def longest_block(seconds: float) -> float:
+    """How long the event loop was blocked at most, less what this process waited for a processor."""
+    longest, end = 0.0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        began, spent = time.monotonic(), time.process_time()
+        await anyio.sleep(0.01)
+        late = time.monotonic() - began - 0.01
+        longest = max(longest, min(late, time.process_time() - spent))
+    return longest
+
+
+async def close_in_time(host: Host) -> None:
+    with anyio.fail_after(10):
+        await host.close("x")
+
+
+@pytest.mark.requirement("HARD-67")
+@pytest.mark.parametrize("flood", [flood for flood in endless_http.FLOODS if flood != "progress"])
+async def test_an_endless_stream_of_a_server_keeps_nobody_from_calling_and_closing(
+    machine: Machine, flood: str
+) -> None:
+    with endless(flood, "get") as entry:
+        async with hosting(machine, x=entry) as host:
+            with anyio.fail_after(30):
+                assert (await host.call("x", "echo")).text == "echoed"
+            began = time.process_time()
+            assert await longest_block(1.0) < 0.25
+            assert time.process_time() - began < 1.0  # of one second, with a burst in it
+            with anyio.fail_after(30):
+                assert (await host.call("x", "echo")).text == "echoed"
+            await close_in_time(host)
+
+
+@pytest.mark.requirement("HARD-67")
+@pytest.mark.parametrize(
+    "flood",
+    ["comments", "blank-lines", "logs", "progress", "answers", "one-byte-chunks", "silence", "garbage"],
+)
+async def test_an_answer_that_never_ends_is_given_up_in_time(machine: Machine, flood: str) -> None:
+    with endless(flood, "post") as entry:
+        limits = {"request_timeout_ms": 500, "max_request_ms": 1_500}
+        async with hosting(machine, x={**entry, **limits}) as host:
+            with anyio.fail_after(30), pytest.raises(CallTimedOut):
+                await host.call("x", "echo")
+            await close_in_time(host)
+
+
+@pytest.mark.requirement("HARD-67")
+@pytest.mark.parametrize("flood", ["comments", "silence", "logs", "one-byte-chunks"])
+async def test_a_goodbye_that_never_ends_keeps_nobody_from_closing(machine: Machine, flood: str) -> None:
+    with endless(flood, "delete") as entry:
+        async with hosting(machine, x=entry) as host:
+            with anyio.fail_after(30):
+                assert (await host.call("x", "echo")).text == "echoed"
+            await close_in_time(host)
+
+
+@pytest.mark.requirement("HARD-67")
+@pytest.mark.parametrize("flood", ["comments", "blank-lines", "logs", "pings", "one-byte-chunks", "requests"])
+async def test_the_older_transport_brings_answers_amid_a_flood(flood: str) -> None:
+    async def answer(*_: object) -> dict[str, Any]:
+        return {}
+
+    async def hear(*_: object) -> None:
+        return
+
+    with endless(flood, "sse") as entry, anyio.fail_after(90):
+        async with aiohttp.ClientSession() as client, anyio.create_task_group() as tasks:
+            async with SseDispatcher(entry["url"], client) as dispatcher:
+                await tasks.start(dispatcher.run, answer, hear)
+                assert b"echoed" in bytes(await dispatcher.call_raw("tools/call", {"name": "echo"}))
+            with anyio.fail_after(10):
+                await dispatcher.wait_closed()
+
+
+@pytest.mark.requirement("HARD-67")
+@pytest.mark.parametrize("flood", endless_stdio.FLOODS)
+async def test_a_process_that_floods_its_stdout_keeps_nobody_from_calling_and_closing(
+    machine: Machine, flood: str
+) -> None:
+    entry = {
+        "command": sys.executable,
+        "args": [endless_stdio.__file__, flood],
+        "trust": "trusted",
+        "approval": "allow",
+    }
+    async with hosting(machine, x=entry) as host:
+        with anyio.fail_after(60):
+            assert (await host.call("x", "echo")).text == "echoed"
+        assert await longest_block(1.0) < 0.25
+        with anyio.fail_after(60):
+            assert (await host.call("x", "echo")).text == "echoed"
+        await close_in_time(host)
+
+
+@pytest.mark.requirement("HARD-67")
+async def test_a_flood_costs_little_of_a_processor_once_its_burst_is_over(machine: Machine) -> None:
+    with endless("logs", "get") as entry:
+        async with hosting(machine, x=entry) as host:
+            with anyio.fail_after(30):
+                await host.call("x", "echo")
+            await anyio.sleep(2)  # the burst
+            spent, began = time.process_time(), time.monotonic()
+            await anyio.sleep(3)
+            assert time.process_time() - spent < 0.5 * (time.monotonic() - began)
+            await close_in_time(host)
+
+
+@pytest.mark.requirement("HARD-67")
+def test_a_stream_pauses_after_its_burst_and_goes_on_at_its_rate() -> None:
+    now = 0.0
+    pace = Pace(clock=lambda: now)
+    pace.spend(4 * 1024 * 1024)
+    assert pace.pause_seconds() == 0
+    pace.spend(5 * 1024 * 1024)
+    assert 0 < pace.pause_seconds() <= 0.25
+    now = 1.5
+    assert pace.pause_seconds() == 0
+
+
+@pytest.mark.requirement("HARD-67")
+def test_answers_to_calls_never_make_a_stream_pause() -> None:
+    pace = Pace(clock=lambda: 0.0)
+    for _ in range(100):
+        pace.spend(1024 * 1024)
+        pace.refund(1024 * 1024)
+    assert pace.pause_seconds() == 0
+
+
+@pytest.mark.requirement("HARD-67")
+def test_a_stream_that_calls_wait_for_may_bring_much_more() -> None:
+    pace = Pace(clock=lambda: 0.0)
+    pace.spend(64 * 1024 * 1024, busy=True)
+    pace.spend_on_messages(4096, busy=True)
+    assert pace.pause_seconds(busy=True) == 0
+    pace.spend_on_messages(4096)
+    assert pace.pause_seconds() > 0

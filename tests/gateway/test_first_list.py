@@ -1,0 +1,56 @@
+"""The first list of a gateway: known servers answer at once, unknown ones are waited for once and briefly."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.gateway.support import Raw, serving
+from tests.servers import listing_stdio
+
+SLOW = "import time; time.sleep(3600)"
+
+
+def entry(*arguments: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [*arguments], "trust": "trusted", "approval": "allow"}
+
+
+@pytest.mark.requirement("HARD-86")
+@pytest.mark.parametrize("method", ["tools/list", "resources/list", "prompts/list"])
+async def test_hanging_servers_delay_the_first_list_once_and_briefly(tmp_path: Path, method: str) -> None:
+    sound = entry(listing_stdio.__file__, json.dumps({}))
+    config = {"gateway": {"startup_wait_ms": 4_000}}
+    async with (
+        serving(tmp_path, config=config, sound=sound, a=entry("-c", SLOW), b=entry("-c", SLOW)) as served,
+        aiohttp.ClientSession() as http,
+    ):
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin()
+        began = time.monotonic()
+        first = await client.older(method)
+        waited = time.monotonic() - began
+        field = method.partition("/")[0]
+        assert len(first["result"][field]) >= 1
+        assert waited < 12  # 4 s, on a busy machine
+        with anyio.fail_after(3):
+            assert await client.older(method, 2)
+            assert await client.older("tools/list", 3)
+
+
+@pytest.mark.requirement("HARD-86")
+async def test_a_server_that_was_listed_before_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    sound = entry(listing_stdio.__file__, json.dumps({}))
+    async with serving(tmp_path, sound=sound) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin()
+        assert len((await client.older("tools/list"))["result"]["tools"]) >= 1
+    hung = {**sound, "startup_timeout_ms": 60_000}
+    async with serving(tmp_path, sound=sound, other=hung) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin()
+        assert len((await client.older("tools/list"))["result"]["tools"]) >= 1
