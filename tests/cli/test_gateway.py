@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from fairlead.gateway.folder import gateway_folder
+from fairlead.gateway.local_token import decide_token
 from fairlead.gateway.running import Running, announced, find, living, sources_of
 from fairlead.testing import scripted_program
 from tests.cli.pty_support import at_terminal
@@ -49,11 +50,14 @@ class Up:
     url: str
     token: str | None
     said: Mapping[str, Any]
+    decide: str
+    """The token that its user decides with."""
 
     def get(self, path: str, *, token: str | None = None, **headers: str) -> tuple[int, bytes]:
         base = self.url.partition("/mcp")[0]
-        if token or self.token:
-            headers["Authorization"] = f"Bearer {token or self.token}"
+        own = self.token if path.startswith("/mcp") else self.decide
+        if token or own:
+            headers["Authorization"] = f"Bearer {token or own}"
         request = urllib.request.Request(f"{base}{path}", headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as response:
@@ -100,7 +104,8 @@ def gateway(machine: Machine, *arguments: str) -> Generator[Up]:
             assert line, process.communicate()[1]
             text += line
         said = json.loads(text)
-        yield Up(process=process, url=said["url"], token=said["token"], said=said)
+        decide = decide_token(machine.env)
+        yield Up(process=process, url=said["url"], token=said["token"], said=said, decide=decide)
 
 
 def talk(machine: Machine, messages: Sequence[Mapping[str, Any]], *arguments: str) -> list[dict[str, Any]]:
@@ -206,7 +211,7 @@ def test_on_a_terminal_it_shows_the_token_and_what_to_paste(machine: Machine) ->
         person.sees("Ctrl-C stops the gateway.")
         token = (gateway_folder(machine.env) / "token").read_text().strip()
         assert f"token      {token}" in person.seen
-        assert "/login#" in person.seen
+        assert "/login?code=" in person.seen
         for title in ("Claude Code", "Codex", "Cursor", "VS Code", "opencode", "Gemini CLI"):
             assert title in person.seen
         assert "claude mcp add --transport http fairlead http://127.0.0.1:" in person.seen

@@ -21,6 +21,7 @@ from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.net.listen import bind, listening
 
 TOKEN = "the-local-token"
+DECIDE = "the-token-that-decides"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -78,7 +79,7 @@ async def guarded(
 ) -> AsyncGenerator[Guarded]:
     with bind(host, 0) as listener:
         port: int = listener.getsockname()[1]
-        tokens = Tokens(TOKEN, named) if auth else None
+        tokens = Tokens(TOKEN, named, decide=DECIDE) if auth else None
         gatekeeper = Gatekeeper(Perimeter(host, port, names), tokens=tokens, jwt=jwt, rate=rate)
         async with aiohttp.ClientSession() as client:
             served = Guarded(port, client)

@@ -12,7 +12,7 @@ from fairlead.gateway.perimeter import MAX_BODY_BYTES
 from fairlead.gateway.rate import RateLimit
 from fairlead.gateway.tokens import TokenFile
 from fairlead.testing.clock import FakeClock
-from tests.gateway.guarded_support import TOKEN, Guarded, guarded
+from tests.gateway.guarded_support import DECIDE, TOKEN, Guarded, guarded
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_what_a_page_could_send_without_asking_is_a_bad_request(
 
 async def test_only_pages_for_people_take_forms(served: Guarded) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-    assert (await served.ask("/servers/x", headers=form)).status == 200
+    assert (await served.ask("/servers/x", headers=form, token=DECIDE)).status == 200
     assert (await served.ask("/servers/x", headers={"Content-Type": "text/plain"})).status == 400
 
 
@@ -179,13 +179,14 @@ async def test_too_many_requests_of_one_principal_are_told_when_to_come_back(
     clock = FakeClock()
     named = TokenFile(tmp_path / "tokens.json")
     other = named.add("other", scopes=("mcp", "status"))
+    own = TOKEN if path == "/mcp" else DECIDE
     async with guarded(named=named, rate=RateLimit(3, clock=clock)) as served:
-        assert [(await served.ask(path)).status for _ in range(4)] == [200, 200, 200, 429]
-        reply = await served.ask(path)
+        assert [(await served.ask(path, token=own)).status for _ in range(4)] == [200, 200, 200, 429]
+        reply = await served.ask(path, token=own)
         assert reply.headers["Retry-After"] == "20"
         assert (await served.ask(path, token=other)).status == 200
         clock.advance(20)
-        assert [(await served.ask(path)).status for _ in range(2)] == [200, 429]
+        assert [(await served.ask(path, token=own)).status for _ in range(2)] == [200, 429]
 
 
 async def test_a_refused_request_uses_nothing_up() -> None:

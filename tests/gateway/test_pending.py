@@ -21,6 +21,8 @@ DESTRUCTIVE = {
     "inputSchema": {"type": "object"},
     "annotations": {"destructiveHint": True},
 }
+TRUSTED = {"gateway": {"approvals": "client"}}
+"""Has answers that are given in the agent count as its user's."""
 QUESTION = ApprovalQuestion(server_id="a", tool="echo", arguments={}, reason="because", principal="ada")
 
 
@@ -99,7 +101,7 @@ async def test_a_client_that_can_is_asked_itself(tmp_path: Path, mode: Any) -> N
         return types.ElicitResult(action="accept", content={"answer": answers[len(asked) - 1]})
 
     async with (
-        serving(tmp_path, a=server.entry(approval="ask")) as served,
+        serving(tmp_path, config=TRUSTED, a=server.entry(approval="ask")) as served,
         Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client,
     ):
         await client.list_tools()
@@ -108,6 +110,27 @@ async def test_a_client_that_can_is_asked_itself(tmp_path: Path, mode: Any) -> N
     assert len(asked) == 3  # the last answer held for the session
     assert '{"number":0}' in asked[0]
     assert "a/echo" in asked[0]
+
+
+@pytest.mark.requirement("HARD-81")
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_agent_that_answers_forms_does_not_approve_its_own_call(tmp_path: Path, mode: Any) -> None:
+    server = scripted(tmp_path, "a")
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"answer": "always"})
+
+    options = GatewayOptions(approval_seconds=0.2)
+    async with (
+        serving(tmp_path, options=options, a=server.entry(approval="ask")) as served,
+        Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client,
+    ):
+        await client.list_tools()
+        result = await client.call_tool("a_echo", {})
+    assert result.is_error
+    assert asked == []
 
 
 async def test_a_question_that_nobody_answers_is_refused_with_the_reason() -> None:

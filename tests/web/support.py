@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http.cookies import Morsel, SimpleCookie
-from itertools import count
 from re import search
 from typing import Any
 
@@ -29,6 +28,8 @@ from tests.conftest import Machine
 
 SECONDS = 60
 TOKEN = "the-token-of-this-test"
+AGENT = "the-token-of-its-agents"
+NAME = "fairlead-0123456789abcdef01234567.localhost"
 
 
 class Configuration:
@@ -72,9 +73,12 @@ class Client:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self.url = url
+        self.base = ""
+        """The path of its session, once it is logged in."""
 
     async def get(self, path: str, **headers: str) -> Page:
-        async with self._session.get(self.url + path, headers=headers, allow_redirects=False) as response:
+        url = self.at(path)
+        async with self._session.get(url, headers=headers, allow_redirects=False) as response:
             return Page(status=response.status, text=await response.text(), headers=response.headers)
 
     async def sees(self, path: str, text: str) -> Page:
@@ -84,8 +88,9 @@ class Client:
         return page
 
     async def post(self, path: str, fields: Mapping[str, str], **headers: str) -> Page:
+        sent = {"Origin": self.url, **headers}
         async with self._session.post(
-            self.url + path, data=fields, headers=headers, allow_redirects=False
+            self.at(path), data=fields, headers=sent, allow_redirects=False
         ) as response:
             return Page(status=response.status, text=await response.text(), headers=response.headers)
 
@@ -97,12 +102,24 @@ class Client:
     @asynccontextmanager
     async def stream(self) -> AsyncGenerator[AsyncIterator[str]]:
         """What the server tells of changes, line by line."""
-        async with self._session.get(self.url + "/events") as response:
+        async with self._session.get(self.at("/events")) as response:
             assert response.status == 200
             yield (line.decode().strip() async for line in response.content)
 
     async def log_in(self, secret: str = TOKEN) -> Page:
-        return await self.send("/login", "/login", secret=secret)
+        page = await self.send("/login", "/login", secret=secret)
+        if page.status == 303:
+            self.base = page.headers["location"].rstrip("/")
+        return page
+
+    def at(self, path: str) -> str:
+        """The address of a page: in the session's place, unless it is for strangers."""
+        placeless = ("/login", "/connect/", "/static/", "/api/", "/metrics", "/~", "/healthz", "/readyz")
+        return self.url + (path if path.startswith(placeless) else self.base + path)
+
+    def cookies(self) -> list[Morsel[str]]:
+        """All that it keeps, wherever it would send them."""
+        return list(self._session.cookie_jar)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +164,12 @@ async def dashboard(
             sessions: list[SessionInfo] = []
             panel = HostPanel(host, configuration, env=machine.env, queue=queue, sessions=lambda: sessions)
             queue.on_change = panel.changed
-            tokens = token_file(machine.env)  # looked at each time, by that clock
-            known = Tokens(TOKEN, tokens, clock=count(0.0, 10.0).__next__)
-            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
-            entrance = Entrance(Gatekeeper(perimeter, tokens=known if with_tokens else None))
+            tokens = token_file(machine.env)
+            known = Tokens(AGENT, tokens, decide=TOKEN)
+            port = listener.getsockname()[1]
+            perimeter = Perimeter("127.0.0.1", port, dashboard_name=NAME)
+            keeper = Gatekeeper(perimeter, tokens=known, open_to_all=not with_tokens)
+            entrance = Entrance(keeper, [f"http://{NAME}:{port}", url_of(listener)])
             app = Starlette(routes=dashboard_routes(panel, entrance))
             async with listening(app, listener), panel.running():
                 yield Dashboard(

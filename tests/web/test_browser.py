@@ -31,7 +31,7 @@ EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 async def enter(browser: Browser, board: Dashboard) -> None:
     """Come by a link, as the command line prints it."""
-    await browser("open", f"{board.url}/login#{board.entrance.one_time_code()}")
+    await browser("open", f"{board.url}/login?code={board.entrance.one_time_code()}")
     await browser("see", "h1", "Servers")
     await browser("see", "#live", "live")
 
@@ -53,7 +53,7 @@ async def test_states_change_while_somebody_looks_and_buttons_work(machine: Mach
     servers = {"notes": server.entry(), "broken": broken, "off": server.entry(enabled=False)}
     async with dashboard(machine, servers) as board, browsing() as browser:
         await enter(browser, board)
-        assert await browser("value", "location.hash") == ""
+        assert await browser("value", "location.search") == ""
         await browser("see", "tr:has(#server-notes) .state", "idle")
         await board.host.connect("notes", "broken")
         await browser("see", "tr:has(#server-notes) .state", "ready")

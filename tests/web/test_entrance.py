@@ -39,8 +39,11 @@ async def test_a_token_opens_it_once_pasted_and_the_cookie_is_out_of_reach_of_sc
         assert wrong.status == 403
         assert "That is no token" in wrong.text
         entered = await client.log_in()
-        assert (entered.status, entered.headers["location"]) == (303, "/")
+        assert entered.status == 303
+        assert entered.headers["location"] == f"{client.base}/"
         cookie = cookie_of(entered)
+        assert cookie["path"] == client.base
+        assert not cookie["domain"]
         assert cookie.value != before.value
         assert cookie["httponly"]
         assert cookie["samesite"] == "strict"
@@ -51,7 +54,8 @@ async def test_a_token_opens_it_once_pasted_and_the_cookie_is_out_of_reach_of_sc
 async def test_a_token_that_is_taken_back_ends_the_session_and_so_does_logging_out(machine: Machine) -> None:
     async with dashboard(machine, SERVERS) as board:
         async with board.visited() as client:
-            assert (await client.send("/", "/logout")).status == 303
+            left = await client.send("/", "/logout")
+            assert (left.status, left.headers["location"]) == (303, "/login")
             assert (await client.get("/")).status == 303
         token = board.tokens.add("ada", scopes=("admin",))
         async with board.visited(logged_in=False) as client:
@@ -79,15 +83,15 @@ async def test_a_token_for_programs_reads_the_status_and_opens_no_page(machine: 
         assert (await client.get("/", Authorization=f"Bearer {token}")).status == 403
 
 
-@pytest.mark.requirement("HARD-54")
-async def test_without_tokens_anybody_here_may_look_but_forms_must_still_be_its_own(machine: Machine) -> None:
+@pytest.mark.requirement("HARD-54", "HARD-81")
+async def test_where_all_may_call_without_a_token_the_dashboard_still_wants_one(machine: Machine) -> None:
     async with (
         dashboard(machine, SERVERS, with_tokens=False) as board,
         board.visited(logged_in=False) as client,
     ):
         assert (await client.post("/servers/x", {"do": "disable"})).status == 403
-        assert (await client.get("/")).status == 200
-        assert (await client.post("/servers/x", {"do": "disable"})).status == 403
+        assert (await client.get("/")).headers["location"] == "/login"
+        await client.log_in()
         assert (await client.send("/", "/servers/x", do="disable")).status == 303
 
 

@@ -16,7 +16,9 @@ from fairlead.testing import ScriptedServer, scripted_program
 from tests.auth.authorization_server import authorization_server
 from tests.conftest import Machine
 from tests.host.test_quarantine import ChangingServer
-from tests.web.support import Client, dashboard
+from tests.web.support import TOKEN, Client, dashboard
+
+WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 HIDDEN = "\u202e\u200b\x1b[2J\U000e0041"
@@ -116,7 +118,7 @@ async def test_what_is_under_way_is_shown(machine: Machine, tmp_path: Path) -> N
     ):
         tasks.start_soon(board.host.call, "x", "wait")
         await client.sees("/calls", '<td data-column="Progress">1</td>')
-        assert "fairlead_calls_running 1\n" in (await client.get("/metrics")).text
+        assert "fairlead_calls_running 1\n" in (await client.get("/metrics", **WITH_TOKEN)).text
         tasks.cancel_scope.cancel()
 
 
@@ -137,7 +139,7 @@ async def test_whoever_uses_the_gateway_is_shown(machine: Machine) -> None:
         page = (await client.get("/calls")).text
         for text in ("token:ada", "work", "agent &lt;script&gt;", "x, y"):
             assert text in page
-        assert "fairlead_clients 1\n" in (await client.get("/metrics")).text
+        assert "fairlead_clients 1\n" in (await client.get("/metrics", **WITH_TOKEN)).text
 
 
 async def test_a_long_description_is_folded(machine: Machine, tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ async def test_servers_are_switched_off_and_on_in_their_file(machine: Machine, t
         machine.user_file.write_text("// mine\n" + machine.user_file.read_text())
         await board.host.connect("x")
         done = await client.send("/", "/servers/x", do="disable", back="/")
-        assert (done.status, done.headers["location"]) == (303, "/")
+        assert (done.status, done.headers["location"]) == (303, f"{client.base}/")
         assert "disabled" in (await client.get("/")).text
         assert not machine.load().server("x").enabled
         assert machine.user_file.read_text().startswith("// mine")
@@ -209,7 +211,7 @@ async def test_servers_are_switched_off_and_on_in_their_file(machine: Machine, t
         assert refused.status == 409
         assert "switched off" in refused.text
         elsewhere = await client.send("/", "/servers/x", do="enable", back="//evil.example")
-        assert elsewhere.headers["location"] == "/servers/x"
+        assert elsewhere.headers["location"] == f"{client.base}/servers/x"
         assert (await client.send("/", "/servers/x", do="restart")).status == 303
         await client.sees("/", "1 ready")
         assert server.starts == 2
@@ -254,7 +256,7 @@ async def test_a_review_allows_and_denies_exactly_what_was_looked_at(
         await client.sees("/servers/x/review", "echo")
         seen = await review_form(client, "echo")
         done = await client.send("/", "/servers/x/review", verdict="allow", **seen)
-        assert (done.status, done.headers["location"]) == (303, "/servers/x/review")
+        assert (done.status, done.headers["location"]) == (303, f"{client.base}/servers/x/review")
         await client.send("/", "/servers/x/review", verdict="deny", **await review_form(client, "delete"))
         written = machine.load().server("x").entry
         assert written["allow_tools"] == ["change_tools", "echo"]

@@ -118,10 +118,14 @@ def _issuer_documents(errand: Errand, issuer: URL) -> Iterator[URL]:
 
 
 def _same_issuer(one: str, other: str) -> bool:
-    """Compare letter by letter; but an origin is the same with and without its slash (RFC 3986, 6.2.3)."""
+    """Compare letter by letter (RFC 8414, 3.3).
+
+    But a bare origin is the same with and without its slash (RFC 3986, 6.2.3): both lead to one document.
+    """
     if one == other:
         return True
-    return one.removesuffix("/") == other.removesuffix("/") and one.count("/") in (2, 3)
+    bare = one.removesuffix("/")
+    return bare == other.removesuffix("/") and bare.count("/") == 2
 
 
 def _checked(errand: Errand, target: Target, document: IssuerDocument) -> Issuer:

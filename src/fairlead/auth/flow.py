@@ -1,13 +1,18 @@
 """Log in: find the issuer, be known to it, send a person (or go ourselves), come back with a token."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import msgspec
+from yarl import URL
 
 from fairlead.auth import machine
 from fairlead.auth.authorization import AuthorizationRequest
 from fairlead.auth.challenge import Challenge
 from fairlead.auth.discovery import find_issuer, find_resource
 from fairlead.auth.dpop import ALGORITHM
-from fairlead.auth.guard import shown
+from fairlead.auth.guard import read_url, shown
 from fairlead.auth.metadata import NO_LOGIN_HINT, Issuer, Resource
 from fairlead.auth.registration import client_for, known_client
 from fairlead.auth.scopes import granted_before, scope_to_ask, with_offline_access
@@ -19,7 +24,33 @@ from fairlead.auth.web import Errand, Web
 from fairlead.errors import LoginFailed, TokenRefused
 
 
-async def log_in(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginTerms:
+    """Where the tokens of a login will come from: its token endpoint, which the login stays bound to."""
+
+    issuer: str
+    token_endpoint: URL
+    previous: str | None = None
+    """The token endpoint of the last login with this issuer."""
+
+    @property
+    def words(self) -> str:
+        """What a person is told of it before they consent."""
+        host = self.token_endpoint.host or ""
+        said = f"Its tokens are issued and renewed by {shown(host)}"
+        issuer = read_url(self.issuer)
+        if issuer is not None and issuer.host != host:
+            said += f", for {shown(self.issuer)}"
+        before = read_url(self.previous) if self.previous else None
+        if before is not None and before.host != host:
+            said += f"; at your last login that was {shown(before.host or '')}"
+        return f"{said}."
+
+
+Announce: TypeAlias = Callable[[LoginTerms], None]
+
+
+async def log_in(  # noqa: PLR0913 - all that a login can depend on
     target: Target,
     redirect: Redirect,
     web: Web,
@@ -27,11 +58,13 @@ async def log_in(
     challenge: Challenge | None = None,
     previous: Login | None = None,
     scopes: str | None = None,
+    announce: Announce = lambda _terms: None,
 ) -> Login:
     """Have a person log in. `previous` is their last login here, of which what still fits is used again.
 
     `challenge` is what the server said when it refused, and `scopes` what the person asks for this time.
-    Nobody's browser opens before the issuer has been found to be one that codes are safe with.
+    `announce` is told where the tokens will come from before the person is asked to open a page.
+    No browser opens before the issuer has been found to be one that codes are safe with.
     """
     errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(errand, target, challenge, previous)
@@ -47,6 +80,8 @@ async def log_in(
         audience=resource.audience,
         scope=asked,
     )
+    before = previous.token_endpoint if previous is not None and previous.issuer == issuer.name else None
+    announce(LoginTerms(issuer=issuer.name, token_endpoint=issuer.token_endpoint, previous=before))
     code = request.code_in(await redirect.visit(request.url))
     endpoint = _endpoint(errand, target, issuer, client, resource)
     token = await endpoint.exchange(code, request.pkce, request.redirect_uri)
@@ -76,7 +111,9 @@ async def machine_login(
 
 
 async def renew(target: Target, login: Login, web: Web) -> Token:
-    """Get a new token for a login, from the issuer it is with and from nobody else.
+    """Get a new token for a login, from the token endpoint it was made with and from no other.
+
+    Metadata is not asked again: an issuer that names another endpoint later gets nothing without a new login.
 
     `TokenRefused` says that only a new login helps; after `IssuerUnavailable` the old tokens are still good.
     """

@@ -7,7 +7,7 @@ from yarl import URL
 
 from fairlead.auth.client_auth import credentials
 from fairlead.auth.discovery import issuer_called
-from fairlead.auth.guard import named, shown
+from fairlead.auth.guard import named, read_url, shown
 from fairlead.auth.target import Target
 from fairlead.auth.token_requests import TokenDocument
 from fairlead.auth.tokens import Login
@@ -36,6 +36,7 @@ async def revoke(target: Target, login: Login, web: Web) -> Revocation:
         if issuer is None or not issuer.revocation_endpoint:
             return Revocation(outcome="not_offered")
         url = errand.checked(issuer.revocation_endpoint, "the revocation endpoint")
+        _require_bound(target, login, url)
         # The refresh token first: most issuers end with it all that came of it.
         if login.token.refresh_token is not None:
             await _revoke(errand, target, login, url, "refresh_token")
@@ -43,6 +44,13 @@ async def revoke(target: Target, login: Login, web: Web) -> Revocation:
     except FairleadError as exc:
         return Revocation(outcome="failed", reason=str(exc))
     return Revocation(outcome="revoked")
+
+
+def _require_bound(target: Target, login: Login, url: URL) -> None:
+    """Refuse to send tokens to a host that was not part of the login."""
+    bound = {read.host for text in (login.issuer, login.token_endpoint) if (read := read_url(text))}
+    if url.host not in bound:
+        raise LoginFailed(target.server_id, f"{named(url)} had no part in the login, and is sent no token")
 
 
 async def _revoke(

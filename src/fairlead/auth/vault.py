@@ -67,7 +67,9 @@ class Vault:
 
     async def get(self, key: LoginKey) -> Login | None:
         """The login under a key. Raises `ConfigError` where there may be one that cannot be read."""
-        return await to_thread.run_sync(self._get, name_of(key))
+        login = await to_thread.run_sync(self._get, name_of(key))
+        # Names are short digests, and the file is anybody's to edit: whose a login is, it says itself.
+        return login if login is not None and login.key == key else None
 
     async def find(self, principal: str, account: str, resource: str) -> Login | None:
         """The login for a server, whoever issued it: the newest, and rather one that is not over."""

@@ -28,7 +28,7 @@ from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway import gateway as core
 from fairlead.gateway.approval_api import approval_routes
 from fairlead.gateway.errand_api import errand_routes
-from fairlead.gateway.folder import local_token_file
+from fairlead.gateway.folder import dashboard_name, decide_token_file, local_token_file
 from fairlead.gateway.gatekeeping import gatekeeper_for
 from fairlead.gateway.guarded import GuardedApp
 from fairlead.gateway.install import file_of
@@ -50,6 +50,8 @@ class Served:
 
     reach: Reach
     dashboard: str
+    dashboard_elsewhere: str | None
+    """For browsers that do not resolve names below `localhost`."""
     servers: list[str]
 
 
@@ -114,28 +116,38 @@ async def _up(
     port: int = listener.getsockname()[1]
     url = f"http://{local_name(host)}:{port}"
     keeper = gatekeeper_for(loaded.config.gateway, host, port, env, with_tokens=not options.open_to_all)
-    entrance = Entrance(keeper)
+    origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
+    entrance = Entrance(keeper, origins)
+    gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host, configuration, env=env, queue=gateway.approvals, sessions=gateway.sessions
     )
     gateway.approvals.on_change = panel.changed
     routes = [
-        *dashboard_routes(panel, entrance),
+        *dashboard_routes(panel, entrance, gateway.login_links),
         *approval_routes(gateway.approvals, keeper),
         *errand_routes(gateway, keeper, configuration.reload),
     ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)
     token_file = None if options.open_to_all else local_token_file(env)
     async with listening(app, listener), panel.running():
-        with announced(env, here(loaded, url=url, token_file=token_file, workspace=_workspace())):
+        running = here(
+            loaded,
+            url=url,
+            token_file=token_file,
+            workspace=_workspace(),
+            decide_token_file=decide_token_file(env),
+        )
+        with announced(env, running):
             token = local_token(env) if token_file else None
-            # Who sees the link in a log may be somebody else than who sees it in a terminal.
-            secret = f"login#{entrance.one_time_code()}" if token and sys.stderr.isatty() else ""
+            # A log may have other readers than a terminal.
+            links = entrance.links() if sys.stderr.isatty() else []
             servers = [name for name, server in loaded.servers.items() if server.usable]
             logger.info("listening", extra={"url": url, "servers": len(servers)})
             yield Served(
                 reach=Reach(url=f"{url}{options.path}", token=token, token_file=token_file),
-                dashboard=f"{url}/{secret}",
+                dashboard=links[0] if links else f"{url}/",
+                dashboard_elsewhere=links[1] if len(links) > 1 else None,
                 servers=servers,
             )
 
@@ -193,6 +205,8 @@ def _introduce(served: Served) -> None:
     else:
         print_data(f"token      in {reach.token_file}")
     print_data(f"dashboard  {served.dashboard}")
+    if served.dashboard_elsewhere:
+        say(f"  or, if your browser does not know that name: {served.dashboard_elsewhere}")
     if not sys.stderr.isatty():
         return
     say(f"servers    {', '.join(served.servers) or '(none yet: `fairlead add`)'}")

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 
 from fairlead.auth.callback import BrowserRedirect, PastedRedirect
+from fairlead.auth.flow import LoginTerms
 from fairlead.auth.opening import open_in_browser
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login
@@ -31,6 +32,7 @@ class LoginPage:
         self._target = target
         self._scopes = scopes
         self._server_id = target.server_id
+        self._terms: list[LoginTerms] = []
         self._looking = AsyncExitStack()
         """Shows that the page is being looked for, until it is found."""
 
@@ -44,7 +46,9 @@ class LoginPage:
 
     async def _by_paste(self) -> Login:
         redirect = PastedRedirect(self._server_id, self._pasted, port=self._target.oauth.callback_port)
-        return await self._logins.log_in(self._target, redirect, scopes=self._scopes)
+        return await self._logins.log_in(
+            self._target, redirect, scopes=self._scopes, announce=self._terms.append
+        )
 
     async def _pasted(self, url: str, problem: str | None) -> str | None:
         if problem is None:
@@ -84,7 +88,9 @@ class LoginPage:
             return opened
 
         async with self._logins.browser(self._target, agree=agree, open_url=open_url) as redirect:
-            return await self._logins.log_in(self._target, redirect, scopes=self._scopes)
+            return await self._logins.log_in(
+                self._target, redirect, scopes=self._scopes, announce=self._terms.append
+            )
 
     async def _show(self, url: str) -> ShownUrl:
         """Say where the page is and what is asked for there."""
@@ -96,6 +102,8 @@ class LoginPage:
         account = f" as `{printable(self._target.account)}`" if self._target.account else ""
         say(f"To log in to `{self._server_id}`{account} you go to {bold(printable(page.host))}.")
         say(f"  asks for: {printable(scopes) or 'what its issuer gives to everybody'}")
+        for terms in self._terms[-1:]:
+            say(f"  {printable(terms.words)}")
         for warning in page.warnings:
             say(f"  warning: {printable(warning)}")
         print_data(page.url)

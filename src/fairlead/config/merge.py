@@ -177,10 +177,11 @@ def _permitted(layer: Layer, bundles: Mapping[str, Any], problems: list[Problem]
     if is_object(kept.get("bundles")):
         kept["bundles"] = _own_bundles(layer, kept["bundles"], bundles, problems)
     if is_object(kept.get("servers")):
-        kept["servers"] = {
+        described = {
             server_id: _undescribed(layer, server_id, entry, problems)
             for server_id, entry in kept["servers"].items()
         }
+        kept["servers"] = _without_shared_logins(layer, described, problems)
     return replace(layer, data=kept)
 
 
@@ -205,6 +206,19 @@ def _undescribed(layer: Layer, server_id: str, entry: Any, problems: list[Proble
     hint = "put it into your own file; `fairlead list` shows where that is"
     problems.append(Origin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint))
     return {name: value for name, value in entry.items() if name != "description"}
+
+
+def _without_shared_logins(layer: Layer, servers: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """Servers as a project may describe them: who uses whose login is not for a clone to say."""
+    kept = dict(servers)
+    for server_id, entry in servers.items():
+        if is_object(entry) and "login" in entry:
+            path: FieldPath = ("servers", server_id, "login")
+            kept[server_id] = {name: value for name, value in entry.items() if name != "login"}
+            hint = "put it into your own file; `fairlead list` shows where that is"
+            origin = Origin(layer=layer, path=path)
+            problems.append(origin.problem("a project file may not set this", path, hint=hint))
+    return kept
 
 
 def _narrowing_policy(layer: Layer, policy: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:

@@ -242,6 +242,10 @@ class RemoteServer(Server):
         default=None, description="A provider passed in when the host is opened."
     )
     account: Text | None = Field(default=None, description="Which of several logins for one URL.")
+    login: Literal["own", "shared"] = Field(
+        default="own",
+        description="Whose login a gateway's principals use: each their own, or all of them yours.",
+    )
 
     @field_validator("headers")
     @classmethod
@@ -388,6 +392,10 @@ class GatewayOAuth(StrictModel):
     )
     required_scopes: Texts = Field(default=(), description="Scopes a token must have.")
     principal_claim: Text = Field(default="sub", description="The claim that says who somebody is.")
+    decide_scope: Text | None = Field(
+        default=None,
+        description="The OAuth scope whose bearers may approve their own calls; without one, none may.",
+    )
 
 
 class Gateway(StrictModel):
@@ -409,6 +417,11 @@ class Gateway(StrictModel):
     )
     mode: BundleMode = "auto"
     approval: ApprovalMode | None = None
+    approvals: Literal["person", "client"] = Field(
+        default="person",
+        description="Who answers approvals: the user, in the dashboard or with `fairlead gateway pending`; "
+        "or the client that wants to call, whose answers then count as its user's.",
+    )
 
 
 class Store(StrictModel):

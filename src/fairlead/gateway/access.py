@@ -1,7 +1,7 @@
 """Who may use the gateway: every request is looked at here before anything else sees it."""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 from starlette.types import Scope
@@ -10,22 +10,32 @@ from fairlead.config.principal import LOCAL
 from fairlead.gateway.jwt_access import Forbidden, Invalid, JwtAccess, Unverifiable
 from fairlead.gateway.perimeter import Perimeter, Refused, deciding_headers, is_protocol_path
 from fairlead.gateway.rate import RateLimit
-from fairlead.gateway.tokens import SCOPES, Tokens
+from fairlead.gateway.tokens import AGENT_SCOPES, Tokens
 from fairlead.net.connections import mark_authenticated
 
 SCREENED: Final = "fairlead.screened"
 """Where a scope that was screened has the headers that decide about it."""
 
-_STATUS_PATHS = ("/api/status", "/metrics")
+_NEEDED: Final = {"/api/status": "status", "/metrics": "status", "/api/approvals": "decide"}
+"""The scope that a path needs, where that is neither `mcp` (the protocol's) nor `admin` (all others)."""
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A request that may go on, and for whom."""
 
     principal: str
+    credential: str | None = None
+    """The digest of the token it came with: when that token is removed, what is under way for it ends."""
+    label: str | None = None
+    """Which of the principal's clients it is, where its token says so."""
     bundles: frozenset[str] | None = None
     """The only bundles it may use; None for all, and for what is in no bundle."""
-    scopes: frozenset[str] = SCOPES
+    scopes: frozenset[str] = AGENT_SCOPES
+
+    @property
+    def decides_for(self) -> str | None:
+        """Whose approvals it may see and answer: its own principal's, or everybody's (None) with `admin`."""
+        return None if "admin" in self.scopes else self.principal
 
 
 class Access(Protocol):
@@ -36,10 +46,32 @@ class Access(Protocol):
         ...
 
 
+@runtime_checkable
+class Revoking(Protocol):
+    """Knows when a token that opened something opens nothing any more."""
+
+    async def identify(self, token: str) -> Admitted | None:
+        """Say whose token this is; None where it is refused by now."""
+        ...
+
+    def is_revoked(self, credential: str) -> bool:
+        """Was the token with this digest removed?"""
+        ...
+
+
+def token_in(scope: Scope) -> str | None:
+    """The bearer token of a request that was admitted, if it has one."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return value.decode("latin-1").partition(" ")[2].strip()
+    return None
+
+
 class Gatekeeper:
     """Lets in who comes from the right place with the right token, and not too often.
 
-    Without `tokens`, whoever comes from the right place is the local user.
+    With `open_to_all`, every client that comes from the right place without a token is an agent of the local
+    user. Deciding takes a token even then.
     """
 
     def __init__(
@@ -49,7 +81,9 @@ class Gatekeeper:
         tokens: Tokens | None,
         jwt: JwtAccess | None = None,
         rate: RateLimit | None = None,
+        open_to_all: bool = False,
     ) -> None:
+        self._open_to_all = open_to_all or (tokens is None and jwt is None)
         self._perimeter = perimeter
         self._tokens = tokens
         self._jwt = jwt
@@ -92,7 +126,7 @@ class Gatekeeper:
         return self._jwt.resource_metadata if self._jwt else None
 
     async def _who(self, headers: Mapping[bytes, bytes]) -> Admitted | Refused:
-        if self._tokens is None and self._jwt is None:
+        if self._open_to_all and b"authorization" not in headers:
             return Admitted(principal=LOCAL)
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         token = token.strip()
@@ -114,13 +148,23 @@ class Gatekeeper:
 
     async def _owner(self, token: str) -> Admitted | Invalid | Forbidden | Unverifiable | None:
         if self._tokens and (owner := self._tokens.owner(token)):
-            return Admitted(principal=owner.principal, bundles=owner.bundles, scopes=owner.scopes)
+            return Admitted(
+                principal=owner.principal,
+                credential=owner.credential,
+                label=owner.label,
+                bundles=owner.bundles,
+                scopes=owner.scopes,
+            )
         if self._jwt is None:
             return None
         found = await self._jwt.verify(token)
         if isinstance(found, Invalid | Forbidden | Unverifiable):
             return found
         return Admitted(principal=found.principal, scopes=found.scopes)
+
+    def is_revoked(self, credential: str) -> bool:
+        """Was the token with this digest removed?"""
+        return self._tokens is None or not self._tokens.is_valid(credential)
 
     def _unauthorized(self, text: str, error: str = "") -> Refused:
         return Refused.saying(401, text, {"WWW-Authenticate": self._challenge(error)})
@@ -144,7 +188,7 @@ def scope_of(path: str) -> str:
     """What a token must be for to be used at a path."""
     if is_protocol_path(path):
         return "mcp"
-    return "status" if path in _STATUS_PATHS else "admin"
+    return _NEEDED.get(path, "admin")
 
 
 def _outside(admitted: Admitted, path: str) -> Refused | None:

@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import UnknownBundle
-from fairlead.gateway.access import Access
+from fairlead.gateway.access import Access, Revoking, token_in
 from fairlead.gateway.front import Front
 from fairlead.gateway.handlers import ADMITTED
 from fairlead.gateway.perimeter import Refused
@@ -28,6 +28,8 @@ class GatewayApp:
         self._access = access
         self._front = Front(gateway.host.tracer)
         self._others = Starlette(routes=[*routes])
+        if isinstance(access, Revoking):
+            gateway.tasks.start_soon(gateway.end_revoked, access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -43,6 +45,13 @@ class GatewayApp:
             await admitted(scope, receive, send)
             return
         scope[ADMITTED] = admitted
+        if scope["method"] == "GET":
+            with self._gateway.streams.opened(token_in(scope)):
+                await self._handle(kind, bundle, scope, receive, send)
+        else:
+            await self._handle(kind, bundle, scope, receive, send)
+
+    async def _handle(self, kind: str, bundle: str, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._gateway.opened(bundle or None) or await self._opened(bundle or None)
         if endpoint is None:
             await Refused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fairlead.gateway.access import Access
+from fairlead.gateway.access import Access, Admitted
 from fairlead.gateway.approvals import Pending, PendingApprovals
 from fairlead.gateway.perimeter import Refused
 from fairlead.host.operator import ApprovalAnswer
@@ -27,17 +27,20 @@ _decode = msgspec.json.Decoder(Word).decode
 
 
 def approval_routes(approvals: PendingApprovals, access: Access) -> list[Route]:
-    """Where waiting calls are listed and answered, by who may decide."""
+    """Where waiting calls are listed and answered: those of the own principal, with scope `admin` all."""
 
-    async def listed(_: Request) -> Response:
-        return JSONResponse({"pending": [_as_json(call) for call in approvals.pending()]})
+    async def listed(_: Request, admitted: Admitted) -> Response:
+        pending = approvals.pending(admitted.decides_for)
+        return JSONResponse({"pending": [_as_json(call) for call in pending]})
 
-    async def answered(request: Request) -> Response:
+    async def answered(request: Request, admitted: Admitted) -> Response:
         try:
             word = _decode(await request.body())
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
-        return JSONResponse({"answered": approvals.answer(word.id, word.answer)})
+        return JSONResponse(
+            {"answered": approvals.answer(word.id, word.answer, principal=admitted.decides_for)}
+        )
 
     return [
         Route(PATH, _admitting(access, listed), methods=["GET"]),
@@ -46,13 +49,13 @@ def approval_routes(approvals: PendingApprovals, access: Access) -> list[Route]:
 
 
 def _admitting(
-    access: Access, answer: Callable[[Request], Awaitable[Response]]
+    access: Access, answer: Callable[[Request, Admitted], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         admitted = await access.admit(request.scope)
         if isinstance(admitted, Refused):
             return Response(admitted.body, admitted.status, dict(admitted.headers))
-        return await answer(request)
+        return await answer(request, admitted)
 
     return endpoint
 

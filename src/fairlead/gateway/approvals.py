@@ -14,6 +14,9 @@ PATIENCE_SECONDS = 120.0
 """How long a call waits for a person who may not be looking."""
 
 
+_WAYS = "its user can approve it in the gateway's dashboard, or with `fairlead gateway pending`"
+
+
 @dataclass(eq=False, kw_only=True, slots=True)
 class Pending:
     """A call that waits."""
@@ -64,5 +67,5 @@ class PendingApprovals:
         if call.answer is None:
             name = f"{question.server_id}/{question.tool}"
             message = f"`{name}` was not called: nobody approved it in {self.seconds:g} s: {question.reason}"
-            raise ApprovalRequired(message, hint="a person can approve it in the gateway's dashboard")
+            raise ApprovalRequired(message, hint=_WAYS)
         return call.answer

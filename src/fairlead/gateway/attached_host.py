@@ -193,7 +193,7 @@ class AttachedHost:
     async def _post(self, path: str, message: Errand | Reply) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Send something over a connection of its own: one that cannot be made has carried nothing."""
         try:
-            token = self._running.token()
+            token = self._running.decide_token()
         except ConfigError as exc:
             raise self._gone("has a token that cannot be read") from exc
         headers = {"Content-Type": "application/json", "Connection": "close"}

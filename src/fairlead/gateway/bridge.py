@@ -63,9 +63,12 @@ class Bridge:
         return self._client.latest_turn(server_id) if self._client is not None else None
 
     async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
-        """Ask the client's person by a form, or else whoever looks at the calls that wait."""
+        """Have the call wait for a person; by a form in the client only where the configuration trusts that.
+
+        An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
+        """
         turn = self._turn(question.server_id)
-        if turn is None or "form" not in turn.abilities:
+        if turn is None or "form" not in turn.abilities or not turn.client.endpoint.gateway.trusts_clients:
             return await self._approvals.ask(question)
         answer = await turn.ask(_approval_form(question), question.server_id)
         assert isinstance(answer, types.ElicitResult)

@@ -28,12 +28,14 @@ from fairlead.gateway.plain_calls import PlainCall
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
 from fairlead.host.beside import BesideHost, beside
 from fairlead.host.calls import OnProgress
+from fairlead.host.host import Host
 from fairlead.host.operator import Ability
+from fairlead.host.principals import PrincipalHost
 from fairlead.host.reading import ReadingTools
 from fairlead.host.toolset import Toolset
 
 if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import Endpoint
+    from fairlead.gateway.endpoint import Endpoint, View
 
 Era = Literal["session", "stateless"]
 
@@ -56,16 +58,28 @@ class SessionInfo:
     upstreams: tuple[str, ...]
     """The servers that it has a connection of its own to."""
     since: float
+    label: str | None = None
+    """What its token is called, if that has a name."""
 
 
 class Client:
     """One client, and the host behind it. Nothing of it is another's."""
 
     def __init__(
-        self, endpoint: "Endpoint", principal: str, era: Era, abilities: frozenset[Ability] = UNASKABLE
+        self,
+        endpoint: "Endpoint",
+        principal: str,
+        era: Era,
+        abilities: frozenset[Ability] = UNASKABLE,
+        *,
+        credential: str | None = None,
+        label: str | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.principal = principal
+        self.credential = credential
+        """The digest of the token that began its session."""
+        self.label = label
         self.era: Era = era
         self.id = secrets.token_hex(16)
         self.name: str | None = None
@@ -86,6 +100,9 @@ class Client:
         self.ended = anyio.Event()
         self.tasks: anyio.abc.TaskGroup
         self.host: BesideHost
+        self.view: View
+        """What its endpoint offers to its principal."""
+        self._shared: Host
         self.toolset: Toolset
         self.loop = asyncio.get_running_loop()
         self.plain_calls: dict[int | str | None, PlainCall] = {}
@@ -102,7 +119,12 @@ class Client:
     async def running(self) -> AsyncGenerator[None]:
         """Be there for the client for the length of the block."""
         bridge = Bridge(self.endpoint.gateway.approvals, self)
-        async with beside(self.endpoint.gateway.host, operator=bridge) as self.host:
+        async with (
+            self.endpoint.gateway.host_of(self.principal) as shared,
+            beside(shared, operator=bridge) as self.host,
+        ):
+            self._shared = shared
+            self.view = self.endpoint.view(self.principal, shared)
             self.renew()
             async with anyio.create_task_group() as self.tasks:
                 for_nobody()
@@ -156,6 +178,7 @@ class Client:
             principal=self.principal,
             bundle=self.endpoint.bundle,
             client=self.name,
+            label=self.label,
             era=self.era,
             upstreams=tuple(member.server.server_id for member in self.host.own_members),
             since=self.since,
@@ -200,6 +223,11 @@ class Client:
         """The request that something belongs to which a server says out of the blue, if that is certain."""
         return self._attributed(self.turns_at(server_id))
 
+    def shares(self, host: Host, server_id: str) -> bool:
+        """Would it use a host's connection to a server, if it shares one?"""
+        shared = self._shared
+        return (shared.holder_of(server_id) if isinstance(shared, PrincipalHost) else shared) is host
+
     def has_own(self, server_id: str) -> bool:
         """Has it a connection of its own to a server?"""
         return any(member.server.server_id == server_id for member in self.host.own_members)
@@ -237,14 +265,14 @@ class Client:
 
     async def list_tools(self) -> bytes:
         """The tools it is given: a JSON array."""
-        await self.endpoint.prepare()
-        tools = await self.tools.tools(self.toolset) if self._differs else await self.endpoint.list_tools()
+        await self.view.prepare()
+        tools = await self.tools.tools(self.toolset) if self._differs else await self.view.list_tools()
         self.news.handed_tools(self.toolset.catalog)
         return tools
 
     @property
     def _differs(self) -> bool:
-        return self.toolset.catalog is not self.endpoint.toolset.catalog
+        return self.toolset.catalog is not self.view.toolset.catalog
 
     async def call(
         self,
@@ -261,7 +289,7 @@ class Client:
         """
         tool = found or self.toolset.catalog.called(name)
         if tool is None:
-            await self.endpoint.prepare()  # its server may not have said yet what it offers
+            await self.view.prepare()  # its server may not have said yet what it offers
             tool = self.toolset.catalog.called(name)
         try:
             if tool is None:
@@ -309,7 +337,7 @@ class Client:
 
     async def offered(self) -> Offered:
         """What servers offer it besides tools."""
-        await self.endpoint.prepare()
+        await self.view.prepare()
         return self.known_offers()
 
     async def listed(self, kind: Kind) -> Offered:

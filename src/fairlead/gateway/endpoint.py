@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from fairlead.catalog.catalog import CatalogTool
 from fairlead.config.principal import LOCAL
+from fairlead.gateway.access import Admitted, Revoking, token_in
 from fairlead.gateway.client import Client, Era
 from fairlead.gateway.events import EventLog
 from fairlead.gateway.handlers import ADMITTED, Handlers
@@ -27,6 +30,7 @@ from fairlead.gateway.lists import Offered, ToolList
 from fairlead.gateway.perimeter import MAX_BODY_BYTES
 from fairlead.host.beside import is_shared
 from fairlead.host.bundles import Selection, select
+from fairlead.host.host import Host
 from fairlead.host.operator import Ability
 from fairlead.host.reading import ReadingTools
 from fairlead.host.toolset import Toolset
@@ -43,6 +47,8 @@ MAX_STATELESS: Final = 32
 """How many clients without a session one principal may be at once, by what they can be asked."""
 
 _RETRY_SECONDS: Final = 30
+_PRINCIPAL: ContextVar[str] = ContextVar("principal", default=LOCAL)
+"""Who the present request of the modern protocol is made for, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
 
@@ -67,10 +73,7 @@ class Endpoint:
         self._others: set[Client] = set()
         self._stateless: dict[tuple[str, frozenset[Ability]], Client] = {}
         self._opening = anyio.Lock()
-        self._preparing = anyio.Lock()
-        self._tools = ToolList()
-        self._patience = 0.0
-        """How many seconds the next list waits for servers that were never listed."""
+        self._views: dict[str, View] = {}
         self.renew()
         self.handlers = Handlers(self)
         self.server = self.handlers.server()
@@ -86,8 +89,8 @@ class Endpoint:
             self.gateway.loaded.config.gateway.mode if not self.bundle else None
         )
         self.selection: Selection = replace(selection, mode=mode) if mode else selection
-        self.toolset = Toolset(self.gateway.host, self.selection, LOCAL)
-        self._patience = self.gateway.loaded.config.gateway.startup_wait_ms / 1000
+        for view in self._views.values():
+            view.renew()
         for client in self.clients():
             client.renew()
 
@@ -111,43 +114,21 @@ class Endpoint:
 
     # What there is.
 
-    async def prepare(self) -> None:
-        """See that every server has said what it offers, as far as it can be had.
+    def view(self, principal: str, host: Host) -> "View":
+        """What is offered to a principal, whose clients stand beside that host."""
+        view = self._views.get(principal)
+        if view is None or view.host is not host:
+            view = self._views[principal] = View(self, host, principal)
+        return view
 
-        A server that takes long is waited for once; clients hear of its tools when it has said them. A
-        connection that was only made to hear that, and that no two clients may share, is ended again.
-        """
-        async with self._preparing:
-            await self.toolset.ready(seconds=self._patience)
-            self._patience = 0.0
-            self.release()
-        self.server.instructions = self._instructions()
+    def forget(self, principal: str) -> None:
+        """Drop what is known of a principal that has no clients."""
+        self._views.pop(principal, None)
 
-    def release(self) -> None:
-        """End the connections that were only made to hear what servers offer, and that nobody may share.
-
-        No client waits for that: a server may take seconds to exit.
-        """
-        for member in self.gateway.host.members:
-            connection = member.connection
-            if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
-                self.gateway.tasks.start_soon(connection.aclose)
-
-    async def list_tools(self) -> bytes:
-        """The tools of those whose servers offer them nothing else: a JSON array."""
-        return await self._tools.tools(self.toolset)
-
-    def _instructions(self) -> str | None:
-        host = self.gateway.host
-        reading = ReadingTools(host, self.selection)
-        listings = {
-            status.server_id: listing
-            for status in host.status()
-            if status.enabled
-            and reading.may_read(status.server_id)
-            and (listing := host.listing(status.server_id)) is not None
-        }
-        return Offered(listings, "gateway").instructions()
+    def input_schema(self, name: str) -> CatalogTool | None:
+        """A tool as the principal of the present request sees it."""
+        view = self._views.get(_PRINCIPAL.get())
+        return view.toolset.catalog.called(name) if view is not None else None
 
     # Clients.
 
@@ -198,6 +179,13 @@ class Endpoint:
         for session in [session for session in self.sessions.values() if is_idle(session.client)]:
             await session.transport.terminate()
 
+    async def end_revoked(self, access: Revoking) -> None:
+        """End the sessions that were begun with a token that was removed since."""
+        for session in [*self.sessions.values()]:
+            credential = session.client.credential
+            if credential is not None and access.is_revoked(credential):
+                await session.transport.terminate()
+
     @asynccontextmanager
     async def _other(self, principal: str, era: Era) -> AsyncGenerator[Client]:
         client = Client(self, principal, era)
@@ -215,36 +203,47 @@ class Endpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await self._modern.asgi_app(scope, receive, send)
+            _PRINCIPAL.set(scope[ADMITTED].principal)
+            with self.gateway.streams.opened(token_in(scope)):
+                await self._modern.asgi_app(scope, receive, send)
             return
         session_id = headers.get(_SESSION_HEADER)
         if session_id is None:
             await self._open_session(scope, receive, send)
             return
-        session = self.session(session_id.decode("latin-1"), scope[ADMITTED].principal)
+        session = self.session(session_id.decode("latin-1"), scope[ADMITTED])
         if session is None:
             await _not_found(scope, receive, send)
             return
         with session.client.in_use():
             await session.transport.handle_request(scope, receive, send)
 
-    def session(self, session_id: str, principal: str) -> HttpSession | None:
-        """A session by its id, for whoever began it and for nobody else."""
+    def session(self, session_id: str, admitted: Admitted) -> HttpSession | None:
+        """A session by its id, for the principal and the very token that began it, and for no other."""
         session = self.sessions.get(session_id)
-        if session is None or session.client.principal != principal or session.transport.is_terminated:
+        if session is None or session.transport.is_terminated:
             return None
-        return session
+        client = session.client
+        is_own = client.principal == admitted.principal and client.credential == admitted.credential
+        return session if is_own else None
 
     async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal: str = scope[ADMITTED].principal
+        admitted: Admitted = scope[ADMITTED]
         with ExitStack() as in_use:
-            async with self.gateway.room_for_session(principal) as is_room:
+            async with self.gateway.room_for_session(admitted.principal) as is_room:
                 if not is_room:
                     await _too_many_sessions(scope, receive, send)
                     return
-                session = HttpSession(Client(self, principal, "session"))
+                session = HttpSession(
+                    Client(
+                        self,
+                        admitted.principal,
+                        "session",
+                        credential=admitted.credential,
+                        label=admitted.label,
+                    )
+                )
                 in_use.enter_context(session.client.in_use())  # from its first moment: it is not idle yet
-                await self.prepare_instructions()
                 await self.gateway.tasks.start(self._run_session, session)
             await self._answer_first(session, scope, receive, send)
 
@@ -265,10 +264,6 @@ class Endpoint:
                 with anyio.CancelScope(shield=True):
                     await session.transport.terminate()
 
-    async def prepare_instructions(self) -> None:
-        """Have what is known of the servers' instructions ready for a client that introduces itself."""
-        self.server.instructions = self._instructions()
-
     async def _run_session(self, session: HttpSession, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         client, transport = session.client, session.transport
         with _contained(client):
@@ -282,7 +277,7 @@ class Endpoint:
                         sent,
                         lifespan_state=client,
                         session_id=client.id,
-                        init_options=self.handlers.introduction(self.server),
+                        init_options=self.handlers.introduction(client),
                     )
                 finally:
                     self.sessions.pop(client.id, None)
@@ -306,7 +301,7 @@ class Endpoint:
                 received,
                 sent,
                 lifespan_state=client,
-                init_options=self.handlers.introduction(self.server),
+                init_options=self.handlers.introduction(client),
             )
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -316,15 +311,68 @@ class Endpoint:
 
     async def serve_streams(self, received: Any, sent: Any, principal: str) -> None:  # noqa: ANN401 - the SDK's streams, which it does not name in public
         """Serve one client over a pair of streams until it hangs up."""
-        await self.prepare_instructions()
         async with self._other(principal, "session") as client:
             await serve_dual_era_loop(
                 self.server,
                 received,
                 sent,
                 lifespan_state=client,
-                init_options=self.handlers.introduction(self.server),
+                init_options=self.handlers.introduction(client),
             )
+
+
+class View:
+    """What an endpoint offers to one principal, whichever of its clients asks."""
+
+    def __init__(self, endpoint: Endpoint, host: Host, principal: str) -> None:
+        self.host = host
+        self._endpoint = endpoint
+        self._principal = principal
+        self._preparing = anyio.Lock()
+        self._tools = ToolList()
+        self.renew()
+
+    def renew(self) -> None:
+        """Go by the selection as the configuration has it now."""
+        self.toolset = Toolset(self.host, self._endpoint.selection, self._principal)
+        self._patience = self._endpoint.gateway.loaded.config.gateway.startup_wait_ms / 1000
+
+    async def prepare(self) -> None:
+        """See that every server has said what it offers, as far as it can be had.
+
+        A server that takes long is waited for once; clients hear of its tools when it has said them. A
+        connection that was only made to hear that, and that no two clients may share, is ended again.
+        """
+        async with self._preparing:
+            await self.toolset.ready(seconds=self._patience)
+            self._patience = 0.0
+            self.release()
+
+    def release(self) -> None:
+        """End the connections that were only made to hear what servers offer, and that may not be shared.
+
+        No client waits for that: a server may take seconds to exit.
+        """
+        for member in self.host.members:
+            connection = member.connection
+            if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
+                self._endpoint.gateway.tasks.start_soon(connection.aclose)
+
+    async def list_tools(self) -> bytes:
+        """The tools of clients whose servers offer them nothing else: a JSON array."""
+        return await self._tools.tools(self.toolset)
+
+    def instructions(self) -> str | None:
+        """What servers say about themselves, as far as it is known."""
+        reading = ReadingTools(self.host, self._endpoint.selection)
+        listings = {
+            status.server_id: listing
+            for status in self.host.status()
+            if status.enabled
+            and reading.may_read(status.server_id)
+            and (listing := self.host.listing(status.server_id)) is not None
+        }
+        return Offered(listings, "gateway").instructions()
 
 
 @contextmanager
@@ -340,7 +388,9 @@ def _contained(client: Client) -> Generator[None]:
 
 def _name_user(scope: Scope) -> None:
     """Say who sends a message as the SDK wants to hear it: it lets nobody else write to a session."""
-    token = AccessToken(token="", client_id=scope[ADMITTED].principal, scopes=[])
+    admitted: Admitted = scope[ADMITTED]
+    client = f"{admitted.principal}\0{admitted.credential or ''}"
+    token = AccessToken(token="", client_id=client, scopes=[])
     scope["user"] = AuthenticatedUser(token)
 
 

@@ -276,7 +276,7 @@ async def _list_servers(client: Client, work: ListServers) -> bytes:
         name for name in wanted if members[name].is_usable and (work.refresh or members[name].listing is None)
     ]
     failures = await host.connect(*ask) if ask else {}
-    client.endpoint.release()
+    client.view.release()
     known = {
         name: _known(member, failures.get(name))
         for member in host.members

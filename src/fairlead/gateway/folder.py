@@ -1,12 +1,17 @@
 """The folder for what a gateway keeps between runs: tokens, and where it is to be found."""
 
+import re
+import secrets
 import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairlead.config.files import read_text, write_atomic
 from fairlead.config.paths import state_folder
 from fairlead.errors import ConfigUnreadable
+
+_NAME = re.compile(r"fairlead-[0-9a-f]{24}")
 
 
 def gateway_folder(env: Mapping[str, str]) -> Path:
@@ -26,8 +31,27 @@ def gateway_folder(env: Mapping[str, str]) -> Path:
 
 
 def local_token_file(env: Mapping[str, str]) -> Path:
-    """Where the token of this machine's user is kept."""
+    """Where the token is kept that agents of this machine's user are given: scope `mcp`."""
     return gateway_folder(env) / "token"
+
+
+def decide_token_file(env: Mapping[str, str]) -> Path:
+    """Where the token is kept that the user's own commands decide with: scopes `decide` and `admin`."""
+    return gateway_folder(env) / "decide-token"
+
+
+def dashboard_name(env: Mapping[str, str]) -> str:
+    """The name that the dashboard has on this machine: random, and the same from run to run.
+
+    It is no secret that opens anything, but a page elsewhere cannot guess it.
+    """
+    path = gateway_folder(env) / "dashboard-name"
+    require_plain(path)
+    kept = read_text(path).strip() if path.exists() else ""
+    if not _NAME.fullmatch(kept):
+        kept = f"fairlead-{secrets.token_hex(12)}"
+        write_atomic(path, kept + "\n", mode=0o600)
+    return f"{kept}.localhost"
 
 
 def require_plain(path: Path) -> None:

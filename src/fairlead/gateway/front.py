@@ -228,8 +228,8 @@ class _Exchange:
 
     def _session_client(self) -> Client | None:
         session_id = self._headers.get(b"mcp-session-id", b"")
-        principal = self._scope[ADMITTED].principal
-        session = self._endpoint.session(session_id.decode("latin-1"), principal) if session_id else None
+        admitted = self._scope[ADMITTED]
+        session = self._endpoint.session(session_id.decode("latin-1"), admitted) if session_id else None
         return session.client if session is not None else None
 
     async def _answered_in_session(self, request: _Request) -> bool:

@@ -4,10 +4,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.abc
 from anyio.abc import TaskGroup
 from mcp.server.stdio import stdio_server
 from starlette.routing import BaseRoute
@@ -19,19 +20,25 @@ from fairlead.connection.peer import for_nobody
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
-from fairlead.gateway.access import Access
+from fairlead.gateway.access import Access, Revoking
 from fairlead.gateway.app import GatewayApp
 from fairlead.gateway.approvals import PATIENCE_SECONDS, PendingApprovals
 from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.client import Client, SessionInfo
 from fairlead.gateway.endpoint import Endpoint
+from fairlead.gateway.login_links import LoginLinks
+from fairlead.gateway.streams import OpenStreams
 from fairlead.host.bus import Subscriber
 from fairlead.host.host import Backing, Host
+from fairlead.host.logins import is_personal
+from fairlead.host.principals import PrincipalHost, principal_host
 
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
 
 _REAP_SECONDS = 30.0
+_REVOKE_SECONDS = 0.5
+"""How soon what a removed token has open is ended. Its requests are refused at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,14 +76,20 @@ class Gateway:
         self.approvals = approvals
         """The calls that wait for a person's word."""
         self.tasks = tasks
+        self.streams = OpenStreams()
+        """The requests under way that may last."""
+        self.login_links = LoginLinks()
+        """How principals log in to servers whose client cannot open a page."""
         self.since = time.time()
         self.stirred = anyio.Event()
         """Set when a request is over."""
-        self.streams: Counter[str] = Counter()
+        self.listen_streams: Counter[str] = Counter()
         """Open streams of `subscriptions/listen`, by principal."""
         self._endpoints: dict[str | None, Endpoint] = {}
         self._opening = anyio.Lock()
         self._begun: Counter[str] = Counter()
+        self._principals: dict[str, _Principal] = {}
+        self._opening_hosts = anyio.Lock()
 
     def app(self, access: Access, routes: Sequence[BaseRoute] = ()) -> GatewayApp:
         """The gateway as an ASGI application. `routes` are what it serves besides; they see to access."""
@@ -103,6 +116,55 @@ class Gateway:
         endpoint = await self.endpoint(bundle)
         async with stdio_server() as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
+
+    @property
+    def trusts_clients(self) -> bool:
+        """Does an approval that is answered in the client count as its user's?"""
+        return self.loaded.config.gateway.approvals == "client"
+
+    @asynccontextmanager
+    async def host_of(self, principal: str) -> AsyncGenerator[Host]:
+        """The host that a principal's clients stand beside, for the length of the block.
+
+        The local user's is the gateway's. Every other principal has one with logins of its own, even where no
+        server wants a login now: another configuration may have one that does.
+        """
+        if principal == LOCAL:
+            yield self.host
+            return
+        async with self._opening_hosts:
+            held = self._principals.get(principal)
+            if held is None:
+                held = self._principals[principal] = await self.tasks.start(self._run_principal, principal)
+            held.users += 1
+        try:
+            yield held.host
+        finally:
+            held.users -= 1
+            held.idle_since = time.monotonic()
+
+    async def _run_principal(
+        self, principal: str, *, task_status: anyio.abc.TaskStatus["_Principal"]
+    ) -> None:
+        def login_hint(server_id: str) -> str:
+            url = self.login_links.url(principal, server_id) if self._is_personal(server_id) else None
+            return f"log in at {url}" if url else "ask whoever runs the gateway to log in"
+
+        async with principal_host(self.host, self.loaded, principal, login_hint) as host:
+            held = _Principal(host)
+            with host.listening(_SharedLogs(self, host)):
+                task_status.started(held)
+                await held.ended.wait()
+
+    def _is_personal(self, server_id: str) -> bool:
+        server = self.loaded.servers.get(server_id)
+        return server is not None and is_personal(server)
+
+    def logged_in(self, principal: str, server_id: str) -> None:
+        """Use a login that a principal has just made: its server is asked what it offers."""
+        held = self._principals.get(principal)
+        if held is not None:
+            self.tasks.start_soon(held.host.connect, server_id)
 
     def sessions(self) -> list[SessionInfo]:
         """Everybody who uses it."""
@@ -148,6 +210,8 @@ class Gateway:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
         self.loaded = loaded
         await self.host.reload(loaded)
+        for held in [*self._principals.values()]:
+            await held.host.reload(loaded)
         for bundle, endpoint in [*self._endpoints.items()]:
             try:
                 endpoint.renew()
@@ -171,25 +235,61 @@ class Gateway:
             await anyio.sleep(min(_REAP_SECONDS, self.options.session_idle_seconds))
             for endpoint in [*self._endpoints.values()]:
                 await endpoint.close_idle(self.options.session_idle_seconds)
+            self._release_principals(self.options.session_idle_seconds)
 
-    def logged(self, event: ServerLogged) -> None:
-        """Hand on what a shared server logged, where there is only one client it can be about."""
-        asking = [client for client in self.clients() if client.turns_at(event.server_id)]
+    async def end_revoked(self, access: Revoking) -> None:
+        """End the sessions and streams of tokens that were removed, soon after that, until cancelled."""
+        while True:
+            await anyio.sleep(_REVOKE_SECONDS)
+            await self.streams.end_revoked(access)
+            for endpoint in [*self._endpoints.values()]:
+                await endpoint.end_revoked(access)
+
+    def _release_principals(self, seconds: float) -> None:
+        """End the hosts of principals that have had no client for so long."""
+        idle = [
+            principal
+            for principal, held in self._principals.items()
+            if not held.users and time.monotonic() - held.idle_since > seconds
+        ]
+        for principal in idle:
+            self._principals.pop(principal).ended.set()
+            for endpoint in self._endpoints.values():
+                endpoint.forget(principal)
+
+    def logged(self, event: ServerLogged, host: Host) -> None:
+        """Hand on what a server logged over a host's connection, where only one client can be meant."""
+        asking = [
+            client
+            for client in self.clients()
+            if client.turns_at(event.server_id) and client.shares(host, event.server_id)
+        ]
         if len(asking) == 1:
             asking[0].news.log(event)
+
+
+@dataclass(eq=False, slots=True)
+class _Principal:
+    """The host of one principal, while its clients use it."""
+
+    host: PrincipalHost
+    users: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
+    ended: anyio.Event = field(default_factory=anyio.Event)
 
 
 class _SharedLogs(Subscriber):
     """Hears at once what shared servers log: a moment later nobody can tell whom it is about."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, host: Host) -> None:
         super().__init__(overhears=False)
         self._gateway = gateway
+        self._host = host
 
     def put(self, event: Event) -> None:
         """Hand a log message on."""
         if isinstance(event, ServerLogged):
-            self._gateway.logged(event)
+            self._gateway.logged(event, self._host)
 
 
 @asynccontextmanager
@@ -215,9 +315,10 @@ async def open_gateway(
         async with anyio.create_task_group() as tasks:
             for_nobody()
             gateway = Gateway(host, loaded, options, approvals, tasks)
+            host.logins.on_login = gateway.logged_in
             tasks.start_soon(gateway.reap)
             try:
-                with host.listening(_SharedLogs(gateway)):
+                with host.listening(_SharedLogs(gateway, host)):
                     yield gateway
             except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
                 failure = exc

@@ -72,6 +72,7 @@ class Handlers:
         # In place of the SDK's own, whose spans quote errors.
         server.middleware[:] = [traced(self._endpoint.gateway.host.tracer), self._meet]
         add = server.add_request_handler
+        add("server/discover", types.RequestParams, self._discover)
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
         add("tools/call", types.CallToolRequestParams, self._call_tool)
         add("resources/list", types.PaginatedRequestParams, self._list_resources)
@@ -86,11 +87,19 @@ class Handlers:
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         return server
 
-    @staticmethod
-    def introduction(server: Server[Any]) -> InitializationOptions:
-        """What the older protocol's handshake says of the server."""
+    def introduction(self, client: Client) -> InitializationOptions:
+        """What the older protocol's handshake says of the server to a client."""
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
-        return server.create_initialization_options(changes)
+        options = self._endpoint.server.create_initialization_options(changes)
+        return options.model_copy(update={"instructions": client.view.instructions()})
+
+    async def _discover(self, context: Context, params: types.RequestParams) -> types.DiscoverResult:
+        client = await self._client(context)
+        return types.DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=self._endpoint.server.get_capabilities(protocol_version=context.protocol_version),
+            instructions=client.view.instructions(),
+        )
 
     async def _client(self, context: Context) -> Client:
         if isinstance(context.lifespan_context, Client):
@@ -112,7 +121,7 @@ class Handlers:
     # Tools.
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        tool = self._endpoint.toolset.catalog.called(name)
+        tool = self._endpoint.input_schema(name)
         schema: object = tool.entry.read().get("inputSchema") if tool is not None else None
         return schema if is_object(schema) else None
 
@@ -181,9 +190,9 @@ class Handlers:
         client = await self._client(context)
         watched: list[str] = []
         gateway, principal = self._endpoint.gateway, client.principal
-        if gateway.streams[principal] >= gateway.options.max_streams_of_principal:
+        if gateway.listen_streams[principal] >= gateway.options.max_streams_of_principal:
             raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
-        gateway.streams[principal] += 1
+        gateway.listen_streams[principal] += 1
         try:
             with client.in_use():
                 for uri in params.notifications.resource_subscriptions or ():
@@ -192,9 +201,9 @@ class Handlers:
                     watched.append(uri)
                 return await client.news.listening(context, params)
         finally:
-            gateway.streams[principal] -= 1
-            if not gateway.streams[principal]:
-                del gateway.streams[principal]
+            gateway.listen_streams[principal] -= 1
+            if not gateway.listen_streams[principal]:
+                del gateway.listen_streams[principal]
             for uri in watched:
                 client.news.unwatch(uri)
 

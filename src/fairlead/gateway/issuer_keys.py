@@ -16,7 +16,12 @@ from fairlead.config.models import GatewayOAuth
 from fairlead.errors import ConfigError, FairleadError, IssuerUnavailable, LoginFailed
 
 ALGORITHMS: Final = ("RS256", "ES256")
-FRESH_SECONDS: Final = 600.0
+FRESH_SECONDS: Final = 180.0
+"""How long fetched keys are believed: a key that its issuer retired opens nothing after that.
+
+Where the issuer cannot be asked any more they are kept for `STALE_SECONDS` at most, and then none is left.
+"""
+STALE_SECONDS: Final = 200.0
 PATIENCE_SECONDS: Final = 30.0
 """How often it is asked at most, however many strangers come with keys that nobody knows."""
 RETRY_SECONDS: Final = 5.0
@@ -81,12 +86,14 @@ class IssuerKeys:
                 raise self._trouble
 
     async def _ask(self) -> None:
-        """Fetch the keys. Where that fails, those known are as good as they were."""
+        """Fetch the keys. Where that fails, those known hold for a little longer."""
         self._asked_at = self._clock()
         try:
             self._keys = await self._fetch()
         except FairleadError as exc:
             self._trouble = exc
+            if self._is_older(self._fetched_at, STALE_SECONDS):
+                self._keys = []  # whether they are still the issuer's is anybody's guess by now
         else:
             self._trouble, self._fetched_at = None, self._clock()
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import jwt
 
@@ -18,10 +19,15 @@ from fairlead.gateway.issuer_keys import ALGORITHMS, IssuerKeys
 LEEWAY_SECONDS: Final = 30
 MAX_TOKEN_BYTES: Final = 16 * 1024
 TRUST_SECONDS: Final = 60.0
-"""How long a token counts as checked: a key that was taken back opens nothing after that."""
+"""How long a token counts as checked before its signature is checked with the keys known then.
+
+Added to the time that keys are believed (see `issuer_keys`), it bounds how long a retired key opens anything:
+five minutes.
+"""
+MAX_SUBJECT: Final = 255
 
 _MAX_KEPT = 1024
-_OWN_SCOPES = "fairlead:"
+_STATUS_SCOPE = "fairlead:status"
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
@@ -141,18 +147,34 @@ class JwtAccess:
         who = claims.get(claim)
         if not isinstance(who, str) or not who:
             return Invalid(f"its `{claim}` says nobody")
+        if len(who) > MAX_SUBJECT or not who.isprintable() or who != who.strip():
+            return Invalid(f"its `{claim}` is too long, or has characters that do not show")
         granted = _scopes(claims)
         missing = [scope for scope in self.required_scopes if scope not in granted]
         if missing:
             return Forbidden(f"the token lacks the scope `{missing[0]}`", self.required_scopes)
-        own = {scope.removeprefix(_OWN_SCOPES) for scope in granted if scope.startswith(_OWN_SCOPES)}
-        # Prefixed, so that nobody's name at the issuer can be that of a token here, or of the local user.
-        return Verified(principal=f"oauth:{who}", scopes=frozenset({"mcp", *own}))
+        own = {"mcp"}
+        if _STATUS_SCOPE in granted:
+            own.add("status")
+        # What an issuer calls a scope decides nothing here: only the configuration says which one does.
+        if self._oauth.decide_scope is not None and self._oauth.decide_scope in granted:
+            own.add("decide")
+        return Verified(principal=principal_of(self._oauth.issuer, who), scopes=frozenset(own))
 
     def _remember(self, digest: bytes, expires: float, found: Verified) -> None:
         self._known[digest] = min(expires + LEEWAY_SECONDS, self._clock() + TRUST_SECONDS), found
         while len(self._known) > _MAX_KEPT:
             self._known.popitem(last=False)
+
+
+def principal_of(issuer: str, subject: str) -> str:
+    """The principal that a subject of an issuer is.
+
+    Prefixed, so that no subject can be the local user or the owner of a token. The issuer is part of it: a
+    subject means something to its own issuer only (RFC 7519, 4.1.2). It is written without spaces, so that no
+    two pairs of issuer and subject give the same text.
+    """
+    return f"oauth:{quote(issuer, safe=':/?#[]@!$&()*+,;=%')} {subject}"
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[str]:

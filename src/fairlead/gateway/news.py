@@ -18,6 +18,7 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog

@@ -56,11 +56,23 @@ def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 class Perimeter:
-    """The names a gateway goes by, and the origins of its own pages."""
+    """The names a gateway goes by, and the origins of its own pages.
+
+    `dashboard_name` is a random name below `localhost` that the dashboard has for itself: cookies of other
+    names are not sent there, nor its cookie to them. Neither MCP nor the control API is served under that
+    name: no page has a use for them.
+    """
 
     def __init__(
-        self, host: str, port: int, names: Iterable[str] = (), *, max_body_bytes: int = MAX_BODY_BYTES
+        self,
+        host: str,
+        port: int,
+        names: Iterable[str] = (),
+        *,
+        dashboard_name: str | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
+        self._dashboard = f"{dashboard_name}:{port}".lower().encode() if dashboard_name else None
         bound = {f"{_bracketed(host)}:{port}", f"localhost:{port}"}
         self._authorities = _on_the_wire({*bound, *_authorities(names, port)})
         self._origins = _on_the_wire({*(f"http://{name}" for name in bound), *_origins(names, port)})
@@ -71,10 +83,21 @@ class Perimeter:
     def screen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Refused | None:
         """Refuse what comes from the wrong place, or in the wrong form."""
         host = headers.get(b"host", b"").lower()
+        if host and host == self._dashboard:
+            return self._screen_dashboard(scope, headers, host)
         if host not in self._authorities and not self._is_own_address(scope, host):
             return Refused.saying(421, "this gateway does not go by that name; see `gateway.names`")
         origin = headers.get(b"origin")
         if origin is not None and not self._is_own_origin(origin.lower(), scope, host):
+            return Refused.saying(403, "requests from other origins are refused")
+        return self._misshapen(scope, headers)
+
+    def _screen_dashboard(self, scope: Scope, headers: Mapping[bytes, bytes], host: bytes) -> Refused | None:
+        path: str = scope["path"]
+        if is_protocol_path(path) or path == "/metrics" or path.startswith(("/api/", "/.well-known/")):
+            return Refused.saying(421, "this name is for the dashboard alone")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.lower() != b"http://" + host:
             return Refused.saying(403, "requests from other origins are refused")
         return self._misshapen(scope, headers)
 

@@ -39,22 +39,28 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is, as reached from this machine; MCP is at `/mcp` below that."""
     pid: int
     token_file: str | None
-    """Where its token is kept; None where it wants none."""
+    """Where the agents' token is kept; None where it wants none of them."""
     sources: tuple[str, ...]
     """What its configuration came from."""
     workspace: str
     """The folder that its built-in servers work in."""
     started_at: float
+    decide_token_file: str | None = None
+    """Where the token is kept that the user's own commands decide with."""
 
     def token(self) -> str | None:
-        """The token that opens it."""
+        """The token that agents open it with."""
         return read_text(Path(self.token_file)).strip() if self.token_file else None
+
+    def decide_token(self) -> str | None:
+        """The token that the user's own commands use."""
+        return read_text(Path(self.decide_token_file)).strip() if self.decide_token_file else None
 
     def ask(self, path: str, message: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What it says at a path, or to a message sent there. `ConnectFailed` if it does not."""
         body = None if message is None else msgspec.json.encode(message)
         try:
-            status, said = _request(self.url, path, self.token(), body)
+            status, said = _request(self.url, path, self.decide_token(), body)
             answer = msgspec.json.decode(said) if status == 200 else None
         except (OSError, ValueError, ConfigError) as exc:
             raise ConnectFailed("gateway", f"the one at {self.url} does not answer as it should") from exc
@@ -116,7 +122,14 @@ def living(env: Mapping[str, str]) -> list[Running]:
     return found
 
 
-def here(loaded: LoadedConfig, *, url: str, token_file: Path | None, workspace: Path) -> Running:
+def here(
+    loaded: LoadedConfig,
+    *,
+    url: str,
+    token_file: Path | None,
+    workspace: Path,
+    decide_token_file: Path | None = None,
+) -> Running:
     """Describe the gateway that this process is."""
     return Running(
         url=url,
@@ -125,6 +138,7 @@ def here(loaded: LoadedConfig, *, url: str, token_file: Path | None, workspace: 
         sources=sources_of(loaded),
         workspace=str(workspace),
         started_at=time.time(),
+        decide_token_file=str(decide_token_file) if decide_token_file else None,
     )
 
 

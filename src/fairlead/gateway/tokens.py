@@ -1,4 +1,8 @@
-"""The gateway's own tokens: that of this machine's user, and named ones, of which only digests are kept."""
+"""The gateway's own tokens: the two of this machine's user, and named ones, of which only digests are kept.
+
+A token is (principal, client label, scopes). Both tokens of this machine's user belong to `local`: one is for
+agents and may only speak MCP, the other is for the user and decides.
+"""
 
 import hashlib
 import hmac
@@ -21,20 +25,29 @@ from fairlead.gateway.folder import gateway_folder, require_plain
 
 logger = logging.getLogger(__name__)
 
-SCOPES: Final = frozenset(("mcp", "status", "admin"))
-"""What a token can be for: speaking MCP, looking at the state of things, and deciding in the dashboard."""
+SCOPES: Final = frozenset(("mcp", "status", "decide", "admin"))
+"""What a token can be for.
+
+`mcp` speaks MCP and nothing else, `status` reads status and metrics, `decide` answers the approvals of its
+own principal, `admin` decides for every principal and changes the gateway. `admin` implies `decide`.
+"""
+AGENT_SCOPES: Final = frozenset(("mcp",))
+PERSON_SCOPES: Final = frozenset(("status", "decide", "admin"))
+"""The scopes of this machine's user, in person. Without `mcp`: no agent has a use for that token."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_LOOK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """Who a token stands for, and what it is for."""
+    """The principal that a token stands for, which of its clients has it, and what it is for."""
 
     principal: str
+    credential: str
+    """The token's digest: requests and sessions are bound to it, so that they end when it is removed."""
+    label: str | None = None
     bundles: frozenset[str] | None = None
-    scopes: frozenset[str] = SCOPES
+    scopes: frozenset[str] = AGENT_SCOPES
 
 
 class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +58,20 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     bundles: tuple[str, ...] | None = None
     scopes: tuple[str, ...] = ("mcp",)
+    principal: str | None = None
+    """Whose it is; None, as in files of older versions, for a person known by the token's name."""
 
     @property
     def owner(self) -> Owner:
-        """Whom it stands for: a principal of its own, which no other kind of login can have."""
-        bundles = None if self.bundles is None else frozenset(self.bundles)
-        return Owner(principal=f"token:{self.name}", bundles=bundles, scopes=frozenset(self.scopes))
+        """Whom it stands for. Prefixed, so that no name can be `local` or a subject of an issuer."""
+        name = self.principal or self.name
+        return Owner(
+            principal=LOCAL if self.principal == LOCAL else f"token:{name}",
+            credential=self.digest,
+            label=self.name,
+            bundles=None if self.bundles is None else frozenset(self.bundles),
+            scopes=_implied(frozenset(self.scopes)),
+        )
 
 
 _decode = msgspec.json.Decoder(list[NamedToken]).decode
@@ -73,10 +94,26 @@ class TokenFile:
             hint = "move it away, and make new tokens"
             raise ConfigUnreadable(f"`{self.path}` is damaged", hint=hint) from exc
 
-    def add(self, name: str, *, bundles: tuple[str, ...] = (), scopes: tuple[str, ...] = ("mcp",)) -> str:
-        """Make a token and return it: it is nowhere else from now on."""
-        if not _NAME.fullmatch(name):
-            raise ConfigError("a token's name is 1 to 64 letters, digits, `_`, `.` or `-`")
+    def add(
+        self,
+        name: str,
+        *,
+        bundles: tuple[str, ...] = (),
+        scopes: tuple[str, ...] = ("mcp",),
+        principal: str | None = None,
+    ) -> str:
+        """Make a token and return it: it is nowhere else from now on.
+
+        Args:
+            name: What the client with this token is called.
+            bundles: The only bundles it may use; none for all.
+            scopes: What it is for.
+            principal: Whose it is: `local` for this machine's user, another name for another person. A person
+                that is not named is one of their own, known by the token's name.
+        """
+        for given in (name, principal):
+            if given is not None and not _NAME.fullmatch(given):
+                raise ConfigError("a token's name is 1 to 64 letters, digits, `_`, `.` or `-`")
         if unknown := sorted(set(scopes) - SCOPES):
             raise ConfigError(f"there is no scope `{unknown[0]}`", hint=f"there are {_listed(SCOPES)}")
         if bundles and set(scopes) != {"mcp"}:
@@ -91,6 +128,7 @@ class TokenFile:
             created_at=time.time(),
             bundles=bundles or None,
             scopes=tuple(sorted(set(scopes))),
+            principal=principal,
         )
 
         def change(kept: list[NamedToken]) -> list[NamedToken]:
@@ -126,17 +164,21 @@ def token_file(env: Mapping[str, str]) -> TokenFile:
 
 
 class Tokens:
-    """Knows tokens again. What `fairlead gateway token` changes counts within a second."""
+    """Recognizes tokens. A token that is removed from its file opens nothing from the next request on."""
 
     def __init__(
-        self, local: str | None, named: TokenFile | None, *, clock: Callable[[], float] = time.monotonic
+        self, local: str | Path | None, named: TokenFile | None = None, *, decide: str | Path | None = None
     ) -> None:
-        self._local = {digest_of(local): Owner(principal=LOCAL)} if local else {}
+        """Accept the agents' token of this machine's user, its `decide` token, and the named ones.
+
+        Either of the two is the token itself, or the file that it is in.
+        """
+        self._own = [(source, scopes) for source, scopes in _sources(local, decide) if source is not None]
         self._named = named
-        self._clock = clock
-        self._looked_at = -_LOOK_AGAIN_SECONDS
-        self._stamp: tuple[int, int] | None = None
-        self._owners: dict[str, Owner] = self._local
+        files = [source for source, _ in self._own if isinstance(source, Path)]
+        self._files = (*files, named.path) if named is not None else tuple(files)
+        self._stamps: tuple[tuple[int, int] | None, ...] | None = None
+        self._owners: dict[str, Owner] = {}
         self._latest: tuple[bytes, Owner] | None = None
 
     def owner(self, token: str) -> Owner | None:
@@ -145,7 +187,7 @@ class Tokens:
         Looked up by its digest: how long that takes says something about the digest at most, from which no
         token can be guessed. The one that came last is known without: most come again and again.
         """
-        self._look()
+        self._refresh()
         sent = token.encode("utf-8", "surrogatepass")
         if self._latest is not None and hmac.compare_digest(self._latest[0], sent):
             return self._latest[1]
@@ -154,24 +196,55 @@ class Tokens:
             self._latest = (sent, owner)
         return owner
 
-    def _look(self) -> None:
-        now = self._clock()
-        if self._named is None or now - self._looked_at < _LOOK_AGAIN_SECONDS:
-            return
-        self._looked_at = now
-        stamp = _stamp(self._named.path)
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._latest = None
-            self._owners = self._local | self._read()
+    def is_valid(self, credential: str) -> bool:
+        """Does the token with this digest still open anything?"""
+        self._refresh()
+        return credential in self._owners
 
-    def _read(self) -> dict[str, Owner]:
+    def _refresh(self) -> None:
+        # Every time: a `stat` takes a microsecond, and what is removed must be refused at once.
+        stamps = tuple(map(_stamp, self._files))
+        if stamps != self._stamps:
+            self._stamps = stamps
+            self._latest = None
+            self._owners = self._read_own() | self._read_named()
+
+    def _read_own(self) -> dict[str, Owner]:
+        found: dict[str, Owner] = {}
+        for source, scopes in self._own:
+            try:
+                token = source if isinstance(source, str) else _read_token(source)
+            except (ConfigError, OSError) as exc:
+                logger.error("a token file cannot be read", extra={"reason": str(exc)})  # noqa: TRY400 - no trace needed
+                continue
+            if token:
+                digest = digest_of(token)
+                # Should both files hold the same token, it is an agent's: the narrower counts.
+                found.setdefault(digest, Owner(principal=LOCAL, credential=digest, scopes=scopes))
+        return found
+
+    def _read_named(self) -> dict[str, Owner]:
         try:
             return {token.digest: token.owner for token in self._named.read()} if self._named else {}
         except ConfigError as exc:
-            # Nobody is let in on the word of a file that cannot be read; the local user still is.
+            # A file that cannot be read lets no one in; the local user still is.
             logger.error("named tokens cannot be read", extra={"reason": str(exc)})  # noqa: TRY400 - no trace needed
             return {}
+
+
+def _sources(
+    local: str | Path | None, decide: str | Path | None
+) -> tuple[tuple[str | Path | None, frozenset[str]], ...]:
+    return (local, AGENT_SCOPES), (decide, PERSON_SCOPES)
+
+
+def _read_token(path: Path) -> str:
+    require_plain(path)
+    return read_text(path).strip() if path.exists() else ""
+
+
+def _implied(scopes: frozenset[str]) -> frozenset[str]:
+    return scopes | {"decide"} if "admin" in scopes else scopes
 
 
 def digest_of(token: str) -> str:

@@ -215,10 +215,10 @@ class BesideHost(Host):
     @asynccontextmanager
     async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
         """What happens here, and to the servers that are shared; nothing of what happens beside."""
-        subscriber = self._bus.subscribe(Subscriber(overhears=False, hears_calls=calls))
-        self._above._bus.subscribe(subscriber)
+        subscriber = Subscriber(overhears=False, hears_calls=calls)
+        attached = [*self._attach(subscriber), *self._above._attach(subscriber)]
         try:
             yield subscriber
         finally:
-            self._above._bus.unsubscribe(subscriber)
-            self._bus.unsubscribe(subscriber)
+            for bus, listener in attached:
+                bus.unsubscribe(listener)

@@ -71,6 +71,8 @@ class EventBus:
         for subscriber in self._subscribers:
             if subscriber.overhears:
                 subscriber.put(event)
+        if self._above is not None:
+            self._above.overhear(event)
 
     def subscribe(self, subscriber: Subscriber | None = None) -> Subscriber:
         """Begin to listen."""

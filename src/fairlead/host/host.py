@@ -390,15 +390,23 @@ class Host:
         await self._permission.allow_always(self._proposal(server_id, tool, None, principal, reviewed=True))
 
     async def begin_call(
-        self, server_id: str, tool: str, arguments: Mapping[str, Any], *, reviewed: bool = False
+        self,
+        server_id: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        reviewed: bool = False,
+        principal: str = LOCAL,
     ) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
-        proposal = self._proposal(server_id, tool, None, LOCAL, reviewed=reviewed)
+        proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed)
         return await self._calls.begin(proposal, arguments)
 
-    async def delivered(self, server_id: str, tool: str, raw: msgspec.Raw) -> ToolResult:
+    async def delivered(
+        self, server_id: str, tool: str, raw: msgspec.Raw, *, principal: str = LOCAL
+    ) -> ToolResult:
         """What a call that went on in the background brought, as it may be handed on."""
-        proposal = self._proposal(server_id, tool, None, LOCAL, reviewed=False)
+        proposal = self._proposal(server_id, tool, None, principal, reviewed=False)
         return await self._calls.deliver(raw, proposal)
 
     @asynccontextmanager
@@ -412,6 +420,10 @@ class Host:
             yield subscriber
         finally:
             self._bus.unsubscribe(subscriber)
+
+    def _attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
+        """Have a subscriber of a host beside this one hear what happens here. Returns what to undo."""
+        return [(self._bus, self._bus.subscribe(subscriber))]
 
     @contextmanager
     def listening(self, subscriber: Subscriber) -> Generator[None]:

@@ -1,6 +1,6 @@
 """The logins of a host: who it is to which server, and how a person logs in when one wants it."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from yarl import URL
 from fairlead.auth.broker import Broker
 from fairlead.auth.callback import Agree, BrowserRedirect, OpenUrl
 from fairlead.auth.challenge import Challenge, login_challenge
-from fairlead.auth.flow import log_in, machine_login, renew
+from fairlead.auth.flow import Announce, LoginTerms, log_in, machine_login, renew
 from fairlead.auth.revocation import Revocation, revoke
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login, Redirect, Token
@@ -68,14 +68,23 @@ class Logins:
         self._tasks = tasks
         self._servers: dict[str, LoadedServer] = {}
         """Those that somebody can log in to."""
-        self._pending: dict[str, _Pending] = {}
-        self._declined: set[str] = set()
+        self._pending: dict[tuple[str, str], _Pending] = {}
+        self._declined: set[tuple[str, str]] = set()
+        """The principals who said no, and to which server."""
+        self._unasked: set[str] = set()
+        self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
+        """Called after each login, with the principal and the server."""
         self.broker = Broker(Vault.of(env), records.store, self._renewed, tasks)
 
     # For connections.
 
-    def headers_for(self, server: LoadedServer, resolved: RemoteServer) -> HeaderSource:
-        """What lets requests to a server in, where its entry has neither a header nor a program for that."""
+    def headers_for(
+        self, server: LoadedServer, resolved: RemoteServer, principal: str = LOCAL
+    ) -> HeaderSource:
+        """What lets requests to a server in, where its entry has neither a header nor a program for that.
+
+        The login is the principal's own, unless the entry has everybody use that of the local user.
+        """
         server_id = server.server_id
         if resolved.auth_provider_id is not None:
             provider = self._providers.get(resolved.auth_provider_id)
@@ -85,7 +94,7 @@ class Logins:
             return ProvidedHeaders(server_id, provider, resolved.headers)
         if resolved.oauth is False or any(name.lower() == "authorization" for name in resolved.headers):
             return fixed_headers(resolved.headers)
-        target = target_of(server_id, resolved)
+        target = target_of(server_id, resolved, principal=principal)
         self._servers[server_id] = server
         is_person = target.oauth.grant == "authorization_code"
 
@@ -100,19 +109,22 @@ class Logins:
             machine_login=None if is_person else without_a_person,
         )
 
-    async def wanted(self, error: AuthRequired) -> None:
-        """A server wants a login: have the person do it, once for all who wait. Raises where that fails.
+    async def wanted(self, error: AuthRequired, principal: str = LOCAL) -> None:
+        """A server wants a login: have the principal do it, once for all of its requests. Raises on failure.
 
-        Whoever stops waiting does not stop the person.
+        A request that stops waiting does not stop the login.
         """
         server_id = error.server_id
-        server = self._servers.get(server_id)
-        if server is None or "url" not in self._operator.abilities or server_id in self._declined:
+        server, key = self._servers.get(server_id), (principal, server_id)
+        is_refused = key in self._declined or server_id in self._unasked
+        # A shared login is the local user's to do: another principal would put its own in everybody's place.
+        is_foreign = server is not None and principal != LOCAL and not is_personal(server)
+        if server is None or "url" not in self._operator.abilities or is_refused or is_foreign:
             raise error
-        pending = self._pending.get(server_id)
+        pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[server_id] = _Pending()
-            self._tasks.start_soon(self._ask, server, error, pending, name=f"login {server_id}")
+            pending = self._pending[key] = _Pending()
+            self._tasks.start_soon(self._ask, server, principal, error, pending, name=f"login {server_id}")
         await pending.done.wait()
         if pending.error is not None:
             raise pending.error
@@ -120,37 +132,40 @@ class Logins:
     @contextmanager
     def asking_nobody(self, server_ids: Iterable[str]) -> Generator[None]:
         """Have nobody asked to log in to these servers for the length of the block."""
-        unasked = {*server_ids} - self._declined
-        self._declined |= unasked
+        unasked = {*server_ids} - self._unasked
+        self._unasked |= unasked
         try:
             yield
         finally:
-            self._declined -= unasked
+            self._unasked -= unasked
 
-    async def _ask(self, server: LoadedServer, error: AuthRequired, pending: _Pending) -> None:
+    async def _ask(
+        self, server: LoadedServer, principal: str, error: AuthRequired, pending: _Pending
+    ) -> None:
         try:
-            target = await self.target(server)
+            target = await self.target(server, principal=principal)
             challenge = login_challenge([error.challenge or ""])
+            terms: list[LoginTerms] = []
             async with self.browser(
-                target, agree=self._agree(target), open_url=self._opening(target)
+                target, agree=self._agree(target, terms), open_url=self._opening(target)
             ) as redirect:
-                await self._log_in(target, redirect, challenge=challenge)
+                await self._log_in(target, redirect, challenge=challenge, announce=terms.append)
         except FairleadError as exc:
             pending.error = exc
         finally:
-            del self._pending[server.server_id]
+            del self._pending[principal, server.server_id]
             pending.done.set()
 
-    def _agree(self, target: Target) -> Agree:
+    def _agree(self, target: Target, terms: Sequence[LoginTerms]) -> Agree:
         async def agree(url: str) -> bool:
             shown = show_url(url)
             if isinstance(shown, UrlRefused):
                 raise LoginFailed(target.server_id, f"its login page cannot be opened: {shown}")
-            message = "To use it you have to log in. The page of its login is:"
+            message = _invitation(target, terms)
             question = UrlQuestion(server_id=target.server_id, message=message, url=shown)
             agreed = await self._operator.elicit_url(question) == "accept"
             if not agreed:
-                self._declined.add(target.server_id)
+                self._declined.add((target.principal, target.server_id))
             return agreed
 
         return agree
@@ -169,8 +184,10 @@ class Logins:
 
     # For people.
 
-    async def target(self, server: LoadedServer, *, account: str | None = None) -> Target:
-        """What somebody would log in to. Raises where there is nothing to log in to."""
+    async def target(
+        self, server: LoadedServer, *, account: str | None = None, principal: str = LOCAL
+    ) -> Target:
+        """What a principal would log in to. Raises where there is nothing to log in to."""
         if server.transport not in ("http", "sse"):
             raise LoginFailed(server.server_id, "it is not reached by URL, and has no login")
         resolved = await to_thread.run_sync(server.resolve, self._env)
@@ -179,7 +196,7 @@ class Logins:
             raise LoginFailed(
                 server.server_id, "its entry says `oauth: false`", hint="take that out to log in to it"
             )
-        return target_of(server.server_id, resolved, account=account)
+        return target_of(server.server_id, resolved, account=account, principal=principal)
 
     @asynccontextmanager
     async def browser(
@@ -201,10 +218,20 @@ class Logins:
                 redirect = await stack.enter_async_context(opened())
             yield redirect
 
-    async def log_in(self, target: Target, redirect: Redirect | None, *, scopes: str | None = None) -> Login:
-        """Log in to a server: by way of `redirect`, or without a person where its entry says so."""
+    async def log_in(
+        self,
+        target: Target,
+        redirect: Redirect | None,
+        *,
+        scopes: str | None = None,
+        announce: Announce = lambda _terms: None,
+    ) -> Login:
+        """Log in to a server: by way of `redirect`, or without a person where its entry says so.
+
+        `announce` is told where the tokens will come from, before the person is asked.
+        """
         challenge = await self._challenge(target)
-        return await self._log_in(target, redirect, challenge=challenge, scopes=scopes)
+        return await self._log_in(target, redirect, challenge=challenge, scopes=scopes, announce=announce)
 
     async def log_out(self, login: Login, servers: Iterable[LoadedServer] = ()) -> Revocation:
         """Have the issuer end a login, if it will, and forget it in all processes whether it does or not.
@@ -229,16 +256,24 @@ class Logins:
         *,
         challenge: Challenge | None,
         scopes: str | None = None,
+        announce: Announce = lambda _terms: None,
     ) -> Login:
         previous = await self.broker.previous(target.principal, target.account, target.resource)
         if redirect is None or target.oauth.grant != "authorization_code":
             login = await machine_login(target, self._web, challenge=challenge, previous=previous)
         else:
             login = await log_in(
-                target, redirect, self._web, challenge=challenge, previous=previous, scopes=scopes
+                target,
+                redirect,
+                self._web,
+                challenge=challenge,
+                previous=previous,
+                scopes=scopes,
+                announce=announce,
             )
         await self.broker.adopt(login)
-        self._declined.discard(target.server_id)
+        self._declined.discard((target.principal, target.server_id))
+        self.on_login(target.principal, target.server_id)
         details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
         self._audit.noted("login", principal=target.principal, server=target.server_id, details=details)
         return login
@@ -272,7 +307,7 @@ class Logins:
         """What a login is for: one of the servers, or else what the login itself says."""
         wanted = (login.principal, login.account, login.resource)
         for server in servers:
-            target = await self.target(server)
+            target = await self.target(server, principal=login.principal)
             if (target.principal, target.account, target.resource) == wanted:
                 return target
         url, account = login.resource, login.account
@@ -284,12 +319,39 @@ def _port_of(previous: Login | None) -> int | None:
     return URL(registered).port if registered else None
 
 
-def target_of(server_id: str, resolved: RemoteServer, *, account: str | None = None) -> Target:
-    """What a server's entry says about logging in to it."""
+def is_personal(server: LoadedServer) -> bool:
+    """May two principals be logged in differently at a server?
+
+    Not where its credential is in the configuration, nor where all use the local user's (`login: shared`).
+    """
+    config = server.config
+    if not isinstance(config, RemoteServer) or config.login == "shared" or config.oauth is False:
+        return False
+    if config.auth_provider_id is not None or config.headers_helper is not None:
+        return False
+    if any(name.lower() == "authorization" for name in config.headers):
+        return False
+    return config.oauth is None or config.oauth.grant == "authorization_code"
+
+
+def _invitation(target: Target, terms: Sequence[LoginTerms]) -> str:
+    whose = "" if target.principal == LOCAL else f" The login will be that of `{target.principal}` alone."
+    issuer = f" {terms[-1].words}" if terms else ""
+    return f"To use it you have to log in.{whose}{issuer} The page of its login is:"
+
+
+def target_of(
+    server_id: str, resolved: RemoteServer, *, account: str | None = None, principal: str = LOCAL
+) -> Target:
+    """What a server's entry says about logging in to it.
+
+    A client's own credential, and a login that all share, is that of the local user.
+    """
+    is_client = resolved.oauth and resolved.oauth.grant != "authorization_code"
     return Target(
         server_id=server_id,
         url=resolved.url,
-        principal=LOCAL,
+        principal=LOCAL if resolved.login == "shared" or is_client else principal,
         account=resolved.account or "" if account is None else account,
         oauth=resolved.oauth or OAuth(),
     )

@@ -11,7 +11,8 @@ from anyio.abc import TaskGroup
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
 from fairlead.config.masking import SECRETS
-from fairlead.config.models import Server
+from fairlead.config.models import RemoteServer, Server
+from fairlead.config.principal import LOCAL
 from fairlead.connection.admission import Admission
 from fairlead.connection.connection import Connection
 from fairlead.connection.logging_in import LogIn
@@ -63,6 +64,14 @@ class Person:
     """What holds for calls that nothing in the configuration speaks of."""
     shared: bool = False
     """Many callers share the connections, and the operator answers for whoever a request is made."""
+    principal: str = LOCAL
+    """Whose logins the connections use, and so whose listings they bring."""
+
+
+def login_notes(server: LoadedServer) -> tuple[str, ...]:
+    """What people are told about whose login a server is used with."""
+    is_shared = isinstance(server.config, RemoteServer) and server.config.login == "shared"
+    return ("login: shared: every principal of a gateway uses the local user's login",) if is_shared else ()
 
 
 class Member:
@@ -83,6 +92,7 @@ class Member:
         screened: Callable[["Member"], None],
     ) -> None:
         self.server = server
+        self.principal = person.principal
         self.is_usable = server.usable
         """Is it wanted, and nothing wrong with its entry?"""
         self._unsaid: Unsaid = person.unsaid
@@ -282,7 +292,7 @@ class Member:
             last_connected_at=vitals.last_connected_at if vitals else None,
             connects=vitals.connects if vitals else 0,
             calls=vitals.calls if vitals else 0,
-            notes=self.screened.listing.notes if self.screened else (),
+            notes=(*login_notes(self.server), *(self.screened.listing.notes if self.screened else ())),
         )
 
     def refresh_if_stale(self) -> None:

@@ -101,7 +101,9 @@ class Members:
             if self._has(server):
                 self._by_id[server.server_id].take_rules(server)
         outside = [server for server in changed if server.transport != "in_process"]
-        known = await load_known(self._store, outside, self._no_pins)
+        known = await load_known(
+            self._store, outside, no_pins=self._no_pins, principal=self._person.principal
+        )
         return [self._put(server, self._carried(server, known)) for server in changed]
 
     def _carried(self, server: LoadedServer, known: Mapping[str, Known]) -> Known:
@@ -338,7 +340,13 @@ def _take_news(member: Member) -> News:
     snapshot, member.unsaved = member.unsaved, None
     trouble, member.unsaved_trouble = member.unsaved_trouble, None
     # Pins that are not saved yet count beside those in the store, and so they stay until they are.
-    return News(server=member.server, snapshot=snapshot, trouble=trouble, pins=member.unsaved_pins)
+    return News(
+        server=member.server,
+        snapshot=snapshot,
+        trouble=trouble,
+        pins=member.unsaved_pins,
+        principal=member.principal,
+    )
 
 
 def same_definition(old: LoadedServer, new: LoadedServer) -> bool:

@@ -14,6 +14,7 @@ from anyio import to_thread
 from fairlead.catalog.entries import Listing, RejectedTool, read_tools
 from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
+from fairlead.config.principal import LOCAL
 from fairlead.errors import FairleadError, StoreError
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
@@ -78,14 +79,16 @@ _decode_trouble = msgspec.json.Decoder(Trouble).decode
 _decode = msgspec.json.Decoder(StoredSnapshot).decode
 
 
-def snapshot_key(server: LoadedServer) -> str:
+def snapshot_key(server: LoadedServer, principal: str = LOCAL) -> str:
     """The same entry in the same place offers the same tools; a changed one is asked anew.
 
-    What only says who may use them is no change.
+    What only says who may use them is no change. What a server offers to one login is not shown to another.
     """
     entry = {name: value for name, value in server.entry.items() if name not in _POLICY}
     where = f"{server.server_id}\0{server.definition.source.base}\0{entry_digest(entry)}"
-    return hashlib.sha256(where.encode()).hexdigest()
+    if principal != LOCAL:
+        where += f"\0{principal}"
+    return hashlib.sha256(where.encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +105,11 @@ class Known:
 
 
 async def load_known(
-    store: Store | None, servers: Sequence[LoadedServer], no_pins: NoPins | None = None
+    store: Store | None,
+    servers: Sequence[LoadedServer],
+    *,
+    no_pins: NoPins | None = None,
+    principal: str = LOCAL,
 ) -> dict[str, Known]:
     """What is known of each server. A snapshot that cannot be read is as good as none; pins are not.
 
@@ -110,6 +117,7 @@ async def load_known(
         store: Where it is kept.
         servers: The servers.
         no_pins: Why there is no store that could have pins.
+        principal: Whose listings are wanted, of servers that have logins.
     """
     snapshots: dict[str, Snapshot | None] = {}
     pins: dict[str, Pins | NoPins | None] = {}
@@ -118,7 +126,7 @@ async def load_known(
         pins = {server.server_id: no_pins for server in servers if is_guarded(server)}
 
     async def load(server: LoadedServer, store: Store) -> None:
-        snapshots[server.server_id] = await load_snapshot(store, server)
+        snapshots[server.server_id] = await load_snapshot(store, server, principal)
 
     async def load_pinned(server: LoadedServer, store: Store) -> None:
         pins[server.server_id] = await load_pins(store, server)
@@ -163,10 +171,10 @@ async def load_pins(store: Store, server: LoadedServer) -> Pins | NoPins | None:
         return NoPins.because(exc)
 
 
-async def load_snapshot(store: Store, server: LoadedServer) -> Snapshot | None:
+async def load_snapshot(store: Store, server: LoadedServer, principal: str = LOCAL) -> Snapshot | None:
     """What a server offered when it was last listed, in whatever process, as far as that can be read."""
     try:
-        found = await store.get(NAMESPACE, snapshot_key(server))
+        found = await store.get(NAMESPACE, snapshot_key(server, principal))
         return read_snapshot(server.server_id, found.value) if found else None
     except (StoreError, msgspec.DecodeError):
         logger.warning("a saved catalog cannot be read", exc_info=True, extra={"server_id": server.server_id})
@@ -208,6 +216,8 @@ class News:
     trouble: Trouble | None
     pins: Pins | None
     """What was pinned on first use."""
+    principal: str = LOCAL
+    """Whose login the server was asked with."""
 
 
 async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]:
@@ -230,7 +240,7 @@ async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]
 
 
 def _values(news: News) -> Iterator[NewValue]:
-    key = snapshot_key(news.server)
+    key = snapshot_key(news.server, news.principal)
     if news.snapshot is not None:
         yield NAMESPACE, key, _encode(stored(news.snapshot))
     if news.trouble is not None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.catalog.results import ToolResult
+from fairlead.config.principal import LOCAL
 from fairlead.connection.failures import calling
 from fairlead.connection.tasks import Task, cancel_task, created_task, get_task, list_tasks
+from fairlead.errors import CallFailed
 from fairlead.store.store import ANY
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class KnownTask(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     task_id: str
     begun_at: float
+    principal: str = LOCAL
+    """Whom it was begun for: no other may look at it, fetch its result or cancel it."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -54,51 +58,69 @@ class Tasks:
         arguments: Mapping[str, Any] | None = None,
         *,
         reviewed: bool = False,
+        principal: str = LOCAL,
     ) -> Begun:
         """Call a tool and do not wait for it, where its server lets it run in the background."""
-        raw = await self._host.begin_call(server_id, tool, arguments or {}, reviewed=reviewed)
+        raw = await self._host.begin_call(
+            server_id, tool, arguments or {}, reviewed=reviewed, principal=principal
+        )
         task = created_task(raw)
         if task is None:
-            return Begun(
-                server_id=server_id, tool=tool, result=await self._host.delivered(server_id, tool, raw)
-            )
-        known = KnownTask(server_id=server_id, tool=tool, task_id=task.id, begun_at=time.time())
+            result = await self._host.delivered(server_id, tool, raw, principal=principal)
+            return Begun(server_id=server_id, tool=tool, result=result)
+        known = KnownTask(
+            server_id=server_id, tool=tool, task_id=task.id, begun_at=time.time(), principal=principal
+        )
         await self._keep(known)
         return Begun(server_id=server_id, tool=tool, task=task)
 
-    async def get(self, server_id: str, task_id: str) -> Task:
+    async def get(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> Task:
         """How a task is doing."""
+        await self._require_own(server_id, task_id, principal)
         connection = await self._host.reach(server_id)
         with calling(server_id):
             return await get_task(await connection.ready(), task_id)
 
-    async def result(self, server_id: str, task_id: str) -> ToolResult:
-        """Wait for a task's end and return what the call brought. Whoever stops waiting stops the task."""
+    async def result(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> ToolResult:
+        """Wait for a task's end and return what the call brought. Giving up waiting stops the task."""
+        task = await self.get(server_id, task_id, principal=principal)
         connection = await self._host.reach(server_id)
-        raw = await connection.finish(await self.get(server_id, task_id))
+        raw = await connection.finish(task)
         begun = await self._known(server_id, task_id)
         await self._forget(server_id, task_id)
-        return await self._host.delivered(server_id, begun.tool if begun else "", raw)
+        return await self._host.delivered(server_id, begun.tool if begun else "", raw, principal=principal)
 
-    async def cancel(self, server_id: str, task_id: str) -> None:
+    async def cancel(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> None:
         """Ask for a task to be given up."""
+        await self._require_own(server_id, task_id, principal)
         connection = await self._host.reach(server_id)
         with calling(server_id):
             await cancel_task(await connection.ready(), task_id)
         await self._forget(server_id, task_id)
 
-    async def list(self, server_id: str) -> tuple[Task, ...]:
-        """All tasks a server keeps for us, as far as its era lets one ask."""
+    async def list(self, server_id: str, *, principal: str = LOCAL) -> tuple[Task, ...]:
+        """A principal's tasks at a server, as far as its protocol version lets one ask."""
         connection = await self._host.reach(server_id)
         with calling(server_id):
-            return await list_tasks(await connection.ready())
+            tasks = await list_tasks(await connection.ready())
+        owners = {task.task_id: task.principal for task in await self._all() if task.server_id == server_id}
+        return tuple(task for task in tasks if owners.get(task.id, LOCAL) == principal)
 
-    async def known(self) -> tuple[KnownTask, ...]:
-        """The tasks that were begun here, in this run or an earlier one, and not fetched or cancelled."""
+    async def known(self, principal: str = LOCAL) -> tuple[KnownTask, ...]:
+        """A principal's tasks, begun in this run or an earlier one, and not fetched or cancelled."""
+        return tuple(task for task in await self._all() if task.principal == principal)
+
+    async def _all(self) -> tuple[KnownTask, ...]:
         store = self._host.store
         if store is None:
             return ()
         return tuple(_decode(stored.value) for stored in await store.scan(NAMESPACE))
+
+    async def _require_own(self, server_id: str, task_id: str, principal: str) -> None:
+        """Raise where a task is another principal's. One that was begun elsewhere is the local user's."""
+        known = await self._known(server_id, task_id)
+        if (known.principal if known is not None else LOCAL) != principal:
+            raise CallFailed(server_id, f"there is no task `{task_id}`", delivery="not_sent")
 
     async def _known(self, server_id: str, task_id: str) -> KnownTask | None:
         store = self._host.store

@@ -1,7 +1,7 @@
 """One request on its way to a page and back: who asks, whether a form is ours, what every answer says."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
@@ -10,8 +10,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import FairleadError, StoreError, UnknownServer
+from fairlead.gateway.access import Admitted
 from fairlead.gateway.perimeter import Refused
-from fairlead.web.entrance import Entrance, Ticket, keep_ticket
+from fairlead.web.entrance import Entrance, Ticket, base_of, keep_ticket
+from fairlead.web.html import BASE, placed
 
 Audience = Literal["people", "strangers", "programs", "everybody"]
 """Who a door is for: people are sent to the login, where they are strangers; programs are told that they need
@@ -43,11 +45,39 @@ class Visit:
     entrance: Entrance
     ticket: Ticket
     form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    admitted: Admitted | None = None
+    """Who asks; None at doors that are open to strangers."""
 
     @property
     def form_token(self) -> str:
         """What every form on the page has to carry."""
-        return self.entrance.form_token(self.ticket)
+        return self.entrance.form_token(self.request.scope, self.ticket)
+
+    @property
+    def base(self) -> str:
+        """The path that the pages of this session are under."""
+        return base_of(self.request.path_params.get("place", ""))
+
+    @property
+    def path(self) -> str:
+        """The path of the page, below that of its session."""
+        return self.request.url.path.removeprefix(self.base) or "/"
+
+    @property
+    def is_known(self) -> bool:
+        """Does it come from a browser that is logged in?"""
+        return self.entrance.is_session(self.request.scope, self.ticket)
+
+    @property
+    def is_admin(self) -> bool:
+        """May the visitor decide for every principal?"""
+        return self.admitted is not None and self.admitted.decides_for is None
+
+    @property
+    def decides_for(self) -> str | None:
+        """Whose approvals may be seen and answered; None for everybody's."""
+        assert self.admitted is not None, "strangers decide nothing"
+        return self.admitted.decides_for
 
     def step(self, name: str) -> str:
         """A part of the path."""
@@ -76,8 +106,10 @@ class Door:
         get: Answer | None = None,
         post: Answer | None = None,
         audience: Audience = "people",
+        needed: str = "admin",
         error_page: ErrorPage | None = None,
     ) -> None:
+        self._needed = needed
         self._entrance = entrance
         self._answers = {"GET": get, "HEAD": get, "POST": post}
         self._audience: Audience = audience
@@ -87,15 +119,17 @@ class Door:
         """Answer a request."""
         request = Request(scope, receive)
         visit = Visit(request=request, entrance=self._entrance, ticket=self._entrance.ticket(scope))
+        base = BASE.set(visit.base)
         try:
             response = await self._answered(visit)
         except ClientDisconnect:
             return
+        finally:
+            BASE.reset(base)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
-        has_forms = self._audience in ("people", "strangers")
-        if visit.ticket.is_new and has_forms and "set-cookie" not in response.headers:
-            keep_ticket(response, visit.ticket, scope)
+        if visit.ticket.is_new and self._audience == "strangers" and "set-cookie" not in response.headers:
+            keep_ticket(response, visit.ticket, scope, request.url.path)
         await response(scope, receive, send)
 
     async def _answered(self, visit: Visit) -> Response:
@@ -103,26 +137,27 @@ class Door:
         if answer is None:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
             return _plain(405, "this is not used so", {"Allow": allowed})
-        if refused := self._entrance.screen(visit.request.scope) or await self._kept_out(visit):
-            return _refusal(visit, refused, self._audience)
+        admitted = self._entrance.screen(visit.request.scope) or await self._admitted(visit)
+        if isinstance(admitted, Refused):
+            return _refusal(visit, admitted, self._audience)
+        visit = replace(visit, admitted=admitted)
         if visit.request.method == "POST":
             form = await _read_form(visit.request)
             if form is None:
                 return _plain(400, "that is no form of this page, or too large a one")
-            visit = Visit(request=visit.request, entrance=self._entrance, ticket=visit.ticket, form=form)
-            if not self._entrance.is_own_form(visit.ticket, visit.field("form_token")):
+            visit = replace(visit, form=form)
+            if not self._entrance.is_own_form(visit.request.scope, visit.ticket, visit.field("form_token")):
                 return _plain(403, "this form was not sent from the dashboard; load the page again")
         try:
             return await answer(visit)
         except FairleadError as exc:
             return self._failed(visit, exc)
 
-    async def _kept_out(self, visit: Visit) -> Refused | None:
+    async def _admitted(self, visit: Visit) -> Admitted | Refused | None:
         if self._audience in ("strangers", "everybody"):
             return None
-        needed = "admin" if self._audience == "people" else "status"
-        admitted = await self._entrance.admit(visit.request.scope, visit.ticket, needed)
-        return admitted if isinstance(admitted, Refused) else None
+        needed = self._needed if self._audience == "people" else "status"
+        return await self._entrance.admit(visit.request.scope, visit.ticket, needed)
 
     def _failed(self, visit: Visit, error: FairleadError) -> Response:
         status = 404 if isinstance(error, UnknownServer) else 503 if isinstance(error, StoreError) else 409
@@ -133,11 +168,12 @@ class Door:
 
 def see(path: str) -> Response:
     """Send the browser on after a form was dealt with."""
-    return RedirectResponse(path, status_code=303)
+    return RedirectResponse(placed(path), status_code=303)
 
 
 def _refusal(visit: Visit, refused: Refused, audience: Audience) -> Response:
-    if refused.status == 401 and audience == "people" and visit.request.method != "POST":
+    is_person = audience == "people" and "authorization" not in visit.request.headers
+    if is_person and refused.status in (401, 403) and visit.request.method != "POST" and not visit.is_known:
         return see(LOGIN)
     return Response(refused.body, refused.status, dict(refused.headers))
 

@@ -1,7 +1,10 @@
-"""Who may see the dashboard: a token, once, and from then on a cookie. And which forms are its own.
+"""Dashboard sessions: who gets in, by a token or a one-time link, and which forms are the dashboard's own.
 
-The token never stands in an address that anybody logs: it is pasted, or comes after the `#` of a link, which
-browsers keep to themselves. A form counts only with a token of its own, which belongs to the cookie.
+A session has two secrets: the value of its cookie, and its place, a path that all its pages are under and
+that is also the path of the cookie. Browsers send cookies to every port of a host. A server on another port
+gets none of these, since it has no page under that path. A cookie without its place opens nothing, so that a
+stolen one can neither read a page nor send a form. On this machine the dashboard has a name of its own, too:
+see `gateway/perimeter.py`.
 """
 
 import hashlib
@@ -9,6 +12,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Protocol
@@ -20,6 +24,7 @@ from starlette.types import Scope
 from fairlead.config.principal import LOCAL
 from fairlead.gateway.access import SCREENED, Admitted
 from fairlead.gateway.perimeter import Refused
+from fairlead.gateway.tokens import PERSON_SCOPES
 from fairlead.net.connections import mark_authenticated
 
 SESSION_SECONDS: Final = 12 * 3600.0
@@ -54,17 +59,31 @@ class Ticket:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedIn:
+    """A session as its browser is told of it, once."""
+
+    ticket: Ticket
+    base: str
+    """The path that its pages are under."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Session:
     token: str | None
-    """Asked about again with every request, since it may be taken back; None for a one-time code."""
+    """Checked again with every request, since it may be removed; None for a one-time code."""
+    place: str
+    """The digest of the secret in its path."""
+    form_token: str
     ends: float
 
 
 class Entrance:
     """Lets people in, and remembers whom it let in."""
 
-    def __init__(self, keeper: Doorkeeper) -> None:
+    def __init__(self, keeper: Doorkeeper, origins: Sequence[str] = ()) -> None:
+        """Let in those whom `keeper` lets in. `origins` are where people reach it, the best first."""
         self._keeper = keeper
+        self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._codes: dict[str, float] = {}
@@ -72,7 +91,7 @@ class Entrance:
     # Who is there.
 
     def screen(self, scope: Scope) -> Refused | None:
-        """Check where a request comes from, unless somebody did before."""
+        """Check where a request comes from, unless that was done before."""
         return None if scope.get(SCREENED) else self._keeper.screen(scope)
 
     def ticket(self, scope: Scope) -> Ticket:
@@ -85,73 +104,131 @@ class Entrance:
         return Ticket(value=morsel.value) if morsel and morsel.value else _new_ticket()
 
     async def admit(self, scope: Scope, ticket: Ticket, needed: str) -> Admitted | Refused:
-        """Say who a request is from: by its cookie, else as for any other request."""
-        admitted = await self._by_session(ticket)
+        """Say who a request is from: by its session, else as for any other request."""
+        admitted = await self._by_session(scope, ticket)
         if admitted is None:
-            return await self._keeper.admit(scope)
+            return await self.admit_token(scope)
         if needed not in admitted.scopes:
             return Refused.saying(403, f"this token is not for that: it lacks the scope `{needed}`")
         mark_authenticated(scope)
         return admitted
 
-    async def _by_session(self, ticket: Ticket) -> Admitted | None:
+    async def admit_token(self, scope: Scope) -> Admitted | Refused:
+        """Say who a program's request is from: by its token alone."""
+        return await self._keeper.admit(scope)
+
+    def is_session(self, scope: Scope, ticket: Ticket) -> bool:
+        """Does a request have the cookie and the place of a session?"""
+        return self._session(scope, ticket) is not None
+
+    def _session(self, scope: Scope, ticket: Ticket) -> _Session | None:
         session = self._sessions.get(_digest(ticket.value))
-        if session is None or session.ends < time.time():
+        place = scope.get("path_params", {}).get("place", "")
+        if session is None or not hmac.compare_digest(session.place, _digest(place)):
             return None
-        return (
-            Admitted(principal=LOCAL) if session.token is None else await self._keeper.identify(session.token)
-        )
+        return session if session.ends >= time.time() else None
+
+    async def _by_session(self, scope: Scope, ticket: Ticket) -> Admitted | None:
+        session = self._session(scope, ticket)
+        if session is None:
+            return None
+        if session.token is None:
+            return Admitted(principal=LOCAL, scopes=PERSON_SCOPES)
+        admitted = await self._keeper.identify(session.token)
+        if admitted is None:
+            self.log_out(ticket)  # its token was removed
+        return admitted
 
     # Coming and going.
 
     def one_time_code(self) -> str:
-        """A code that lets one person in, once, for some minutes: for a link such as `/login#code`."""
+        """A code that lets one person in, once, for some minutes: for `/login?code=…`."""
+        now = time.time()
+        self._codes = {digest: ends for digest, ends in self._codes.items() if ends >= now}
         code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = time.time() + CODE_SECONDS
+        self._codes[_digest(code)] = now + CODE_SECONDS
         return code
 
-    async def log_in(self, secret: str) -> Ticket | None:
-        """Let somebody in who has a token or a one-time code. The cookie is new, whatever was before."""
-        ends = self._codes.pop(_digest(secret), None)
-        is_code = ends is not None and ends >= time.time()
-        if not is_code:
-            admitted = await self._keeper.identify(secret)
-            if admitted is None or "admin" not in admitted.scopes:
-                return None
-        ticket = _new_ticket()
+    def links(self) -> list[str]:
+        """Links with one code that log the opener in, the best first; it can be used at one of them."""
+        code = self.one_time_code()
+        return [f"{origin}/login?code={code}" for origin in self._origins]
+
+    def redeem(self, code: str) -> LoggedIn | None:
+        """Begin a session for a one-time code, which opens nothing after that."""
+        ends = self._codes.pop(_digest(code), None)
+        return self._begin(None) if ends is not None and ends >= time.time() else None
+
+    async def log_in(self, secret: str) -> LoggedIn | None:
+        """Begin a session for a token that decides, or a one-time code. The cookie is new in any case."""
+        if (redeemed := self.redeem(secret)) is not None:
+            return redeemed
+        admitted = await self._keeper.identify(secret)
+        return self._begin(secret) if admitted is not None and "decide" in admitted.scopes else None
+
+    def _begin(self, token: str | None) -> LoggedIn:
+        ticket, place = _new_ticket(), secrets.token_urlsafe(24)
         self._sessions[_digest(ticket.value)] = _Session(
-            token=None if is_code else secret, ends=time.time() + SESSION_SECONDS
+            token=token,
+            place=_digest(place),
+            form_token=secrets.token_urlsafe(32),
+            ends=time.time() + SESSION_SECONDS,
         )
         if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        return ticket
+        return LoggedIn(ticket=ticket, base=base_of(place))
 
     def log_out(self, ticket: Ticket) -> None:
-        """Forget somebody."""
+        """End a session."""
         self._sessions.pop(_digest(ticket.value), None)
 
     # Forms.
 
-    def form_token(self, ticket: Ticket) -> str:
-        """What every form sent by this browser has to carry."""
+    def form_token(self, scope: Scope, ticket: Ticket) -> str:
+        """What every form of this browser has to carry. A session's cannot be computed from its cookie."""
+        session = self._session(scope, ticket)
+        if session is not None:
+            return session.form_token
         return hmac.new(self._key, ticket.value.encode(), hashlib.sha256).hexdigest()
 
-    def is_own_form(self, ticket: Ticket, given: str) -> bool:
-        """Does a form come from a page of ours, in this very browser?"""
-        expected = self.form_token(ticket).encode()
-        return not ticket.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
+    def is_own_form(self, scope: Scope, ticket: Ticket, given: str) -> bool:
+        """Does a form come from a page of ours, in this very browser, and from that page's exact origin?"""
+        expected = self.form_token(scope, ticket).encode()
+        is_known = not ticket.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
+        return is_known and _is_from_its_origin(scope)
 
 
-def keep_ticket(response: Response, ticket: Ticket, scope: Scope) -> None:
-    """Have the browser keep its cookie."""
+def base_of(place: str) -> str:
+    """The path that the pages of a session are under."""
+    return f"/~{place}" if place else ""
+
+
+def keep_ticket(response: Response, ticket: Ticket, scope: Scope, path: str) -> None:
+    """Have the browser keep its cookie, for this host and below this path only."""
     response.set_cookie(
         _cookie_name(scope),
         ticket.value,
         max_age=int(SESSION_SECONDS),
+        path=path,
         httponly=True,
         samesite="strict",
         secure=scope["scheme"] == "https",
     )
+
+
+def drop_ticket(response: Response, scope: Scope, path: str) -> None:
+    """Have the browser forget its cookie."""
+    response.delete_cookie(_cookie_name(scope), path=path, httponly=True, samesite="strict")
+
+
+def _is_from_its_origin(scope: Scope) -> bool:
+    """Is the one `Origin` of a request that of the address it was sent to? Ports count."""
+    headers = Headers(scope=scope)
+    origins, hosts = headers.getlist("origin"), headers.getlist("host")
+    if len(origins) != 1 or len(hosts) != 1:
+        return False
+    scheme, _, authority = origins[0].lower().partition("://")
+    return scheme in ("http", "https") and authority == hosts[0].lower()
 
 
 def _new_ticket() -> Ticket:
@@ -164,6 +241,6 @@ def _digest(secret: str) -> str:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """Browsers send cookies to all ports of a machine, so that each gateway has to know its own."""
+    """A name for each port: several gateways may run on one host."""
     port = (scope.get("server") or ("", 0))[1]
     return f"{COOKIE}_{port}"

@@ -20,6 +20,7 @@ from fairlead.catalog.tokens import estimate
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
+from fairlead.config.principal import LOCAL
 from fairlead.errors import ConfigError, ConnectFailed, FairleadError, StoreError
 from fairlead.events import Event
 from fairlead.gateway.client import SessionInfo
@@ -191,17 +192,17 @@ class HostPanel:
 
     # Logins.
 
-    def login(self, server_id: str) -> LoginVisit | None:
-        """The login that was begun here last."""
-        return self._running.visits.latest(server_id) if self._running else None
+    def login(self, server_id: str, principal: str = LOCAL) -> LoginVisit | None:
+        """The login of a principal that was begun here last."""
+        return self._running.visits.latest(server_id, principal) if self._running else None
 
-    async def begin_login(self, server_id: str) -> None:
+    async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
         """Begin to log in, and wait until there is a page to open."""
-        await self._now().visits.begin(self._server(server_id))
+        await self._now().visits.begin(self._server(server_id), principal)
 
-    def finish_login(self, server_id: str, address: str) -> str | None:
+    def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
         """Take the address at which a browser ended up."""
-        return self._now().visits.finish(server_id, address)
+        return self._now().visits.finish(server_id, address, principal)
 
     # Tools.
 
@@ -299,13 +300,13 @@ class HostPanel:
 
         return await to_thread.run_sync(read)
 
-    def pending(self) -> Sequence[PendingCall]:
-        """The calls that wait for a person's word."""
-        return self._queue.pending()
+    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
+        """The calls that wait for a person's word: all, or one principal's."""
+        return self._queue.pending(principal)
 
-    def answer(self, call_id: str, answer: ApprovalAnswer) -> bool:
-        """Give that word."""
-        given = self._queue.answer(call_id, answer)
+    def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
+        """Give that word, if the call is one of the principal's."""
+        given = self._queue.answer(call_id, answer, principal=principal)
         self.changed()
         return given
 

@@ -4,6 +4,7 @@ There is no way to write markup but `tag`, and none to have a string taken for m
 """
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
 from typing import Final, TypeAlias
@@ -13,6 +14,15 @@ from fairlead.catalog.sanitise import made_visible
 _VOID: Final = frozenset({"input", "link", "meta"})
 _ADDRESSES: Final = frozenset({"action", "href", "src"})
 _SCHEMES: Final = ("https://", "http://", "/", "#")
+_PLACELESS: Final = ("/static/", "/login", "/connect/")
+
+BASE: ContextVar[str] = ContextVar("dashboard_base", default="")
+"""The path that the pages of the present session are under."""
+
+
+def placed(path: str) -> str:
+    """A path of the dashboard as this session has it; those that need no session are the same for all."""
+    return path if path.startswith(_PLACELESS) else BASE.get() + path
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,8 @@ def _attribute(key: str, value: Attribute) -> str:
     text = str(value)
     if name in _ADDRESSES and (not text.startswith(_SCHEMES) or text.startswith("//")):
         raise ValueError(f"no page leads to such an address: {name}")
+    if name in _ADDRESSES and text.startswith("/"):
+        text = placed(text)
     return f' {name}="{_text(text)}"'
 
 

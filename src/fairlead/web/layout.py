@@ -18,12 +18,15 @@ PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/
 
 def page(visit: Visit, panel: Panel, title: str, *content: Child) -> str:
     """A whole page, with the way to all others."""
-    here = "/" + visit.request.url.path.strip("/").partition("/")[0].replace("servers", "")
-    waiting = len(panel.pending()) + sum(panel.held_back().values())
+    here = "/" + visit.path.strip("/").partition("/")[0].replace("servers", "")
+    waiting = len(panel.pending(visit.decides_for))
+    if visit.is_admin:
+        waiting += sum(panel.held_back().values())
+    places = PLACES if visit.is_admin else PLACES[-1:]
     header = tag(
         "header",
         tag("a", "fairlead", href="/", class_="brand"),
-        tag("nav", live("places", [_place(*place, here, waiting) for place in PLACES]), aria_label="Pages"),
+        tag("nav", live("places", [_place(*place, here, waiting) for place in places]), aria_label="Pages"),
         tag("span", id="live", class_="live", role="status"),
         form(visit, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
     )
@@ -39,16 +42,14 @@ def bare_page(title: str, script: str | None, *content: Child) -> str:
 
 def error_page(visit: Visit, panel: Panel, error: FairleadError) -> str:
     """What went wrong, and what to do about it."""
-    hint = tag("p", error.hint, class_="dim") if error.hint else None
-    back = tag("p", tag("a", "Back", href=visit.request.url.path))
-    return page(
-        visit,
-        panel,
-        "That did not work",
+    content = (
         tag("p", SECRETS.mask(str(error)), class_="trouble", role="alert"),
-        hint,
-        back,
+        tag("p", error.hint, class_="dim") if error.hint else None,
+        tag("p", tag("a", "Back", href=visit.path)),
     )
+    if visit.admitted is None:
+        return bare_page("That did not work", None, *content)
+    return page(visit, panel, "That did not work", *content)
 
 
 def _frame(title: str, header: Html | None, main: Html, script: str | None) -> str:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fairlead.catalog.catalog import CatalogTool, Hidden
 from fairlead.catalog.entries import ToolKey
+from fairlead.config.principal import LOCAL
 from fairlead.gateway.client import SessionInfo
 from fairlead.host.member import ServerStatus
 from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion
@@ -37,23 +38,23 @@ class PendingCall(Protocol):
 class ApprovalQueue(Protocol):
     """The calls that wait for a person's word."""
 
-    def pending(self) -> Sequence[PendingCall]:
-        """All of them, the oldest first."""
+    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
+        """All of them or one principal's, the oldest first."""
         ...
 
-    def answer(self, id: str, answer: ApprovalAnswer) -> bool:  # noqa: A002 - what it is called there
-        """Give the word. False where nobody waits for it any more."""
+    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called there
+        """Give the word. False where none waits for it any more, or it is not the principal's to give."""
         ...
 
 
 class NoQueue:
     """Where no call ever waits."""
 
-    def pending(self) -> Sequence[PendingCall]:
+    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
         """None."""
         return ()
 
-    def answer(self, id: str, answer: ApprovalAnswer) -> bool:  # noqa: A002 - as above
+    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as above
         """Nobody waits."""
         return False
 
@@ -133,6 +134,8 @@ class LoginVisit:
 
     server_id: str
     page: ShownUrl | None = None
+    terms: str | None = None
+    """Where its tokens come from, in words."""
     error: str | None = None
     is_done: bool = False
 
@@ -174,15 +177,15 @@ class Panel(Protocol):
 
     # Logins.
 
-    def login(self, server_id: str) -> LoginVisit | None:
-        """The login that was begun here last."""
+    def login(self, server_id: str, principal: str = LOCAL) -> LoginVisit | None:
+        """The login of a principal that was begun here last."""
         ...
 
-    async def begin_login(self, server_id: str) -> None:
+    async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
         """Begin to log in. Returns when the page to open is known, or why there is none."""
         ...
 
-    def finish_login(self, server_id: str, address: str) -> str | None:
+    def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
         """Take the address at which a browser ended up. Returns what is wrong with it, if anything is."""
         ...
 
@@ -214,10 +217,10 @@ class Panel(Protocol):
         """Everybody who uses the gateway."""
         ...
 
-    def pending(self) -> Sequence[PendingCall]:
-        """The calls that wait for a person's word."""
+    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
+        """The calls that wait for a person's word: all, or one principal's."""
         ...
 
-    def answer(self, call_id: str, answer: ApprovalAnswer) -> bool:
-        """Give that word. False where nobody waits for it any more."""
+    def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
+        """Give that word. False where none waits for it any more, or it is not the principal's to give."""
         ...

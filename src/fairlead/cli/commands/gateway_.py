@@ -154,6 +154,26 @@ def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *,
     return answer_pending(gateway_here(load(ctx)), dict(answers), as_json=as_json)
 
 
+@command.command("dashboard")
+@json_option
+@click.pass_context
+def dashboard_command(ctx: click.Context, *, as_json: bool) -> int:
+    """Print a link that opens the running gateway's dashboard and logs you in, once."""
+    from fairlead.cli.pending_calls import gateway_here
+    from fairlead.config.shapes import as_list
+
+    links = [
+        str(link) for link in as_list(gateway_here(load(ctx)).ask("/api/dashboard-links", {}).get("links"))
+    ]
+    if as_json:
+        print_json({"links": links})
+        return Exit.OK
+    print_data(links[0])
+    for other in links[1:]:
+        say(f"or, if your browser does not know that name: {other}")
+    return Exit.OK
+
+
 @command.group("token")
 def token_command() -> None:
     """Make and take back the tokens of a gateway: one for each program or person that uses it."""
@@ -166,22 +186,38 @@ def token_command() -> None:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(["mcp", "status", "admin"]),
-    help="What it is for: calling tools (the default), looking at the status, the dashboard; repeat it.",
+    type=click.Choice(["mcp", "status", "decide", "admin"]),
+    help="What it is for: calling tools (the default), reading the status, approving calls of its principal, "
+    "or approving all calls and changing the gateway; repeat it.",
+)
+@click.option(
+    "--principal",
+    metavar="NAME",
+    help="Whose it is: `local` for another agent of yours, which shares your logins; if left out, somebody "
+    "with the name of the token, who shares nothing with you.",
 )
 @json_option
 @click.pass_context
 def add_token(
-    ctx: click.Context, name: str, bundles: tuple[str, ...], scopes: tuple[str, ...], *, as_json: bool
+    ctx: click.Context,
+    name: str,
+    bundles: tuple[str, ...],
+    scopes: tuple[str, ...],
+    principal: str | None,
+    *,
+    as_json: bool,
 ) -> int:
-    """Make a token and print it, this once. A running gateway knows it at once."""
+    """Make a token and print it, this once. A running gateway knows it at once.
+
+    NAME says which client has it. Logins, approvals and artifacts belong to its principal.
+    """
     from fairlead.gateway.tokens import token_file
 
     known = load(ctx).config.bundles
     for bundle in bundles:
         if bundle not in known:
             raise UnknownBundle(f"there is no bundle `{bundle}`")
-    token = token_file(os.environ).add(name, bundles=bundles, scopes=scopes or ("mcp",))
+    token = token_file(os.environ).add(name, bundles=bundles, scopes=scopes or ("mcp",), principal=principal)
     if as_json:
         print_json({"name": name, "token": token})
         return Exit.OK
@@ -199,7 +235,13 @@ def list_tokens(*, as_json: bool) -> int:
     tokens = token_file(os.environ).read()
     if as_json:
         shown = [
-            {"name": t.name, "bundles": t.bundles, "scopes": t.scopes, "created_at": t.created_at}
+            {
+                "name": t.name,
+                "principal": t.owner.principal,
+                "bundles": t.bundles,
+                "scopes": t.scopes,
+                "created_at": t.created_at,
+            }
             for t in tokens
         ]
         print_json({"tokens": shown})
@@ -209,11 +251,12 @@ def list_tokens(*, as_json: bool) -> int:
                 token.name,
                 ", ".join(token.bundles) if token.bundles else "all",
                 ", ".join(token.scopes),
+                token.owner.principal,
                 f"{datetime.fromtimestamp(token.created_at).astimezone():%Y-%m-%d %H:%M}",
             )
             for token in tokens
         ]
-        print_table(("name", "bundles", "scopes", "created"), rows)
+        print_table(("name", "bundles", "scopes", "principal", "created"), rows)
     else:
         say("no named tokens; `fairlead gateway token add NAME` makes one")
     return Exit.OK
@@ -233,7 +276,9 @@ def remove_token(name: str) -> int:
 
 @token_command.command("show")
 def show_token() -> int:
-    """Print your own token: for agents that take it from their environment, say.
+    """Print the token for your agents: for those that take it from their environment, say.
+
+    It calls tools and nothing else. What you decide with is in another file, which no agent needs.
 
     \b
     Example:

@@ -15,6 +15,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.shapes import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.gateway.running import find, sources_of
+from fairlead.host.member import login_notes
 
 COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
 WATCH_SECONDS = 2.0
@@ -81,7 +82,7 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
         "stale": snapshot is not None and snapshot.is_stale(ttl_ms),
         "last_connected_at": snapshot.saved_at if snapshot else None,
         "last_error": error,
-        "notes": list(saved.screened.listing.notes) if saved.screened else [],
+        "notes": [*login_notes(server), *(saved.screened.listing.notes if saved.screened else ())],
     }
 
 

@@ -20,9 +20,10 @@ def approvals(panel: Panel) -> Answer:
     """All that waits."""
 
     async def answer(visit: Visit) -> Response:
-        waiting = panel.pending()
+        waiting = panel.pending(visit.decides_for)
         asked = [_call(visit, call) for call in waiting] or tag("p", "No call waits for you.", class_="dim")
-        content = live("approvals", tag("h2", "Calls"), asked, tag("h2", "Reviews"), _reviews(panel))
+        reviews = (tag("h2", "Reviews"), _reviews(panel)) if visit.is_admin else ()
+        content = live("approvals", tag("h2", "Calls"), asked, *reviews)
         return HTMLResponse(page(visit, panel, "Approvals", content))
 
     return answer
@@ -35,7 +36,7 @@ def give(panel: Panel) -> Answer:
         word = ANSWERS.get(visit.field("answer"))
         if word is None:
             raise ConfigError("there is no such answer")
-        if not panel.answer(visit.field("id"), word):
+        if not panel.answer(visit.field("id"), word, principal=visit.decides_for):
             raise ConfigError("nobody waits for that answer any more")
         return see("/approvals")
 

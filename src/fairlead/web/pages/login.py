@@ -3,34 +3,43 @@
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.web.door import Visit, see
-from fairlead.web.entrance import keep_ticket
+from fairlead.web.entrance import LoggedIn, drop_ticket, keep_ticket
 from fairlead.web.html import tag
 from fairlead.web.layout import bare_page, form
 
 
 async def show(visit: Visit) -> Response:
-    """Ask for the token."""
-    return HTMLResponse(_login_page(visit, failed=False))
+    """Let in the opener of a one-time link, or ask for a token."""
+    code, purpose = visit.query("code"), visit.request.headers.get("sec-purpose", "")
+    # A browser that fetches pages in advance would use the code up.
+    if not code or visit.request.method != "GET" or "prefetch" in purpose:
+        return HTMLResponse(_login_page(visit, failed=False))
+    return _answered(visit, visit.entrance.redeem(code))
 
 
 async def log_in(visit: Visit) -> Response:
-    """Let in who has the token, with a new cookie."""
-    ticket = await visit.entrance.log_in(visit.field("secret").strip())
-    if ticket is None:
-        return HTMLResponse(_login_page(visit, failed=True), 403)
-    response = see("/")
-    keep_ticket(response, ticket, visit.request.scope)
-    return response
+    """Begin a session for a token."""
+    return _answered(visit, await visit.entrance.log_in(visit.field("secret").strip()))
 
 
 async def log_out(visit: Visit) -> Response:
-    """Forget who it was."""
+    """End the session."""
     visit.entrance.log_out(visit.ticket)
-    return see("/login")
+    response = see("/login")
+    drop_ticket(response, visit.request.scope, visit.base)
+    return response
+
+
+def _answered(visit: Visit, session: LoggedIn | None) -> Response:
+    if session is None:
+        return HTMLResponse(_login_page(visit, failed=True), 403)
+    response = see(f"{session.base}/")
+    keep_ticket(response, session.ticket, visit.request.scope, session.base)
+    return response
 
 
 def _login_page(visit: Visit, *, failed: bool) -> str:
-    problem = "That is no token of this gateway, or its link was used before." if failed else None
+    problem = "That is no token that decides, or its link was used before." if failed else None
     fields = form(
         visit,
         "/login",
@@ -45,9 +54,14 @@ def _login_page(visit: Visit, *, failed: bool) -> str:
             autofocus=True,
             aria_describedby="where",
         ),
-        tag("p", "It was printed where the gateway was started.", id="where", class_="dim"),
+        tag(
+            "p",
+            "`fairlead gateway dashboard` prints a link that logs you in. Or paste the token that decides, "
+            "from the file `decide-token` in the gateway's folder. An agent's token does not open this page.",
+            id="where",
+            class_="dim",
+        ),
         tag("button", "Open the dashboard", type="submit", class_="main"),
     )
-    return bare_page(
-        "Log in", "login.js", tag("p", problem, class_="trouble", role="alert") if problem else None, fields
-    )
+    trouble = tag("p", problem, class_="trouble", role="alert") if problem else None
+    return bare_page("Log in", None, trouble, fields)

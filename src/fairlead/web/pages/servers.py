@@ -171,7 +171,14 @@ def _login_state(visit: Visit, details: ServerDetails, login: LoginVisit | None)
         return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again", "main"))
     if login.page is None:
         return tag("p", "Asking the server how to log in …", role="status")
-    return (_login_page(login.page), _elsewhere(visit, server_id), begin("Begin again", "quiet"))
+    return (login_link(visit, login, server_path(server_id)), begin("Begin again", "quiet"))
+
+
+def login_link(visit: Visit, login: LoginVisit, path: str) -> Child:
+    """The page where one logs in, and a field for the address at which that ends in a browser elsewhere."""
+    assert login.page is not None, "it is shown once it is known"
+    terms = tag("p", login.terms) if login.terms else None
+    return (_login_page(login.page), terms, _elsewhere(visit, path))
 
 
 def _login_page(shown: ShownUrl) -> Child:
@@ -192,17 +199,17 @@ def _login_page(shown: ShownUrl) -> Child:
     )
 
 
-def _elsewhere(visit: Visit, server_id: str) -> Html:
+def _elsewhere(visit: Visit, path: str) -> Html:
     asked = "In the end it shows a page that cannot be reached. The address of that page:"
     return tag(
         "details",
         tag("summary", "My browser is on another machine"),
         form(
             visit,
-            server_path(server_id),
+            path,
             tag("label", asked, for_="address"),
             tag("input", id="address", name="address", autocomplete="off", required=True),
-            button("Finish", "do", "finish_login", key=server_id),
+            button("Finish", "do", "finish_login", key="login"),
         ),
         id="elsewhere",
     )

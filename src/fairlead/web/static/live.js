@@ -3,6 +3,7 @@
 "use strict";
 {
   const sign = document.getElementById("live");
+  const base = location.pathname.match(/^\/~[^/]+/)?.[0] ?? "";  // the path of this session
   const parts = () => [...document.querySelectorAll("[data-live]")];
   const shown = new Map(parts().map((part) => [part.id, part.innerHTML]));
   let stream = null;
@@ -63,7 +64,7 @@
 
   function listen() {
     if (stream || document.hidden) return;
-    stream = new EventSource("/events");
+    stream = new EventSource(`${base}/events`);
     stream.addEventListener("open", () => {
       say("live");
       refresh();

@@ -1,0 +1,78 @@
+"""One-time links by which a principal logs in to a server, for clients that cannot open a page themselves.
+
+A link is for one principal and one server, holds for some minutes, and belongs to the first browser that
+begins a login with it. What comes of it is that principal's login and no other's.
+"""
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+LINK_SECONDS: Final = 900.0
+MAX_LINKS: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginLink:
+    """What a link is for."""
+
+    principal: str
+    server_id: str
+    ends: float
+    browser: str | None = None
+    """The digest of the cookie of the browser that began the login."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Did a browser begin the login?"""
+        return self.browser is not None
+
+
+class LoginLinks:
+    """The links of one gateway."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._links: OrderedDict[str, LoginLink] = OrderedDict()
+        self._given: dict[tuple[str, str], str] = {}
+        self.origin: str | None = None
+        """Where people reach the gateway; None where it has no pages."""
+
+    def url(self, principal: str, server_id: str) -> str | None:
+        """The link of a principal for a server: the one it was given, while that is unused, else another."""
+        if self.origin is None:
+            return None
+        key = (principal, server_id)
+        code = self._given.get(key)
+        link = self._links.get(_digest(code)) if code is not None else None
+        if code is None or link is None or link.is_begun or link.ends < self._clock():
+            code = self._given[key] = secrets.token_urlsafe(24)
+            self._links[_digest(code)] = LoginLink(
+                principal=principal, server_id=server_id, ends=self._clock() + LINK_SECONDS
+            )
+            if len(self._links) > MAX_LINKS:
+                _, oldest = self._links.popitem(last=False)
+                self._given.pop((oldest.principal, oldest.server_id), None)
+        return f"{self.origin}/connect/{code}"
+
+    def find(self, code: str, cookie: str) -> LoginLink | None:
+        """What a link is for; None where it is too old, unknown, or another browser's."""
+        link = self._links.get(_digest(code))
+        if link is None or link.ends < self._clock() or link.browser not in (None, _digest(cookie)):
+            return None
+        return link
+
+    def claim(self, code: str, cookie: str) -> LoginLink | None:
+        """Have a link belong to a browser from now on. None where it is no link of that browser."""
+        link = self.find(code, cookie)
+        if link is not None and not link.is_begun:
+            link = self._links[_digest(code)] = replace(link, browser=_digest(cookie))
+        return link
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()

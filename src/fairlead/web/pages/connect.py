@@ -1,0 +1,74 @@
+"""The login of one principal to one server, opened by a link that its client was given."""
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.errors import ConfigError
+from fairlead.gateway.login_links import LoginLink, LoginLinks
+from fairlead.web.door import Answer, Visit, see
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import bare_page, button, code, form
+from fairlead.web.pages.servers import login_link
+from fairlead.web.panel import LoginVisit, Panel
+
+
+def show(panel: Panel, links: LoginLinks) -> Answer:
+    """Say who wants to be logged in where, or how far that is."""
+
+    async def answer(visit: Visit) -> Response:
+        link = links.find(visit.step("code"), visit.ticket.value)
+        if link is None:
+            text = (
+                "This link was used in another browser, or is too old. Have your agent try again for another."
+            )
+            return HTMLResponse(bare_page("Log in to a server", None, tag("p", text, class_="trouble")), 404)
+        login = panel.login(link.server_id, link.principal) if link.is_begun else None
+        content = _state(visit, link, login)
+        return HTMLResponse(bare_page("Log in to a server", None, _about(link), content))
+
+    return answer
+
+
+def act(panel: Panel, links: LoginLinks) -> Answer:
+    """Begin the login, or take the address at which it ended."""
+
+    async def answer(visit: Visit) -> Response:
+        link = links.claim(visit.step("code"), visit.ticket.value)
+        if link is None:
+            raise ConfigError("this link was used in another browser, or is too old")
+        if visit.field("do") == "finish_login":
+            address = visit.field("address").strip()
+            if problem := panel.finish_login(link.server_id, address, link.principal):
+                raise ConfigError(f"that is not the address: {problem}")
+        else:
+            await panel.begin_login(link.server_id, link.principal)
+        return see(visit.path)
+
+    return answer
+
+
+def _about(link: LoginLink) -> Child:
+    return (
+        tag("p", tag("strong", link.principal), " wants to use the server ", code(link.server_id), "."),
+        tag(
+            "p",
+            "Once you have logged in, every program of ",
+            tag("strong", link.principal),
+            " acts there as you. If that is not you, close this page.",
+            class_="trouble",
+        ),
+    )
+
+
+def _state(visit: Visit, link: LoginLink, login: LoginVisit | None) -> Child:
+    def begin(label: str) -> Html:
+        return form(visit, visit.path, button(label, "do", "log_in", key="connect", kind="main"))
+
+    if login is None:
+        return begin(f"I am {link.principal}: log in")
+    if login.is_done:
+        return tag("p", "You are logged in. Have your agent try again.", role="status")
+    if login.error:
+        return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again"))
+    if login.page is None:
+        return (tag("p", "Asking the server how to log in. Load this page again.", role="status"),)
+    return login_link(visit, login, visit.path)
