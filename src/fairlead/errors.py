@@ -38,7 +38,7 @@ FairleadError                     catch this to catch them all
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 Severity = Literal["error", "warning"]
 Delivery = Literal["not_sent", "unknown", "done"]
@@ -246,13 +246,29 @@ class CallTimedOut(CallFailed):
 
 
 class CallRejected(CallFailed):
-    """The server answered with a protocol error."""
+    """The server answered with a protocol error.
+
+    `words` is its message alone and `data` what it sent along, both cleaned, bounded and masked.
+    """
 
     code = "call_rejected"
 
-    def __init__(self, server_id: str, message: str, *, rpc_code: int, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        server_id: str,
+        message: str,
+        *,
+        rpc_code: int,
+        data: Any = None,  # noqa: ANN401 - any JSON value
+        untrusted: bool = True,
+        hint: str | None = None,
+    ) -> None:
         super().__init__(server_id, message, delivery="done", hint=hint)
         self.rpc_code = rpc_code
+        self.words = message
+        self.data = data
+        self.untrusted = untrusted
+        """It comes from a server that is not trusted: to a model it is data, never instructions."""
 
 
 class ConnectionLost(CallFailed):

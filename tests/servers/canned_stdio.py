@@ -1,6 +1,8 @@
 """A stdio MCP server that gives to each method the answer it was told: one JSON argument, by method.
 
-An answer is a result, or `{"error": …}`. Standard library alone, so that each byte it sends is the test's.
+Where that is too long for an argument, `@` and the name of a file that holds it; `stderr` is written at the
+start. An answer is a result, or `{"error": …}`. Standard library alone, so that each byte it sends is the
+test's.
 """
 
 import json
@@ -9,6 +11,8 @@ from typing import Any
 
 
 def _run(answers: dict[str, Any]) -> None:
+    sys.stderr.write(answers.get("stderr", ""))
+    sys.stderr.flush()
     unknown = {"error": {"code": -32601, "message": "unknown"}}
     for line in sys.stdin:
         request = json.loads(line)
@@ -21,4 +25,8 @@ def _run(answers: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _run(json.loads(sys.argv[1]))
+    if sys.argv[1].startswith("@"):
+        with open(sys.argv[1][1:], encoding="utf-8") as file:
+            _run(json.load(file))
+    else:
+        _run(json.loads(sys.argv[1]))

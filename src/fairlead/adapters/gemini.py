@@ -3,10 +3,13 @@
 import re
 from typing import Any
 
+import msgspec
+
 from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
 from fairlead.adapters.gemini_schema import gemini_schema
-from fairlead.adapters.parts import Media, Part, data_mark, parts_of, unseen
+from fairlead.adapters.parts import Media, Part, parts_of, unseen
 from fairlead.adapters.rewriting import with_legal_names, without_root_choices
+from fairlead.catalog import gate
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.results import ToolResult
 
@@ -58,7 +61,8 @@ def _response(result: ToolResult, said: str) -> dict[str, Any]:
     if result.structured is None or result.remarks.ours:  # what was left out is only said in words
         return {"output": said}
     if result.untrusted:  # without `output` in it, all of a response is what the function put out
-        return {"note": data_mark(result), "result": result.structured}
+        begin, end = gate.fence(result.server_id)
+        return {"output": f"{begin}\n{msgspec.json.encode(result.structured).decode()}\n{end}"}
     return {"output": result.structured}
 
 

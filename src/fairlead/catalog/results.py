@@ -1,5 +1,6 @@
 """What a tool call brought."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -92,8 +93,7 @@ class ToolResult:
     @property
     def is_error(self) -> bool:
         """Did the tool itself say that it failed?"""
-        # From the end, where it stands as a rule; in a large result `in` would take three times as long.
-        return self.raw.rfind(b'"isError"') >= 0 and self._shape.is_error
+        return says_error(self.raw)
 
     @property
     def text(self) -> str:
@@ -122,6 +122,29 @@ class ToolResult:
         from mcp_types import CallToolResult
 
         return CallToolResult.model_validate_json(self.raw, by_name=False)
+
+
+class _Outcome(msgspec.Struct, rename="camel"):
+    is_error: bool = False
+
+
+_decode_outcome = msgspec.json.Decoder(_Outcome).decode
+_LARGE_BYTES = 1024 * 1024
+_ERROR_FIRST = re.compile(rb'\s*\{\s*"isError"\s*:\s*true\b')
+_ERROR_LAST = re.compile(rb'"isError"\s*:\s*true\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z')
+
+
+def says_error(raw: bytes) -> bool:
+    """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
+    # From the end, where it stands as a rule; in a large result `in` would take three times as long.
+    if raw.rfind(b'"isError"') < 0:
+        return False
+    if len(raw) > _LARGE_BYTES:
+        return bool(_ERROR_FIRST.match(raw) or _ERROR_LAST.search(raw, len(raw) - 512))
+    try:
+        return _decode_outcome(raw).is_error
+    except (ValueError, RecursionError):
+        return False
 
 
 class _Promise(msgspec.Struct, rename="camel"):

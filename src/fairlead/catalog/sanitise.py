@@ -22,7 +22,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -229,7 +229,12 @@ def made_visible(text: str) -> str:
 
 
 def _kind(removed: str) -> Kind:
-    code = ord(removed[0])
+    return _kind_of(removed[0])
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(character: str) -> Kind:
+    code = ord(character)
     if code == 0x1B:
         return "escape"
     return next(

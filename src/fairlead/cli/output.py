@@ -21,10 +21,13 @@ def printable(text: str) -> str:
     """A text with everything invisible or steering spelled out: what a file says is not ours to trust."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
+    from fairlead.catalog.sanitise import made_visible  # only what is not ASCII needs it
+
+    shown = "".join(
         character if unicodedata.category(character) not in _HIDDEN else _spelled_out(character)
         for character in text
     )
+    return made_visible(shown)  # variation selectors and fillers, which no category tells from letters
 
 
 def _spelled_out(character: str) -> str:

@@ -1,13 +1,19 @@
-"""Secrets taken out of running text: logs, errors, the audit.
+"""Secrets taken out of running text: logs, errors, the audit, and whatever servers say.
 
-A secret is known by its value, once somebody who handles it said so (`learn`), or by its shape: what stands
-in an `Authorization` line, the tokens of well-known services, private keys, passwords in URLs, the parameters
-of an OAuth exchange. The time this takes is linear in the text, whoever wrote it.
+A secret is known by its value, once the code that handles it registered it (`learn`), or by its shape: what
+stands in an `Authorization` line, the tokens of well-known services, private keys, passwords in URLs, the
+parameters of an OAuth exchange. The time this takes is linear in the text, whoever wrote it.
+
+Known values are found in the encodings that a server may echo them in: as they are, percent-encoded, as JSON,
+HTML or hexadecimal escapes, in base64 at any offset (so inside `Basic` and `Bearer` headers too) and in hex,
+whatever the case, and whatever punctuation or white space stands between the digits.
 """
 
+import base64
 import json
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, cached_property
 from typing import Final
 from urllib.parse import quote
 
@@ -15,6 +21,12 @@ MASK = "•••"
 
 SHORTEST_SECRET = 6
 """A shorter value is too common a word: masking it would garble what has nothing to do with it."""
+
+SHORTEST_ENCODED = 8
+"""Values from this length on are looked for in every encoding, and in what servers say."""
+
+MAX_ENCODED_SECRETS = 500
+"""How many values are looked for in every encoding: the latest, since each costs a few searches per text."""
 
 MAX_SECRETS = 2000
 """How many values are known at once. Tokens are renewed every hour or so; the oldest are forgotten."""
@@ -73,16 +85,146 @@ def has_token(text: str) -> bool:
     return any(pattern.search(text) for pattern in _patterns_for(text))
 
 
+# Detection works on views of a text: with escapes decoded, and with all that does not belong to base64 or hex
+# left out. Each is one native pass, and each value costs five native searches.
+_BASE64 = bytes({*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"})
+_NOT_BASE64 = bytes({*range(256)} - {*_BASE64})
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+_HEX_LOWERED = bytes.maketrans(b"ABCDEF", b"abcdef")
+_NOT_HEX = bytes({*range(256)} - {*b"0123456789abcdefABCDEF"})
+_MAX_ROUNDS = 3
+"""How many encodings around each other are undone."""
+
+
+def _character(digits: bytes, base: int = 16) -> bytes:
+    return chr(int(digits, base)).encode(errors="surrogatepass")
+
+
+# Each begins with a literal, which the engine finds at the speed of memory.
+_ESCAPES: tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]], ...] = (
+    (b"%", re.compile(rb"%([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
+    (b"\\u", re.compile(rb"\\u([0-9a-fA-F]{4})"), lambda match: _character(match[1])),
+    (b"\\x", re.compile(rb"\\x([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
+    (b"0x", re.compile(rb"0x([0-9a-fA-F]{2})[ ,]{0,2}"), lambda match: bytes((int(match[1], 16),))),
+    (b"&#x", re.compile(rb"&#x0{0,4}([0-9a-fA-F]{2,4});"), lambda match: _character(match[1])),
+    (b"&#", re.compile(rb"&#0{0,4}([0-9]{2,4});"), lambda match: _character(match[1], 10)),
+)
+
+
+class _Secret:
+    """One known value, and how it looks in each encoding."""
+
+    def __init__(self, value: str) -> None:
+        plain = value.encode(errors="surrogatepass")
+        self.value = value
+        self.plain = plain
+        self.bare = plain.replace(b"\\", b"")
+        """What is left of it where backslashes were removed."""
+        self.hex = plain.hex().encode()
+        self.base64 = tuple(_aligned(plain, offset) for offset in range(3))
+
+    def is_in(self, views: "_Views") -> bool:
+        # Plain loops: this runs for every value on every result, and generators take three times as long.
+        first, second, third = self.base64
+        for index, text in enumerate(views.texts):
+            encoded = views.base64[index]
+            if (
+                (self.bare if index else self.plain) in text
+                or first in encoded
+                or second in encoded
+                or third in encoded
+            ):
+                return True
+            if self.hex in views.hex[index]:
+                return True
+        return False
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Finds it in any encoding, in text. Compiled when it is first there: nearly none ever is."""
+        gap = r"[^A-Za-z0-9+/_-]{0,4}"
+        letters = {"+": "[+-]", "/": "[/_]"}
+        encoded = (
+            gap.join(letters.get(letter, letter) for letter in needle.decode()) for needle in self.base64
+        )
+        digits = r"[^0-9A-Za-z]{0,4}(?:(?:0|\\{1,4})?[xX])?".join(
+            "".join(f"[{digit}{digit.upper()}]" for digit in f"{byte:02x}") for byte in self.plain
+        )
+        spelled = "".join(_spellings(character) for character in self.value)
+        around = "[A-Za-z0-9+/_-]{0,2}"
+        return re.compile(f"{spelled}|{around}(?:{'|'.join(encoded)}){around}={{0,2}}|{digits}")
+
+
+def _aligned(plain: bytes, offset: int) -> bytes:
+    """What is certain of a value's base64 where so many bytes stand before it in its group of three."""
+    encoded = base64.b64encode(bytes(offset) + plain)
+    bits = 8 * (offset + len(plain))
+    return encoded[-(-8 * offset // 6) : bits // 6]
+
+
+def _spellings(character: str) -> str:
+    """A pattern for one character, as it is or in any escape."""
+    percent = "".join(
+        f"%(?:25)?{''.join(f'[{digit}{digit.upper()}]' for digit in f'{byte:02x}')}"
+        for byte in character.encode(errors="surrogatepass")
+    )
+    forms = [rf"\\{{0,4}}{re.escape(character)}" if character in "/\\\"'" else re.escape(character), percent]
+    units = character.encode("utf-16-be", errors="surrogatepass").hex()
+    groups = (units[index : index + 4] for index in range(0, len(units), 4))
+    forms.append(
+        "".join(rf"\\{{1,4}}u{''.join(f'[{digit}{digit.upper()}]' for digit in group)}" for group in groups)
+    )
+    code = ord(character)
+    if code < 0x100:
+        forms.append(
+            rf"(?:\\{{1,4}}|0)x{''.join(f'[{digit}{digit.upper()}]' for digit in f'{code:02x}')}[ ,]{{0,2}}"
+        )
+    forms += (f"&#0{{0,4}}{code};", f"&#x0{{0,4}}(?i:{code:x});")
+    return f"(?:{'|'.join(forms)})"
+
+
+class _Views:
+    """A text as it is searched: as it came and decoded, and what of it can be base64 or hex."""
+
+    __slots__ = ("base64", "hex", "texts")
+
+    def __init__(self, raw: bytes) -> None:
+        texts = [raw]
+        for _ in range(_MAX_ROUNDS):
+            text = _unescaped(texts[-1])
+            if text == texts[-1]:
+                break
+            texts.append(text)
+        self.texts = texts
+        self.base64 = [text.translate(_STANDARD, _NOT_BASE64) for text in texts]
+        self.hex = [text.translate(_HEX_LOWERED, _NOT_HEX) for text in texts]
+
+
+def _unescaped(text: bytes) -> bytes:
+    """The text with its escapes decoded, and without the backslashes that are left."""
+    has_backslash = b"\\" in text
+    if has_backslash:
+        for letter in (b"n", b"r", b"t"):
+            text = text.replace(b"\\" + letter, b"\n")
+    for sign, pattern, decode in _ESCAPES:
+        if sign in text:
+            text = pattern.sub(decode, text)
+    return text.replace(b"\\", b"") if has_backslash else text
+
+
 class Masker:
     """Knows secrets, and takes them out of texts. Any thread may use it."""
 
     def __init__(self) -> None:
         self._known: dict[str, None] = {}  # in the order they were learnt
+        self._secrets: tuple[_Secret, ...] = ()
+        self.reach = 16
+        """How long a known value, or a JSON escape, can be in the text at most, encoded and all."""
         self.generation = 0
         """Grows with what is known: what was safe to show before need not be any more."""
 
     def learn(self, *values: str) -> None:
-        """Mask these values from now on, however they are spelled in URLs and JSON."""
+        """Mask these values from now on, in whatever encoding they come."""
         for value in values:
             if len(value) < SHORTEST_SECRET or value in self._known:
                 continue
@@ -92,16 +234,49 @@ class Masker:
             for oldest in list(known)[: max(0, len(known) - MAX_SECRETS)]:
                 del known[oldest]
             self._known = known
+            if len(value) >= SHORTEST_ENCODED:
+                self._secrets = (*self._secrets, _Secret(value))[-MAX_ENCODED_SECRETS:]
+                self.reach = max(self.reach, 12 * len(value.encode(errors="surrogatepass")))
             self.generation += 1
 
     def mask(self, text: str) -> str:
-        """The text without secrets; most often the very same text."""
+        """The text without secrets, known ones and what has the shape of one; most often the same text."""
         for value in self._known:
             if value in text:
                 text = text.replace(value, MASK)
+        text = self.mask_known(text)
         for pattern in _patterns_for(text):
             text = pattern.sub(_masked, text)
         return text
+
+    @property
+    def knows_any(self) -> bool:
+        """Is there any value to look for in what servers say?"""
+        return bool(self._secrets)
+
+    def may_hold(self, raw: bytes) -> bool:
+        """Is any known value in these bytes, be they text or JSON, in any encoding?"""
+        secrets = self._secrets
+        if not secrets:
+            return False
+        views = _Views(raw)
+        return any(secret.is_in(views) for secret in secrets)
+
+    def mask_known(self, text: str) -> str:
+        """The text without known values, in whatever encoding; what only looks like a secret stays.
+
+        Where a value is there and cannot be told from what is around it, all of the text goes.
+        """
+        if not self._secrets:
+            return text
+        views = _Views(text.encode(errors="surrogatepass"))
+        found = [secret for secret in self._secrets if secret.is_in(views)]
+        if not found:
+            return text
+        for secret in sorted(found, key=lambda secret: -len(secret.value)):
+            text = secret.pattern.sub(MASK, text)
+        views = _Views(text.encode(errors="surrogatepass"))
+        return MASK if any(secret.is_in(views) for secret in found) else text
 
 
 SECRETS: Final = Masker()

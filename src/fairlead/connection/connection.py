@@ -271,6 +271,8 @@ class Connection(Supervised):
 
     async def _prepare_to_repeat(self, exc: CallFailed, link: Link, *, safe_to_repeat: bool) -> bool:
         """Set right what made a request fail. False where it must not be sent again."""
+        if isinstance(exc, CallRejected):
+            exc.untrusted = not self._is_trusted
         if _lacked_headers(exc):
             await self._list_anew(link)
             return True

@@ -1,6 +1,6 @@
 """Turn what the SDK, the system and HTTP raise into our own errors. The only place that does.
 
-Servers have a say in most of them, so here their words lose whatever is hidden in them.
+Servers have a say in most of them, so here their words pass the gate.
 """
 
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog import gate
 from fairlead.connection.http_outcomes import HttpRejected, NotSent, SessionExpired
 from fairlead.connection.outcomes import (
     ConnectionClosed,
@@ -59,7 +59,7 @@ def connecting(server_id: str) -> Generator[None]:
 
 def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
     """The error for a connection that could not be made."""
-    words = clean(str(cause))
+    words = gate.text(str(cause))
     match cause:
         case SpawnFailed():
             return ConnectFailed(server_id, words, hint="check `command` and `cwd`; is it installed?")
@@ -84,7 +84,9 @@ def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | Aut
 
 def _ending_words(ending: Ending) -> str:
     tail = "\n".join(f"  {line}" for line in ending.stderr[-SHOWN_STDERR_LINES:])
-    return clean(f"{ending.message}; it said:\n{tail}" if tail else ending.message)
+    return gate.text(
+        f"{ending.message}; it said:\n{tail}" if tail else ending.message, 2 * gate.MAX_TEXT_BYTES
+    )
 
 
 def calling(server_id: str) -> "_Calling":
@@ -110,12 +112,12 @@ class _Calling:
 def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) -> CallFailed | AuthRequired:
     """The error for a request that brought no result."""
     delivery: Delivery = exc.delivery
-    words = clean(str(exc))
+    words = gate.text(str(exc))
     match exc:
         case RequestExpired():
             return CallTimedOut(server_id, words, delivery=delivery)
         case RequestRejected():
-            return CallRejected(server_id, words, rpc_code=exc.code)
+            return CallRejected(server_id, words, rpc_code=exc.code, data=exc.error.data)
         case ConnectionClosed():
             message = _ending_words(exc.ending)
             return ConnectionLost(server_id, message, delivery=delivery, hint=_repeat_hint(delivery))

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 from mcp_types import METHOD_NOT_FOUND, RequestId
 
+from fairlead.catalog import gate
 from fairlead.connection.dispatcher import Call
 from fairlead.connection.http_outcomes import (
     AnswerLost,
@@ -18,7 +19,6 @@ from fairlead.connection.http_outcomes import (
     connection_trouble,
 )
 from fairlead.connection.outcomes import RequestFailed
-from fairlead.connection.tail import plain_text
 from fairlead.connection.wire import rejection
 
 _MAX_ERROR_BYTES = 64 * 1024
@@ -108,7 +108,7 @@ def challenge_in(response: aiohttp.ClientResponse) -> str | None:
 
 def shown(text: str | None, limit: int = _MAX_EXCERPT) -> str:
     """Return what a header says, as far as it is fit to be shown."""
-    return plain_text((text or "").encode(errors="surrogateescape"))[:limit]
+    return gate.text((text or "").encode(errors="surrogateescape").decode(errors="replace"), limit)
 
 
 def _error_in(body: bytes) -> tuple[RequestFailed | None, RequestId | None]:
@@ -130,7 +130,7 @@ def _session_unknown(status: int, error: RequestFailed | None, *, named: bool) -
 def _first_line(response: aiohttp.ClientResponse, body: bytes) -> str:
     if response.content_type != "text/plain":
         return ""
-    line = plain_text(body[:_MAX_EXCERPT]).strip().partition("\n")[0]
+    line = gate.log_text(body[:_MAX_EXCERPT]).strip().partition("\n")[0]
     return f": {line}" if line else ""
 
 

@@ -20,7 +20,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.entries import Listing, ToolEntry
-from fairlead.config.models import Limits
+from fairlead.config.models import Limits, Server
 from fairlead.connection.admission import Admission
 from fairlead.connection.backoff import Backoff
 from fairlead.connection.deadline import Deadline
@@ -122,6 +122,7 @@ class Supervised:
         self.vitals = Vitals()
         self.backoff = Backoff()
         self._limits = limits
+        self._is_trusted = isinstance(limits, Server) and limits.trust == "trusted"
         self._transports = transports
         self._tasks = tasks
         self._admission = admission

@@ -2,9 +2,10 @@
 
 import logging
 import os
-import re
 from collections import deque
 from pathlib import Path
+
+from fairlead.catalog import gate
 
 logger = logging.getLogger(__name__)
 
@@ -13,24 +14,6 @@ MAX_LINE_CHARACTERS = 500
 MAX_LOG_BYTES = 1024 * 1024
 
 _MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS
-_ASCII_CONTROLS = bytes({*range(0x20), 0x7F} - {*b"\t\n"})
-# Escape sequences as a whole: CSI; OSC, DCS and their kin up to their terminator or the line's end; others.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
-    r"|\x1b[ -/]*[0-~]?"
-)
-# Characters that move a cursor, reorder text or hide in it.
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
-)
-
-
-def plain_text(data: bytes) -> str:
-    """Return `data` as text that is safe to print: no escape sequences, control or invisible characters."""
-    if data.isascii() and b"\x1b" not in data:
-        return data.translate(None, _ASCII_CONTROLS).decode()
-    return _CONTROLS.sub("", _ESCAPES.sub("", data.decode(errors="replace")))
 
 
 class Tail:
@@ -46,7 +29,7 @@ class Tail:
 
     def add(self, data: bytes) -> str:
         """Take in whole lines, and return all of their text."""
-        text = plain_text(data)
+        text = gate.log_text(data)
         lines = [line.rstrip() for line in text.split("\n")[-MAX_LINES - 1 :]]
         self._lines.extend(line[:MAX_LINE_CHARACTERS] for line in lines if line)
         return text

@@ -14,6 +14,7 @@ import anyio
 import msgspec
 from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
+from fairlead.catalog import gate
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestFailed
 from fairlead.connection.wire import rejection
@@ -197,7 +198,7 @@ def read_task(raw: msgspec.Raw) -> Task:
     return Task(
         id=wire.task_id,
         status=wire.status,
-        message=wire.status_message[:_MAX_MESSAGE_CHARACTERS] if wire.status_message else None,
+        message=gate.text(wire.status_message, _MAX_MESSAGE_CHARACTERS) if wire.status_message else None,
         created_at=wire.created_at,
         updated_at=wire.last_updated_at,
         ttl_ms=_whole(wire.ttl if wire.ttl_ms is None else wire.ttl_ms),

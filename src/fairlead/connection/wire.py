@@ -16,6 +16,7 @@ import msgspec
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
+from fairlead.catalog import gate
 from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
@@ -105,6 +106,8 @@ _EMPTY_OBJECT = msgspec.Raw(b"{}")
 _decode_frame = msgspec.json.Decoder(Frame).decode
 _decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_MAX_CODE = 2**31
 
 # What may stand before a message on its line: a byte order mark, terminal escape sequences, blanks.
 _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*")
@@ -248,18 +251,32 @@ def result_of(frame: Frame) -> msgspec.Raw:
 def rejection(error: msgspec.Raw) -> RequestFailed:
     """Return the exception for the error a server answered with, however carelessly it is written."""
     try:
-        value = msgspec.json.decode(error)
+        members = _decode_members(error)
     except (ValueError, RecursionError) as exc:
-        return AnswerUnreadable(str(exc))
-    if not isinstance(value, dict):
-        return RequestRejected(INTERNAL_ERROR, str(value))
-    members = cast("dict[str, Any]", value)
-    code, message = members.get("code"), members.get("message")
-    return RequestRejected(
-        int(code) if isinstance(code, int | float) else INTERNAL_ERROR,
-        message if isinstance(message, str) else "the server gave no reason",
-        members.get("data"),
-    )
+        try:
+            value: object = msgspec.json.decode(error) if len(error) <= gate.MAX_DATA_BYTES else None
+        except (ValueError, RecursionError):
+            return AnswerUnreadable(str(exc))
+        return RequestRejected(INTERNAL_ERROR, gate.text(str(value)))
+    # The data stays bytes until its size is known: to build objects of a few megabytes would take too long.
+    said, data = gate.error(_scalar(members, "message", str) or "the server gave no reason", _data(members))
+    code = _scalar(members, "code", int | float)
+    return RequestRejected(int(code) if _is_code(code) else INTERNAL_ERROR, said, data)
+
+
+def _data(members: Mapping[str, msgspec.Raw]) -> bytes:
+    return bytes(members["data"]) if "data" in members else b""
+
+
+def _scalar(members: Mapping[str, msgspec.Raw], name: str, kind: Any) -> Any:  # noqa: ANN401 - of that kind
+    try:
+        return msgspec.json.decode(members[name], type=kind)
+    except (KeyError, ValueError, RecursionError):
+        return None
+
+
+def _is_code(code: float | None) -> bool:
+    return code is not None and abs(code) <= _MAX_CODE
 
 
 class _Request(msgspec.Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):

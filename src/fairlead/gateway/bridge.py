@@ -6,7 +6,7 @@ import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from fairlead.catalog.sanitise import clean, clean_bytes
+from fairlead.catalog import gate
 from fairlead.connection.peer import CALLER
 from fairlead.gateway.approvals import PendingApprovals
 from fairlead.gateway.pages import GivenPages
@@ -82,10 +82,9 @@ class Bridge:
         turn = self._turn(question.server_id)
         if turn is None or "form" not in turn.abilities:
             raise _nobody()
-        schema = msgspec.json.encode(question.requested_schema)
         params = types.ElicitRequestFormParams(
             message=self._labelled(question.server_id, question.message, turn),
-            requested_schema=msgspec.json.decode(clean_bytes(schema) or schema),
+            requested_schema=gate.value(msgspec.json.decode(msgspec.json.encode(question.requested_schema))),
         )
         answer = await turn.ask(types.ElicitRequest(params=params), question.server_id)
         assert isinstance(answer, types.ElicitResult)
@@ -149,7 +148,7 @@ def _nobody() -> MCPError:
 
 
 def _approval_form(question: ApprovalQuestion) -> types.ElicitRequest:
-    arguments = clean(msgspec.json.encode(question.arguments).decode())
+    arguments = gate.text(msgspec.json.encode(question.arguments).decode(), gate.MAX_DATA_BYTES)
     claims = f" The server says: {'; '.join(question.claims)}." if question.claims else ""
     answers = _CHOICES if question.remember else {"once": _CHOICES["once"], "no": _CHOICES["no"]}
     schema: dict[str, Any] = {
@@ -165,7 +164,7 @@ def _approval_form(question: ApprovalQuestion) -> types.ElicitRequest:
         "required": ["answer"],
     }
     message = (
-        f"May `{question.server_id}/{clean(question.tool)}` be called with {arguments}?"
+        f"May `{question.server_id}/{gate.text(question.tool)}` be called with {arguments}?"
         f" Asked because: {question.reason}.{claims}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))

@@ -16,6 +16,7 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
+from fairlead.catalog import gate
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
 from fairlead.catalog.results import ToolResult
@@ -418,10 +419,13 @@ class _Taking:
 
 def rejection(exc: CallRejected) -> MCPError:
     """A server's protocol error as it goes on to the client."""
-    cause = exc.__cause__
-    if isinstance(cause, MCPError):
-        return MCPError(cause.error.code, cause.error.message, cause.error.data)
-    return MCPError(exc.rpc_code, str(exc))
+    data = gate.marked_data(exc.data, exc.server_id if exc.untrusted else None)
+    return MCPError(exc.rpc_code, exc.words, data)
+
+
+def marked(result: ToolResult) -> bytes:
+    """A result as clients get it: what an untrusted server wrote says so in its `_meta`."""
+    return gate.mark(result.raw, result.server_id if result.untrusted else None)
 
 
 def as_dict(raw: bytes) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from fairlead.connection.tracing import (
     is_tool_error,
     read_trace,
 )
-from fairlead.gateway.client import Client
+from fairlead.gateway.client import Client, marked
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
@@ -287,7 +287,8 @@ class _Exchange:
                     called = await _called(client, request.params, found)
                 else:
                     called = await _conversed(client, request.params, abilities)
-                result = _older(called.raw) if in_session else _modern(called.raw)
+                raw = called.raw if isinstance(called, _Asked) else marked(called)
+                result = _older(raw) if in_session else _modern(raw)
         except MCPError as exc:
             error = exc
         except asyncio.CancelledError:

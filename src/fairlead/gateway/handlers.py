@@ -15,12 +15,12 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
+from fairlead.catalog import gate
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.sanitise import clean_bytes
 from fairlead.config.shapes import is_object
 from fairlead.connection.peer import CALLER
 from fairlead.errors import CallRejected, FairleadError
-from fairlead.gateway.client import Client, as_dict, rejection
+from fairlead.gateway.client import Client, as_dict, marked, rejection
 from fairlead.gateway.lists import with_asked_uris, with_public_uris
 from fairlead.gateway.traces import traced
 from fairlead.gateway.turns import (
@@ -273,7 +273,7 @@ class Handlers:
                 result = await self._conversed(client, context, params, name, work)
             else:
                 result = await self._done(SessionTurn(client, context), work)
-        return _completed(context, as_dict(result.raw)) if isinstance(result, ToolResult) else result
+        return _completed(context, as_dict(marked(result))) if isinstance(result, ToolResult) else result
 
     async def _done(self, turn: Turn, work: Work) -> dict[str, Any] | ToolResult:
         token = CALLER.set(turn)
@@ -348,5 +348,4 @@ def _told() -> Generator[None]:
 async def _handed_on(asking: Awaitable[Answered]) -> dict[str, Any]:
     with _told():
         answered = await asking
-        raw = answered.raw
-        return as_dict(clean_bytes(raw) or raw)
+        return gate.marked(as_dict(answered.raw), answered.server_id if answered.untrusted else None)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio.to_thread
 import msgspec
 from mcp_types import (
     AudioContent,
@@ -22,13 +21,13 @@ from mcp_types import (
 )
 from pydantic import Field
 
+from fairlead.catalog import gate
 from fairlead.catalog.results import Remarks, ToolResult
-from fairlead.catalog.sanitise import clean
 from fairlead.config.models import Artifacts as ArtifactLimits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError, ToolFailed, UnknownArtifact
 from fairlead.host.own_tools import OwnTools, encoded, told
-from fairlead.policy.results import MAX_IMAGE, READ_TOOL, Kept, Source, hand_over
+from fairlead.policy.results import MAX_IMAGE, READ_TOOL, Kept, Source, as_it_came, hand_over_steps
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, Limits
 from fairlead.store.store import Store
@@ -80,9 +79,12 @@ class Artifacts:
 
         What cannot be kept, because the disk is full or there is no store, costs only itself.
         """
-        handed = hand_over(raw, source, keeping=self._files is not None)
+        body = bytes(raw)
+        if (result := as_it_came(body, source)) is not None:
+            return result
+        handed = await gate.run(hand_over_steps(body, source, keeping=self._files is not None))
         if handed.kept and not await self._keep(handed.kept, source, principal):
-            return hand_over(raw, source, keeping=False).result
+            return (await gate.run(hand_over_steps(body, source, keeping=False))).result
         return handed.result
 
     async def keep(
@@ -103,7 +105,7 @@ class Artifacts:
         artifact, content = await self.whole(handle, principal=principal)
         if not artifact.is_text:
             return Page(artifact=artifact, total=len(content), data=content)
-        text = await anyio.to_thread.run_sync(_readable, content)
+        text = await gate.run(gate.file_steps(content))
         return Page(artifact=artifact, total=len(text), start=start, text=text[start : start + length])
 
     async def whole(self, handle: str, *, principal: str = LOCAL) -> tuple[Artifact, bytes]:
@@ -114,7 +116,7 @@ class Artifacts:
             if artifact is not None and content is not None:
                 return artifact, content
         hint = "artifacts are kept for a while only; call the tool again"
-        raise UnknownArtifact(f"there is no artifact `{clean(handle)[:100]}`", hint=hint)
+        raise UnknownArtifact(f"there is no artifact `{gate.text(handle, 100)}`", hint=hint)
 
     async def of(self, principal: str = LOCAL) -> Sequence[Artifact]:
         """All that belongs to a principal, newest first."""
@@ -139,11 +141,6 @@ class Artifacts:
             logger.warning("an artifact is not kept", extra={"server": source.server_id}, exc_info=True)
             return False
         return True
-
-
-def _readable(content: bytes) -> str:
-    """Text to be read, whoever wrote it: what came as a file was not cleaned on its way here."""
-    return clean(content.decode(errors="replace"))
 
 
 class ReadInput(ToolModel):

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.digest import definition_digest
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.sanitise import clean
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import fit_arguments
 from fairlead.connection.deadline import Deadline
@@ -159,7 +159,7 @@ class Calls:
         call_id = next(self.ids)
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            message = clean(message) if message else None
+            message = gate.text(message) if message else None
             bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
             if options.on_progress is not None:
                 await options.on_progress(progress, total, message)
@@ -218,5 +218,7 @@ def _fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[
         problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
         message = f"the arguments do not fit `{entry.key}`, so it was not called:\n{problems}"
         # What does not fit is told in the words of the server's schema.
-        raise ArgumentsInvalid(clean(message), hint=f"it takes {signature(clean_tool(entry).entry)}")
+        raise ArgumentsInvalid(
+            gate.text(message, 4 * gate.MAX_TEXT_BYTES), hint=f"it takes {signature(clean_tool(entry).entry)}"
+        )
     return fit.arguments

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog import gate
 from fairlead.errors import CallFailed, CallRejected
 from fairlead.host.contents import Completion
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 class _Answer(msgspec.Struct):
     completion: Completion
 
+
+MAX_VALUES = 100
+"""The protocol's own limit."""
+MAX_VALUE_BYTES = 4096
 
 _decode = msgspec.json.Decoder(_Answer).decode
 
@@ -41,8 +45,12 @@ async def complete(
             raise
         return Completion()  # it has no suggestions to make
     try:
+        if len(raw) > gate.MAX_PARSED_BYTES:
+            raise msgspec.DecodeError("it is too large")
         found = _decode(raw).completion
     except (msgspec.DecodeError, RecursionError) as exc:
         raise CallFailed(server_id, f"its completion cannot be read: {exc}", delivery="done") from exc
-    shown = tuple(value for value in found.values if clean(value) == value)
+    shown = tuple(
+        value for value in found.values[:MAX_VALUES] if gate.content(value, MAX_VALUE_BYTES) == value
+    )
     return msgspec.structs.replace(found, values=shown)

@@ -1,13 +1,14 @@
-"""What reading a resource or getting a prompt brought: the bytes as they came, read when somebody asks."""
+"""What reading a resource or getting a prompt brought: bytes that passed the gate, parsed on demand."""
 
 import base64
 import binascii
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.errors import CallFailed, FairleadError
 
 ItemT = TypeVar("ItemT")
@@ -22,11 +23,34 @@ class Gathered(Generic[ItemT]):
 
 
 class Answered:
-    """An answer of a server, as it came."""
+    """An answer of a server, cleaned and masked. What was taken out is in `original`."""
 
-    def __init__(self, server_id: str, raw: msgspec.Raw) -> None:
-        self._server_id = server_id
+    def __init__(
+        self,
+        server_id: str,
+        raw: msgspec.Raw | bytes,
+        *,
+        original: bytes | None = None,
+        untrusted: bool = False,
+    ) -> None:
+        self.server_id = self._server_id = server_id
         self.raw = bytes(raw)
+        """The answer as it may be handed on."""
+        self.original = self.raw if original is None else original
+        """The answer as the server wrote it, hidden text and all: for programs, not for models."""
+        self.untrusted = untrusted
+        """It comes from a server that is not trusted: to a model it is data, never instructions."""
+
+    @classmethod
+    async def read(cls, server_id: str, raw: msgspec.Raw, *, untrusted: bool) -> Self:
+        """Have an answer pass the gate. Raises `CallFailed` where it cannot be read."""
+        original = bytes(raw)
+        try:
+            cleaned = await gate.run(gate.answer_steps(original))
+        except (ValueError, RecursionError) as exc:
+            message = f"what it answered cannot be read: {gate.text(str(exc))}"
+            raise CallFailed(server_id, message, delivery="done") from exc
+        return cls(server_id, cleaned, original=original, untrusted=untrusted)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -59,9 +83,10 @@ class ResourceContents(Answered):
         texts = (part.get("text") for part in self.parts)
         return "\n".join(text for text in texts if isinstance(text, str))
 
-    def content(self) -> bytes:
-        """Everything in it, as a file would hold it."""
-        return b"".join(self._bytes(part) for part in self.parts)
+    def content(self, *, unchanged: bool = False) -> bytes:
+        """Everything in it, as a file would hold it; `unchanged` is byte for byte what the server has."""
+        whole = ResourceContents(self._server_id, self.original) if unchanged else self
+        return b"".join(self._bytes(part) for part in whole.parts)
 
     def _bytes(self, part: dict[str, Any]) -> bytes:
         if isinstance(text := part.get("text"), str):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.connection.connection import Connection
 from fairlead.errors import CallFailed
 
@@ -35,7 +36,21 @@ class Custom:
     async def request(
         self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
     ) -> msgspec.Raw:
-        """Send a request and return the answer. Nothing is sent to a server that does not declare it."""
+        """Send a request and return the answer, cleaned and masked.
+
+        Nothing is sent to a server that does not declare the capability.
+        """
+        raw = await self.request_unchanged(server_id, capability, method, params)
+        try:
+            return msgspec.Raw(await gate.run(gate.answer_steps(bytes(raw))))
+        except (ValueError, RecursionError) as exc:
+            message = f"what it answered cannot be read: {gate.text(str(exc))}"
+            raise CallFailed(server_id, message, delivery="done") from exc
+
+    async def request_unchanged(
+        self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
+    ) -> msgspec.Raw:
+        """The same, but with the answer as it came: for what is compared with a digest before it is shown."""
         return await (await self._reach(server_id, capability)).request(method, params or {})
 
     async def notify(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog import gate
 from fairlead.host.forms import (
     FORMATS,
     MAX_ANSWER_CHARACTERS,
@@ -262,7 +262,7 @@ def asks_for_secret(text: str, *, is_title: bool = False) -> bool:
 
 def shown(text: str, limit: int = MAX_DESCRIPTION_CHARACTERS) -> str:
     """A server's words, safe to show: no control or invisible characters, and an end."""
-    cleaned = clean(text[: 4 * limit]).strip()
+    cleaned = gate.text(text, 4 * limit).strip()
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 
 

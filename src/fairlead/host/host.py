@@ -286,6 +286,10 @@ class Host:
         """How a server is configured. Raises where that is not sound."""
         return self._known(server_id).config
 
+    def is_untrusted(self, server_id: str) -> bool:
+        """Is what this server says data, and never instructions?"""
+        return self._known(server_id).config.trust != "trusted"
+
     # Tools.
 
     def listing(self, server_id: str) -> Listing | None:

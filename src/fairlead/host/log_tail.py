@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from fairlead.config.masking import SECRETS
-from fairlead.connection.tail import plain_text
+from fairlead.catalog import gate
 
 LOG_LINES: Final = 60
 LOG_BYTES: Final = 32 * 1024
@@ -18,4 +17,4 @@ def log_tail(path: Path, lines: int = LOG_LINES) -> tuple[str, ...]:
             data = log.read(LOG_BYTES)
     except OSError:
         return ()
-    return tuple(SECRETS.mask(plain_text(data)).splitlines()[-lines:])
+    return tuple(gate.log_text(data).splitlines()[-lines:])

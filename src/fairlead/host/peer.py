@@ -14,7 +14,7 @@ import mcp_types as types
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from pydantic_core import to_json
 
-from fairlead.catalog.sanitise import clean, clean_bytes
+from fairlead.catalog import gate
 from fairlead.config.models import Sampling, Server
 from fairlead.connection.peer import refusal
 from fairlead.connection.tasks import EXTENSION as TASKS
@@ -195,6 +195,7 @@ class ServerPeer:
             return refusal("sampling")
         if params.tools or params.tool_choice:
             return refusal("sampling with tools")
+        params = _cleaned_sample(params)
         read = _tokens(params.model_dump_json(include={"messages", "system_prompt"}))
         granted = min(params.max_tokens, self._tokens_left - read)
         if granted <= 0:
@@ -229,14 +230,19 @@ class ServerPeer:
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on what the server logs."""
         raw = to_json(params.data)
-        text = params.data if isinstance(params.data, str) else raw.decode()
+        cleaned = gate.json_bytes(raw, MAX_LOG_BYTES)
+        text = (
+            params.data
+            if isinstance(params.data, str)
+            else raw[: 4 * gate.MAX_TEXT_BYTES].decode(errors="ignore")
+        )
         self._emit(
             ServerLogged(
                 server_id=self._server_id,
                 level=params.level,
                 message=shown(text),
                 logger=shown(params.logger) if params.logger else None,
-                json=clean_bytes(raw) or raw if len(raw) <= MAX_LOG_BYTES else None,
+                json=cleaned,
             )
         )
 
@@ -247,7 +253,14 @@ class ServerPeer:
 
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""
-        self._emit(ResourceUpdated(server_id=self._server_id, uri=clean(uri)))
+        self._emit(ResourceUpdated(server_id=self._server_id, uri=gate.content(uri, gate.MAX_TEXT_BYTES)))
+
+
+def _cleaned_sample(params: types.CreateMessageRequestParams) -> types.CreateMessageRequestParams:
+    """A request for a model's words with every text in it cleaned and masked; images stay as they are."""
+    raw = params.model_dump_json(by_alias=True, exclude_none=True).encode()
+    cleaned = gate.finish(gate.answer_steps(raw))
+    return params if cleaned is raw else types.CreateMessageRequestParams.model_validate_json(cleaned)
 
 
 def _tokens(text: str) -> int:

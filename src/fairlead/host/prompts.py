@@ -28,7 +28,8 @@ class Prompts:
         """Get a prompt, filled in."""
         connection = await self._host.reach(server_id)
         params = {"name": name, "arguments": dict(arguments or {})}
-        return PromptResult(server_id, await connection.request("prompts/get", params, safe_to_repeat=True))
+        raw = await connection.request("prompts/get", params, safe_to_repeat=True)
+        return await PromptResult.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
 
     async def complete(
         self,

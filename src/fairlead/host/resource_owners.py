@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.catalog.entries import Listing
-from fairlead.catalog.sanitise import clean_bytes
 from fairlead.config.shapes import is_object
 from fairlead.host.uri_templates import UriTemplate, read_template
 
@@ -260,7 +260,7 @@ def read_definitions(definitions: Iterable[bytes]) -> Iterator[Definition]:
     """Definitions with nothing hidden in them. What cannot be read is left out."""
     for raw in definitions:
         try:
-            read: object = msgspec.json.decode(clean_bytes(raw) or raw)
+            read: object = gate.value(msgspec.json.decode(raw))
         except (ValueError, RecursionError):
             continue
         if is_object(read):

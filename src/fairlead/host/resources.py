@@ -33,7 +33,7 @@ class Resources:
         """Read a resource."""
         connection = await self._host.reach(server_id)
         raw = await connection.request("resources/read", {"uri": uri}, safe_to_repeat=True)
-        return ResourceContents(server_id, raw)
+        return await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
 
     @staticmethod
     def expand(template: str, values: Mapping[str, Value]) -> str:

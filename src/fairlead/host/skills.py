@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlead.catalog.sanitise import clean, clean_bytes
+from fairlead.catalog import gate
 from fairlead.errors import CallFailed
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ class Skills:
         skills: list[Skill] = []
         params: dict[str, str] = {}
         for _ in range(MAX_PAGES):
-            raw = await self._host.custom.request(self._server_id, EXTENSION, "skills/list", params)
+            raw = await self._host.custom.request_unchanged(self._server_id, EXTENSION, "skills/list", params)
             try:
-                page = _decode(clean_bytes(bytes(raw)) or raw)
+                page = _decode(await gate.run(gate.answer_steps(bytes(raw))))
             except (ValueError, RecursionError) as exc:
                 raise self._failed(f"its list of skills cannot be read: {exc}") from exc
             skills += page.skills
@@ -78,7 +78,7 @@ class Skills:
         """The skill's own text, head included, whose head is what was listed. Nothing is hidden in it."""
         content = await self.read(skill, skill.uri)
         try:
-            text = clean(content.decode())
+            text = gate.content(content.decode())
             head = _read_head(text)
         except ValueError as exc:
             raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from exc
@@ -93,7 +93,7 @@ class Skills:
             raise CallFailed(
                 self._server_id, f"`{uri}` is no file of the skill `{skill.uri}`", delivery="not_sent"
             )
-        content = (await self._host.resources.read(self._server_id, uri)).content()
+        content = (await self._host.resources.read(self._server_id, uri)).content(unchanged=True)
         if len(content) != wanted.size:
             raise self._failed(f"`{uri}` has {len(content)} bytes and should have {wanted.size}")
         if f"sha256:{hashlib.sha256(content).hexdigest()}" != wanted.digest:
@@ -117,6 +117,6 @@ def _read_head(text: str) -> object:
     reader: Any = YAML(typ="safe", pure=True)
     try:
         head = msgspec.json.encode(reader.load(match[1]))
-        return msgspec.json.decode(clean_bytes(head) or head)  # YAML can spell out what it hides
+        return gate.value(msgspec.json.decode(head))  # YAML can spell out what it hides
     except (YAMLError, TypeError, RecursionError) as exc:
         raise ValueError("it is not YAML") from exc

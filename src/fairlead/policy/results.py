@@ -7,23 +7,22 @@ says how much there is and the handle of an artifact that holds the whole. Notes
 
 A small result without anything to clean is handed on as the very bytes that came, and is not even parsed.
 One that is parsed is written anew, so that nothing a parser does not see (a field that is there twice) is
-in it.
+in it. One that would take too long to parse (`gate.is_costly_steps`) is kept unopened, and a note stands in
+for it. All of it is done in steps, so that no result holds up what else there is to do.
 """
 
 import base64
 import binascii
 import hashlib
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from fairlead.catalog.results import Remarks, ToolResult
-from fairlead.catalog.sanitise import Finding, Kind, clean_bytes, inspect, made_visible
+from fairlead.catalog import gate
+from fairlead.catalog.results import Remarks, ToolResult, says_error
 from fairlead.config.shapes import as_object, is_list, is_object
 from fairlead.errors import CallFailed
 from fairlead.store.artifacts import SCHEME
@@ -83,21 +82,49 @@ class HandedOver(msgspec.Struct, frozen=True):
     kept: tuple[Kept, ...] = ()
 
 
+SMALL = 65_536
+"""A result up to this size is scanned at once: that takes less than a step may."""
+
+
 def hand_over(raw: msgspec.Raw | bytes, source: Source, *, keeping: bool = True) -> HandedOver:
+    """The result as it may be handed on, at once. Where others wait, use `hand_over_steps`."""
+    return gate.finish(hand_over_steps(raw, source, keeping=keeping))
+
+
+def as_it_came(body: bytes, source: Source) -> ToolResult | None:
+    """A small result that may be handed on as it is, as nearly all may; None asks for `hand_over_steps`."""
+    fits = len(body) <= SMALL and (source.limit is None or len(body) <= source.limit)
+    if not fits or _has_media(body) or not gate.is_plain(body):
+        return None
+    return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
+
+
+def hand_over_steps(
+    raw: msgspec.Raw | bytes, source: Source, *, keeping: bool = True
+) -> "gate.Steps[HandedOver]":
     """The result as it may be handed on. Raises `CallFailed` where it would have to be read and cannot be.
 
     Without `keeping` no artifacts are made: what did not fit is lost to a model, and the notes say so.
     """
     body = bytes(raw)
-    if (source.limit is None or len(body) <= source.limit) and not _has_media(body) and _is_clean(body):
-        result = ToolResult(
-            source.server_id, body, untrusted=not source.trusted, definition=source.definition
-        )
-        return HandedOver(result)
     try:
-        return _handed_over(body, source, keeping=keeping)
+        fits = source.limit is None or len(body) <= source.limit
+        if fits and (not _has_media(body) or len(body) > gate.MAX_OPENED_BYTES):
+            plain = yield from gate.is_plain_steps(body)
+            # What only might hide something, such as an emoji written as two escapes, as a rule does not.
+            if plain or (yield from gate.clean_literals_steps(body)) is body:
+                result = ToolResult(
+                    source.server_id, body, untrusted=not source.trusted, definition=source.definition
+                )
+                return HandedOver(result)
+        if len(body) > gate.MAX_OPENED_BYTES:
+            return (yield from _unopened_steps(body, source, keeping=keeping))
+        opened = gate.Opened(body)
+        if not (yield from opened.take_out_steps()):
+            return (yield from _unopened_steps(body, source, keeping=keeping))
+        return (yield from _opened_steps(opened, body, source, keeping=keeping))
     except (ValueError, RecursionError) as exc:
-        message = f"what it answered is not a tool result: {exc}"
+        message = f"what it answered is not a tool result: {gate.text(str(exc))}"
         raise CallFailed(source.server_id, message, delivery="done") from exc
 
 
@@ -106,32 +133,62 @@ def _has_media(body: bytes) -> bool:
     return body.rfind(b'"mimeType"') >= 0 or body.rfind(b'"blob"') >= 0
 
 
-def _is_clean(body: bytes) -> bool:
-    try:
-        return clean_bytes(body) is None
-    except ValueError:
-        return False
-
-
-def _handed_over(body: bytes, source: Source, *, keeping: bool) -> HandedOver:
-    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    cleaning = _Cleaning()
+def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
+    """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
+    if source.limit is None:
+        cleaned = yield from gate.clean_literals_steps(body)
+        result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
+        return HandedOver(result)
     parcel = _Parcel(source.limit, keeping=keeping)
-    for block in cleaning.blocks(bytes(fields.pop("content", b"[]"))):
+    digest = hashlib.sha256()
+    for start in range(0, len(body), _HASHED_AT_ONCE):
+        digest.update(memoryview(body)[start : start + _HASHED_AT_ONCE])
+        yield
+    parcel.leave_unopened(Kept(content=body, media_type=PLAIN_JSON, sha256=digest.hexdigest()))
+    result = ToolResult(
+        source.server_id,
+        msgspec.json.encode({"content": parcel.blocks, "isError": says_error(body)}),
+        original=body,
+        untrusted=not source.trusted,
+        remarks=Remarks(notes=tuple(parcel.notes), ours=frozenset(parcel.ours)),
+    )
+    return HandedOver(result, tuple(parcel.kept.values()))
+
+
+_HASHED_AT_ONCE = 1024 * 1024
+
+
+def _opened_steps(
+    opened: gate.Opened, body: bytes, source: Source, *, keeping: bool
+) -> "gate.Steps[HandedOver]":
+    fields = msgspec.json.decode(opened.short, type=dict[str, msgspec.Raw])
+    yield
+    cleaner = gate.Cleaner(opened)
+    parcel = _Parcel(source.limit, keeping=keeping)
+    blocks = _decoded(bytes(fields.pop("content", b"[]")), cleaner)
+    if not is_list(blocks) or not all(is_object(block) for block in blocks):
+        raise ValueError("its content is not a list of blocks")
+    yield
+    yield from cleaner.value_steps(blocks, media=True)
+    for block in blocks:
         parcel.add(block)
     parcel.finish_words()
+    yield
     rest: dict[str, msgspec.Raw] = {}
     for name, value in fields.items():
-        if cleaning.text(name) == name and parcel.has_room_for(name, cleaned := cleaning.json(bytes(value))):
+        if cleaner.text(name) != name:
+            continue
+        cleaned = yield from _cleaned_steps(bytes(value), cleaner)
+        if parcel.has_room_for(name, cleaned):
             rest[name] = msgspec.Raw(cleaned)
-    notes = (*parcel.notes, *cleaning.notes)
+    notes = (*parcel.notes, *cleaner.notes)
     result = ToolResult(
         source.server_id,
         msgspec.json.encode({"content": parcel.blocks, **rest}),
         original=body,
         untrusted=not source.trusted,
         remarks=Remarks(
-            findings=tuple(cleaning.found.values()),
+            findings=tuple(cleaner.found.values()),
             notes=notes,
             handles=parcel.handles,
             ours=frozenset(parcel.ours),
@@ -141,81 +198,27 @@ def _handed_over(body: bytes, source: Source, *, keeping: bool) -> HandedOver:
     return HandedOver(result, tuple(parcel.kept.values()))
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+def _decoded(raw: bytes, cleaner: gate.Cleaner) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        cleaner.notes.append("some of it is not text; � stands in for that")
+    return gate.decode(raw)
 
 
-class _Cleaning:
-    """Takes out what is hidden, and remembers what it was."""
-
-    def __init__(self) -> None:
-        self.found: dict[Kind, Finding] = {}
-        self.notes: list[str] = []
-
-    def text(self, text: str) -> str:
-        cleaned = inspect(text)
-        for finding in cleaned.findings:
-            known = self.found.get(finding.kind)
-            count = finding.count + (known.count if known else 0)
-            self.found[finding.kind] = replace(known or finding, count=count)
-        return cleaned.text
-
-    def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        if isinstance(value, str):
-            return self.text(value)
-        if is_list(value):
-            return [self.value(item) for item in value]
-        return self._object(value) if is_object(value) else value
-
-    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
-        names = {name: self.text(name) for name in value}
-        if len(set(names.values())) < len(names):  # what would fall together is told apart by what it hides
-            names = {name: made_visible(name) for name in names}
-        return {names[name]: self.value(item) for name, item in value.items()}
-
-    def blocks(self, raw: bytes) -> Iterator[Block]:
-        """The blocks of content."""
-        blocks = self._loaded(raw)
-        if not is_list(blocks) or not all(is_object(block) for block in blocks):
-            raise ValueError("its content is not a list of blocks")
-        return (self._block(block) for block in blocks)
-
-    def _block(self, block: Block) -> Block:
-        """A block of content. The data of media is no text, and stays as it is."""
-        media = _media_of(block)
-        if media is None:
-            return self.value(block)
-        if block.get("type") == "resource":
-            resource = block["resource"]
-            return {**self.value({**block, "resource": None}), "resource": self._but(resource, "blob")}
-        return self._but(block, "data")
-
-    def _but(self, holder: Mapping[str, Any], data: str) -> dict[str, Any]:
-        return {
-            **self.value({name: item for name, item in holder.items() if name != data}),
-            data: holder[data],
-        }
-
-    def json(self, raw: bytes) -> bytes:
-        """JSON with all strings cleaned, and else as it came, byte for byte, wherever that can be."""
-        try:
-            cleaned = clean_bytes(raw)
-        except ValueError:  # bytes that are no text
-            return msgspec.json.encode(self.value(self._loaded(raw)))
-        if cleaned is None:
+def _cleaned_steps(raw: bytes, cleaner: gate.Cleaner) -> "gate.Steps[bytes]":
+    """A field of a result, cleaned: byte for byte as it came wherever nothing was to be done."""
+    if not cleaner.has_long(raw):
+        if (yield from gate.is_plain_steps(raw)):
             return raw
-        value = self.value(self._loaded(raw))
-        return cleaned if value == self._loaded(cleaned) else msgspec.json.encode(value)
-
-    def _loaded(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
-        """What the JSON says, even where its strings hold halves of characters or bytes that are none."""
+        # Numbers that no parser keeps as they are stay as they are, where only values were changed.
+        literal = yield from gate.clean_literals_steps(raw, cleaner)
+        cleaned = yield from gate.Cleaner().value_steps(_decoded(raw, cleaner))
         try:
-            return msgspec.json.decode(raw)
-        except UnicodeDecodeError:
-            self.notes.append("some of it is not text; � stands in for that")
-        except msgspec.DecodeError:
-            pass  # what is wrong, if the other parser cannot read it either, it will say
-        return json.loads(raw.decode(errors="replace"), strict=False, parse_constant=_refuse)
+            return literal if gate.decode(literal) == cleaned else msgspec.json.encode(cleaned)
+        except (ValueError, RecursionError):
+            return msgspec.json.encode(cleaned)
+    return msgspec.json.encode((yield from cleaner.value_steps(_decoded(raw, cleaner))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +343,14 @@ class _Parcel:
         if handle is not None:
             self.handles[len(self.blocks)] = handle
         self.blocks.append(block)
+
+    def leave_unopened(self, kept: Kept) -> None:
+        """Say of a whole result that it is kept as it came."""
+        handle = None
+        if self._keeping:
+            self.kept[kept.sha256] = kept
+            handle = kept.handle
+        self._leave("a result with too much in it to be opened", len(kept.content), handle)
 
     def _leave(self, what: str, size: int, handle: str | None) -> None:
         where = f"It is kept: {handle} ({READ_TOOL})." if handle else f"It {_LOST}"

@@ -80,7 +80,7 @@ def _filled_in(uri: str, pairs: tuple[str, ...]) -> str:
 
 
 def _write(contents: "ResourceContents", output: str) -> None:
-    content = contents.content()
+    content = contents.content(unchanged=True)
     try:
         with click.open_file(output, "wb") as file:
             file.write(content)
@@ -91,7 +91,7 @@ def _write(contents: "ResourceContents", output: str) -> None:
 
 
 def _show(contents: "ResourceContents") -> None:
-    """What a person can read on a terminal, and every byte in a pipe."""
+    """What a person can read on a terminal, and all of it, cleaned, in a pipe."""
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(contents.content())
         sys.stdout.buffer.flush()

@@ -1,0 +1,272 @@
+"""The gate: what servers say is cleaned, masked, bounded and marked, in steps that hold nobody up."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from fairlead.catalog import gate
+from fairlead.config.masking import MASK, SECRETS, Masker
+from fairlead.policy.results import Source, hand_over_steps
+
+SECRET = 'gate/To+ken"é-5fW2q9'
+PLAIN = "gatetokenZ81kq"
+SECRETS.learn(SECRET, PLAIN)
+BYTES = SECRET.encode()
+LONGEST_STEP = 0.5
+"""Seconds of CPU: far above what a step takes, and far below what the whole would."""
+
+
+def every_other(text: str, change: Callable[[str], str]) -> str:
+    return "".join(change(letter) if place % 2 else letter for place, letter in enumerate(text))
+
+
+FORMS: dict[str, str] = {
+    "plain": SECRET,
+    **{f"base64 {offset}": base64.b64encode(b"x" * offset + BYTES).decode() for offset in range(3)},
+    **{
+        f"base64url {offset}": base64.urlsafe_b64encode(b"x" * offset + BYTES).decode() for offset in range(3)
+    },
+    "base64 of a header": base64.b64encode(b"Bearer " + BYTES).decode(),
+    "base64 of user and password": base64.b64encode(b"someone:" + BYTES).decode(),
+    "base64 in lines": "\n".join(
+        base64.b64encode(BYTES).decode()[start : start + 5] for start in range(0, 28, 5)
+    ),
+    "hex": BYTES.hex(),
+    "HEX": BYTES.hex().upper(),
+    "hEx": every_other(BYTES.hex(), str.upper),
+    "hex with colons": BYTES.hex(":"),
+    "hex with spaces": BYTES.hex(" "),
+    "hex escapes": "".join(f"\\x{byte:02x}" for byte in BYTES),
+    "hex numbers": ", ".join(f"0x{byte:02X}" for byte in BYTES),
+    "URL": quote(SECRET, safe=""),
+    "URL, lower case": quote(SECRET, safe="").replace("%2F", "%2f").replace("%2B", "%2b"),
+    "URL, all of it": "".join(f"%{byte:02x}" for byte in BYTES),
+    "URL, some of it": SECRET.replace("g", "%67").replace("k", "%6B"),
+    "URL, twice": quote(quote(SECRET, safe=""), safe=""),
+    "URL, three times": quote(quote(quote(SECRET, safe=""), safe=""), safe=""),
+    "JSON": json.dumps(SECRET),
+    "JSON in JSON": json.dumps(json.dumps(SECRET)),
+    "JSON escapes": "".join(f"\\u{ord(letter):04x}" for letter in SECRET),
+    "JSON ESCAPES": "".join(f"\\u{ord(letter):04X}" for letter in SECRET),
+    "JSON, some escapes": SECRET.replace("t", "\\u0074").replace("/", "\\/"),
+    "HTML": "".join(f"&#{ord(letter)};" for letter in SECRET),
+    "HTML hex": "".join(f"&#x{ord(letter):x};" for letter in SECRET),
+    "split by hidden characters": "\u200b".join(SECRET),
+    "split by tags": "\U000e0041".join(SECRET),
+    "split by escape sequences": "\x1b[0m".join(SECRET),
+}
+
+
+def decodings(text: str) -> str:
+    """Everything that a reader could make of a text with little effort."""
+    return text.replace("\u200b", "").replace("\U000e0041", "").replace("\x1b[0m", "")
+
+
+@pytest.mark.requirement("HARD-62")
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_secret_is_masked_in_every_encoding_wherever_it_stands(form: str, escaped: bool) -> None:
+    document = {
+        "content": [
+            {"type": "text", "text": f"before {form} after"},
+            {"type": "resource", "resource": {"uri": f"a://{form}", "text": form}},
+            {"type": "resource_link", "uri": f"a://{form}", "name": form},
+        ],
+        "structuredContent": {form: [form, {"deep": form}], "n": 12345678901234567890123},
+        "_meta": {"said": form},
+    }
+    raw = json.dumps(document, ensure_ascii=escaped).encode()
+    handed = gate.finish(hand_over_steps(raw, SOURCE)).result
+    said = handed.raw.decode()
+    assert MASK in said
+    assert decodings(form) not in said
+    assert json.dumps(decodings(form))[1:-1] not in said
+    assert "before " in said or MASK in said
+    assert decodings(form) not in gate.text(f"failed: {form}")
+    assert decodings(form) not in gate.log_text(f"stderr {form}\n".encode())
+    message, data = gate.error(form, json.dumps({"a": form, form: 1}).encode())
+    assert decodings(form) not in message
+    assert decodings(form) not in json.dumps(data, ensure_ascii=False)
+
+
+@pytest.mark.requirement("HARD-62")
+def test_binary_data_is_never_masked() -> None:
+    data = base64.b64encode(b"\x89PNG" + BYTES * 9).decode()
+    image = {"type": "image", "mimeType": "image/png", "data": data}
+    blob = {"type": "resource", "resource": {"uri": "a:b", "blob": data}}
+    raw = json.dumps({"content": [image, blob, {"type": "text", "text": PLAIN}]}).encode()
+    content = gate.finish(hand_over_steps(raw, SOURCE)).result.content
+    assert content[0]["data"] == data
+    assert content[1]["resource"]["blob"] == data
+    assert content[2]["text"] == MASK
+    read = json.dumps({"contents": [{"uri": "a:b", "blob": data}, {"uri": "a:c", "text": data}]}).encode()
+    contents = json.loads(gate.finish(gate.answer_steps(read)))["contents"]
+    assert contents[0]["blob"] == data
+    assert data not in contents[1]["text"]
+
+
+@pytest.mark.requirement("HARD-62")
+@pytest.mark.parametrize("padding", range(8100, 8230, 13))
+def test_a_secret_across_the_pieces_of_a_long_text_is_masked(padding: int) -> None:
+    said = gate.finish(gate.Cleaner().text_steps("x" * padding + PLAIN + "y" * 20_000))
+    assert PLAIN not in said
+    assert said.count(MASK) == 1
+    assert len(said) == padding + len(MASK) + 20_000
+
+
+@pytest.mark.requirement("HARD-61")
+@pytest.mark.parametrize("before", [0, 80, 4_060, 4_080, 4_090, 16_370, 16_380])
+@pytest.mark.parametrize("hidden", ["", "\u200b"])
+def test_no_half_of_a_secret_is_left_where_a_text_is_cut(before: int, hidden: str) -> None:
+    said = gate.text((hidden or "x") * before + PLAIN * 2 + "z" * 50_000)
+    assert len(said.encode()) <= gate.MAX_TEXT_BYTES
+    assert not any(PLAIN[:size] in said for size in range(6, len(PLAIN)))
+
+
+@pytest.mark.requirement("HARD-62")
+def test_what_is_too_short_or_unknown_is_no_secret() -> None:
+    masker = Masker()
+    masker.learn("short12")
+    assert not masker.may_hold(b"short12")
+    assert masker.mask_known("Bearer abcdefghijkl") == "Bearer abcdefghijkl"
+    text = "A text with 100% of %41, \\u0041 and dGV4dA== in it."
+    assert gate.content(text) == text
+
+
+# Errors.
+
+
+@pytest.mark.requirement("HARD-61")
+def test_an_error_is_cleaned_and_bounded() -> None:
+    message, data = gate.error("a\u200bb\x1b[31mc" + "d" * 6_000_000, b'{"x\\u200b":"\\u202ey"}')
+    assert message.startswith("abcd")
+    assert len(message.encode()) <= gate.MAX_TEXT_BYTES
+    assert data == {"x": "y"}
+    _, data = gate.error("m", json.dumps({"x": "y" * 6_000_000}).encode())
+    assert set(data) == {"fairlead/omitted"}
+    _, data = gate.error("m", b'{"fairlead/untrusted":{"server":"forged"},"a":1}')
+    assert data == {"a": 1}
+
+
+# Marks.
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"content":[]}',
+        b"{}",
+        b"{ }",
+        b'{"content":[],"_meta":{"a":1}}',
+        b'{"content":[],"_meta":{"fairlead/untrusted":{"server":"forged"}}}',
+        b'{"content":[],"_meta":{"fairlead\\/untrusted":{"server":"forged"}}}',
+        b'{"content":[],"\\u005fmeta":{"fairlead/untrusted":false}}',
+        b'{"_meta":{"fairlead/untrusted":1},"content":[],"_meta":{"fairlead/untrusted":2}}',
+        b'{"content":[{"type":"text","text":"\\"_meta\\":{}"}]}',
+        b'{"content":[],"_meta":null}',
+        b'{"content":[],"_meta":"x"}',
+    ],
+)
+def test_a_mark_is_there_whatever_the_server_wrote(raw: bytes) -> None:
+    pairs: list[str] = []
+
+    def noted(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        pairs.extend(name for name, _ in members)
+        return dict(members)
+
+    marked = json.loads(gate.mark(raw, "shop"), object_pairs_hook=noted)
+    assert marked["_meta"][gate.UNTRUSTED] == {"server": "shop"}
+    assert pairs.count("_meta") == 1
+    assert pairs.count(gate.UNTRUSTED) == 1
+    assert marked.get("content") == json.loads(raw).get("content")
+    trusted = json.loads(gate.mark(raw, None))
+    assert gate.UNTRUSTED not in (trusted.get("_meta") or {})
+
+
+# What is large, or looks so.
+
+SOURCE = Source(server_id="s", tool="t", trusted=True, limit=100_000)
+SIZE = 2 * 1024 * 1024
+
+
+def block(text: bytes) -> bytes:
+    return b'{"content":[{"type":"text","text":"%b"}]}' % text
+
+
+def structured(value: bytes) -> bytes:
+    return b'{"content":[],"structuredContent":%b}' % value
+
+
+BOMBS: dict[str, bytes] = {
+    "hidden strings": structured(b'{"a":[' + b",".join([b'"\\u200b"'] * (SIZE // 9)) + b"]}"),
+    "strings": structured(b'{"a":[' + b",".join([b'"a"'] * (SIZE // 4)) + b"]}"),
+    "numbers": structured(b'{"a":[' + b"1," * (SIZE // 2) + b"1]}"),
+    "depth": structured(b"[" * (SIZE // 2) + b"]" * (SIZE // 2)),
+    "blocks": b'{"content":[' + b"{}," * (SIZE // 3) + b"{}]}",
+    "hidden text, escaped": block(b"\\u200b" * (SIZE // 6)),
+    "hidden text": block("\u200b".encode() * (SIZE // 3)),
+    "escapes": block(b"\\n" * (SIZE // 2)),
+    "quotes": block(b'\\"' * (SIZE // 2)),
+    "slashes": block(b"\\\\" * (SIZE // 2)),
+    "sequences": block(b"\\u001b[" * (SIZE // 7)),
+    "unended sequences": block(b"\\u001b]a" * (SIZE // 8)),
+    "pairs": block(b"\\ud83d\\ude00" * (SIZE // 12)),
+    "halves": block(b"\\ud83d" * (SIZE // 6)),
+    "tags": block("\U000e0041".encode() * (SIZE // 4)),
+    "percents": block(b"%41" * (SIZE // 3)),
+    "no text": block(b"\xff" * SIZE),
+    "a name": structured(b'{"%b":1}' % (b"k" * SIZE)),
+    "a hidden name": structured(b'{"%b":1}' % (b"\\u200b" * (SIZE // 6))),
+    "one name": structured(b"{" + b",".join([b'"a":1'] * (SIZE // 7)) + b"}"),
+    "one field": b"{" + b",".join([b'"content":[]'] * (SIZE // 14)) + b"}",
+    "a number": structured(b'{"a":%b,"b":"\\u200b"}' % (b"9" * SIZE)),
+    "no end": b'{"content":["' + b'a\\"' * (SIZE // 3),
+    "secrets": block(PLAIN.encode() * (SIZE // len(PLAIN))),
+    "an image": b'{"content":[{"type":"image","mimeType":"image/png","data":"%b"}]}' % (b"A" * SIZE),
+}
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("body", BOMBS.values(), ids=BOMBS)
+def test_no_result_takes_long_at_a_time(body: bytes) -> None:
+    steps = hand_over_steps(body, SOURCE)
+    longest = 0.0
+    while True:
+        begun = time.thread_time()
+        try:
+            next(steps)
+        except StopIteration as end:
+            result = end.value.result
+            break
+        finally:
+            longest = max(longest, time.thread_time() - begun)
+    assert longest < LONGEST_STEP
+    assert len(result.raw) < 3 * 100_000 + 10_000
+    assert PLAIN not in result.raw.decode()
+    assert "\u200b" not in result.raw.decode()
+    assert b"u200b" not in result.raw
+
+
+@pytest.mark.requirement("HARD-66")
+def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read() -> None:
+    body = BOMBS["hidden strings"]
+    handed = gate.finish(hand_over_steps(body, SOURCE))
+    (kept,) = handed.kept
+    assert kept.content == body
+    assert kept.handle in handed.result.text
+    assert "\u200b" not in gate.finish(gate.file_steps(kept.content[:100_000]))
+
+
+@pytest.mark.requirement("HARD-66")
+def test_for_a_program_the_whole_is_cleaned_without_being_opened() -> None:
+    whole = Source(server_id="s", tool="t", trusted=True, limit=None)
+    body = structured(b'{"a":[' + b",".join([b'"\\u200bx"'] * 30_000) + b"]}")
+    result = gate.finish(hand_over_steps(body, whole)).result
+    assert result.structured == {"a": ["x"] * 30_000}
+    assert result.original == body

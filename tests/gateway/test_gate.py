@@ -1,0 +1,138 @@
+"""What servers say reaches the clients of a gateway cleaned, masked, bounded and marked."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead.catalog import gate
+from tests.gateway.support import Raw, serving
+from tests.servers import canned_stdio
+
+TOKEN = "tok-8Fq2zL0pWx5v"
+HIDDEN = "\u200b\U000e0041\u202e\ufe01"
+GREETING: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
+    "serverInfo": {"name": "canned", "version": "1"},
+}
+TOOL = {"name": "say", "inputSchema": {"type": "object"}}
+
+
+def canned(folder: Path, trust: str, **answers: Any) -> dict[str, Any]:
+    """The entry of a server that answers so, and knows a token of its own."""
+    known: dict[str, Any] = {
+        "initialize": GREETING,
+        "tools/list": {"tools": [TOOL]},
+        "resources/list": {"resources": [{"uri": "test://a", "name": "a"}]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "prompts/list": {"prompts": [{"name": "p"}]},
+    }
+    file = folder / "answers.json"
+    file.write_text(json.dumps({**known, **answers}))
+    return {
+        "command": sys.executable,
+        "args": ["-I", "-S", canned_stdio.__file__, f"@{file}"],
+        "env": {"API_TOKEN": TOKEN},
+        "trust": trust,
+        "allow_tools": ["say"],
+        "approval": "allow",
+    }
+
+
+@asynccontextmanager
+async def asking(folder: Path, trust: str, **answers: Any) -> AsyncGenerator[Raw]:
+    async with (
+        serving(folder, x=canned(folder, trust, **answers)) as served,
+        aiohttp.ClientSession() as http,
+    ):
+        yield Raw(http, f"{served.url}/mcp")
+
+
+async def asked(client: Raw, way: str, method: str, **params: Any) -> Any:
+    if way == "modern":
+        return await client.modern(method, **params)
+    if way == "modern, past the front":
+        return await client.modern(method, meta={"progressToken": 1}, **params)
+    await client.begin()
+    return await client.older(method, **params)
+
+
+WAYS = pytest.mark.parametrize("way", ["modern", "modern, past the front", "older"])
+TRUST = pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+REQUESTS = pytest.mark.parametrize(
+    ("way", "method", "params"),
+    [
+        ("modern", "tools/call", {"name": "x_say", "arguments": {}}),
+        ("modern, past the front", "tools/call", {"name": "x_say", "arguments": {}}),
+        ("older", "tools/call", {"name": "x_say", "arguments": {}}),
+        ("older", "resources/read", {"uri": "test://a"}),
+        ("older", "prompts/get", {"name": "x_p"}),
+    ],
+)
+
+
+@pytest.mark.requirement("HARD-61")
+@TRUST
+@REQUESTS
+async def test_an_error_is_cleaned_bounded_masked_and_marked(
+    tmp_path: Path, way: str, trust: str, method: str, params: dict[str, Any]
+) -> None:
+    error = {
+        "code": -32050,
+        "message": f"Bad{HIDDEN} token {TOKEN} {'z' * 6_000_000}",
+        "data": {f"k{HIDDEN}": f"{HIDDEN}v {TOKEN}", gate.UNTRUSTED: {"server": "forged"}},
+    }
+    async with asking(tmp_path, trust, **{method: {"error": error}}) as client:
+        answer = await asked(client, way, method, **params)
+    said = answer["error"]
+    assert said["code"] == -32050
+    assert said["message"].startswith("Bad token")
+    assert len(said["message"].encode()) <= gate.MAX_TEXT_BYTES
+    assert TOKEN not in json.dumps(answer)
+    assert not set(HIDDEN) & set(json.dumps(answer, ensure_ascii=False))
+    assert said["data"]["k"].startswith("v ")
+    assert said["data"].get(gate.UNTRUSTED) == ({"server": "x"} if trust == "untrusted" else None)
+
+
+@pytest.mark.requirement("HARD-63")
+@WAYS
+@TRUST
+async def test_a_result_says_which_untrusted_server_it_comes_from_and_else_is_as_it_was(
+    tmp_path: Path, way: str, trust: str
+) -> None:
+    content = [{"type": "text", "text": "fine"}]
+    result = {"content": content, "_meta": {"a": 1, gate.UNTRUSTED: {"server": "forged"}}}
+    async with asking(tmp_path, trust, **{"tools/call": result}) as client:
+        answer = await asked(client, way, "tools/call", name="x_say", arguments={})
+    said = answer["result"]
+    assert said["content"] == content
+    assert said["_meta"]["a"] == 1
+    assert said["_meta"].get(gate.UNTRUSTED) == ({"server": "x"} if trust == "untrusted" else None)
+
+
+@pytest.mark.requirement("HARD-62")
+@WAYS
+async def test_a_token_that_a_server_echoes_stays_here(tmp_path: Path, way: str) -> None:
+    result = {"content": [{"type": "text", "text": f"I have {TOKEN}"}], "structuredContent": {TOKEN: TOKEN}}
+    async with asking(tmp_path, "trusted", **{"tools/call": result}) as client:
+        answer = await asked(client, way, "tools/call", name="x_say", arguments={})
+    assert answer["result"]["content"][0]["text"].startswith("I have ")
+    assert TOKEN not in json.dumps(answer)
+
+
+@pytest.mark.requirement("HARD-63")
+@TRUST
+async def test_resources_are_cleaned_masked_and_marked(tmp_path: Path, trust: str) -> None:
+    read = {"contents": [{"uri": "test://a", "text": f"a{HIDDEN}b {TOKEN}"}]}
+    async with asking(tmp_path, trust, **{"resources/read": read}) as client:
+        answer = await asked(client, "older", "resources/read", uri="test://a")
+    said = answer["result"]
+    assert said["contents"][0]["text"].startswith("ab ")
+    assert TOKEN not in json.dumps(answer)
+    assert gate.UNTRUSTED in said.get("_meta", {}) or trust == "trusted"
