@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from fairlead.config.load import LoadedConfig, load_config
+from tests.loops import backend_of, chosen_loops
 
 # A busy machine is no reason to fail: the time an example takes says nothing about whether it is right.
 settings.register_profile("fairlead", deadline=None)
@@ -35,9 +36,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(params=chosen_loops())
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The event loop a test runs on; `FAIRLEAD_TEST_LOOPS` says which, see `tests/loops.py`."""
+    return backend_of(request.param)
 
 
 @pytest.fixture(scope="session", autouse=True)

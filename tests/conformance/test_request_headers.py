@@ -13,10 +13,11 @@ from pydantic import Field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fairlead.catalog.entries import Listing
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import open_session
-from fairlead.connection.lists import list_all
+from fairlead.connection.lists import ListBudget, Listed, Lister
 from fairlead.connection.peer import NobodyThere
 from fairlead.connection.session import Session
 from fairlead.host.host import Host
@@ -137,7 +138,10 @@ async def test_a_new_connection_to_a_known_server_sends_headers_at_once(
 async def test_arguments_that_are_passed_on_unread_are_mirrored_too(deployer: tuple[Deployer, str]) -> None:
     server, url = deployer
     async with talking(url) as session:
-        session.learn_headers((await list_all("deployer", session, max_items=100)).header_maps)
+        found: list[Listed] = []
+        budget = ListBudget(max_items=100, max_bytes=1024 * 1024)
+        await Lister("deployer", session, budget, Listing(), found.append).run()
+        session.learn_headers(found[0].header_maps)
         await session.call_tool(
             "deploy",
             msgspec.Raw(b'{"region": "eu-west"}'),

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Generator
-from typing import IO
+from typing import IO, Any
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.connection.pipes import PipeReader, PipeWriter
 from fairlead.connection.process import MAX_WAITING_BYTES
+from tests.loops import LOOPS, backend_of
 
 SECONDS = 10
 LARGE = bytes(4 * MAX_WAITING_BYTES)
@@ -19,9 +20,10 @@ LARGE = bytes(4 * MAX_WAITING_BYTES)
 Pipe = tuple[IO[bytes], IO[bytes]]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """All of them, always: this is where our own reading and writing meets the event loop."""
+    return backend_of(request.param)
 
 
 @pytest.fixture

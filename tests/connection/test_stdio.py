@@ -20,11 +20,13 @@ from fairlead.connection.outcomes import (
 from fairlead.connection.process import Command
 from fairlead.connection.stdio import StdioDispatcher
 from tests.connection.servers import Context, call_json, call_tool, hostile, running
+from tests.loops import LOOPS, backend_of
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """All of them, always: this is where our own reading and writing meets the event loop."""
+    return backend_of(request.param)
 
 
 def is_alive(pid: int) -> bool:
@@ -291,7 +293,7 @@ async def test_an_exit_is_noticed_though_a_grandchild_holds_the_pipes(tmp_path: 
 
 
 @pytest.mark.requirement("HARD-18")
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_server_that_ignores_everything_is_dead_within_5_seconds() -> None:
     command = hostile("ignore-sigterm", "serve", "sleep=600")
 

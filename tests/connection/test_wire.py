@@ -1,14 +1,14 @@
 import json
 import math
 import time
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.connection.limits import LineTooLong
+from fairlead.connection.limits import MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotEncodable,
@@ -21,6 +21,7 @@ from fairlead.connection.wire import (
     Progress,
     Unusable,
     error_frame,
+    has_more_values,
     notification_frame,
     object_of,
     parse,
@@ -479,3 +480,63 @@ def test_a_large_answer_that_breaks_off_still_says_whose_it_was() -> None:
     [item] = parse(b'{"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 400_000)
     assert isinstance(item, Unusable)
     assert item.answers == 7
+
+
+def count_values(value: Any) -> int:
+    """Count values as `has_more_values` does: by brackets, commas and strings."""
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return 1 + max(len(members) - 1, 0) + len(members) + sum(map(count_values, members.values()))
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return 1 + max(len(items) - 1, 0) + sum(map(count_values, items))
+    return 1 if isinstance(value, str) else 0
+
+
+@pytest.mark.requirement("HARD-66")
+@given(values)
+@example({"a": 'x"[,{', 'b\\"': ["\\", '\\"', "[[["]})
+@example(["\\" * 65_530 + '"[,', [1, 2]])
+def test_values_are_counted_outside_strings(value: Any) -> None:
+    encoded = msgspec.json.encode(value)
+    count = count_values(value)
+    assert has_more_values(encoded, count - 1)
+    assert not has_more_values(encoded, count)
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("item", [b"[],", b"{},", b"1,", b'"",', b'{"a":1},', b"[[[]]],", b"null,"])
+def test_what_has_too_many_values_is_not_decoded(item: bytes) -> None:
+    bomb = b"[" + item * (2 * MAX_VALUES) + b"1]"
+    with pytest.raises(ValueError, match="values"):
+        object_of(msgspec.Raw(b'{"a":' + bomb + b"}"))
+    with pytest.raises(AnswerUnreadable, match="values"):
+        result_of(Frame(id=1, error=msgspec.Raw(b'{"code":1,"message":"m","data":' + bomb + b"}")))
+    spaced = b'{"method":"x","params":{"a":' + bomb + b" " * 300_000 + b"}}"
+    (found,) = parse(spaced)
+    assert isinstance(found, Unusable)
+
+
+@pytest.mark.requirement("HARD-66")
+def test_a_long_text_of_commas_and_quotes_is_one_value() -> None:
+    text = {"a": 'a,"[{' * 100_000}
+    assert object_of(msgspec.Raw(msgspec.json.encode(text))) == text
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize(
+    ("head", "answers", "asks"),
+    [(b'"method":"x",', None, None), (b'"id":7,"method":"x",', None, 7), (b'"id":7,"error":{},', 7, None)],
+)
+def test_a_message_that_is_too_long_is_refused_by_its_ends(
+    head: bytes, answers: int | None, asks: int | None
+) -> None:
+    (found,) = parse(b"{" + head + b'"params":{"a":"' + b"a" * MAX_MESSAGE_BYTES + b'"}}')
+    assert isinstance(found, Unusable)
+    assert (found.answers, found.asks) == (answers, asks)
+
+
+@pytest.mark.requirement("HARD-66")
+def test_a_batch_of_too_many_messages_is_unusable() -> None:
+    (found,) = parse(b"[" + b'{"method":"x"},' * 2_000 + b'{"method":"x"}]')
+    assert isinstance(found, Unusable)

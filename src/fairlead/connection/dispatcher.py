@@ -1,15 +1,16 @@
 """What all our transports share of the SDK's `Dispatcher` seam: calls, inbound messages, closing.
 
-A transport subclasses `WireDispatcher`, hands every message it gets to `_receive` and says how to send one.
-Above it, the SDK's `ClientSession(dispatcher=…)` uses `run`, `send_raw_request` and `notify`; the hot path
-uses `call_raw`, which gives the result's bytes with no dict and no model built.
+A transport subclasses `WireDispatcher`, says how to send a message, and hands every message it gets to
+`_receive`, or to `_receive_soon` in a callback of the event loop. Above it, the SDK's
+`ClientSession(dispatcher=…)` uses `run`, `send_raw_request` and `notify`; the hot path uses `call_raw`, which
+gives the result's bytes with no dict and no model built.
 """
 
 import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -62,6 +63,10 @@ MAX_REPORTING_SECONDS = 1.0
 """How long an answer waits for a callback that is still busy with the progress before it."""
 
 _MAX_POSTS_UNDER_WAY = 1_000
+_MAX_ANSWERS_AT_ONCE = 64
+_SLICE_SECONDS = 0.005
+_MAX_ARRIVED_BYTES = 1024 * 1024
+_MAX_ARRIVED = 10_000
 _NO_OPTIONS: CallOptions = {}
 
 
@@ -155,6 +160,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._posts_under_way = 0
         self._answers = 0
         """How many of our calls were answered: what answers a call was asked for, all else was not."""
+        self._arrived: deque[bytes | bytearray | list[Frame | Unusable] | Ending] = deque()
+        self._arrived_bytes = 0
+        self._something_arrived = asyncio.Event()
         self._tasks: anyio.abc.TaskGroup
         self._inbox: Inbox
 
@@ -178,6 +186,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
     def _started(self) -> None:
         """Begin to receive; `run` has its handlers now."""
 
+    def _hold_reading(self, *, hold: bool) -> None:
+        """Read no more from the server for now, or go on: for a transport that uses `_receive_soon`."""
+
     # What the session and the host use.
 
     async def run(
@@ -194,6 +205,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             async with anyio.create_task_group() as self._tasks:
                 self._inbox = Inbox(self, self.kind, self._tasks, handlers, self._max_inbound_requests)
                 self._running = self.ending is None
+                self._tasks.start_soon(self._receive_arrived)
                 self._started()
                 task_status.started()
                 await self._closed.wait()
@@ -316,18 +328,96 @@ class WireDispatcher(Dispatcher[TransportContext]):
     # Messages from the server.
 
     def _receive(self, message: bytes | bytearray) -> None:
-        """Take in one message; this never waits, so what the server sent in order is seen in order."""
+        """Take in one message, in a task. This never waits: what was sent in order is seen in order."""
         for item in parse(message):
+            self._handle(item)
+
+    def _receive_soon(self, messages: Iterable[bytes | bytearray]) -> None:
+        """Take in messages in a callback of the event loop, in order.
+
+        Answers, and most reads bring nothing else, reach their callers at once. All else is left to a task,
+        because handlers use anyio, which does not work in callbacks, and because a flood has to be handled in
+        slices.
+        """
+        quickly = _MAX_ANSWERS_AT_ONCE
+        try:
+            for message in messages:
+                if self._arrived or not quickly:
+                    self._put_off(message, len(message))
+                    continue
+                quickly -= 1
+                items = parse(message)
+                if len(items) == 1 and isinstance(items[0], Frame) and items[0].method is None:
+                    self._answered(items[0])
+                elif self._running:
+                    self._put_off(items, len(message))
+                else:
+                    self._note_early(items)
+        finally:
+            if self._arrived:
+                self._something_arrived.set()
+                if self._is_behind():
+                    self._hold_reading(hold=True)
+
+    def _put_off(self, message: bytes | bytearray | list[Frame | Unusable], size: int) -> None:
+        self._arrived.append(message)
+        self._arrived_bytes += size
+
+    def _note_early(self, items: list[Frame | Unusable]) -> None:
+        """Keep what a server says before it is spoken to only for diagnosis."""
+        for item in items:
             if isinstance(item, Unusable):
-                self._unusable(item)
-            elif item.method is None:
-                self._answered(item)
-            elif not self._running:
-                return
-            elif item.id is None:
-                self._notified(item.method, item.params)
-            else:
-                self._inbox.asked(item.id, item.method, item.params)
+                self.noise.add(item.excerpt)
+
+    def _is_behind(self) -> bool:
+        return self._arrived_bytes > _MAX_ARRIVED_BYTES or len(self._arrived) > _MAX_ARRIVED
+
+    def _end_soon(self, ending: Ending) -> None:
+        """End the connection after everything that arrived before."""
+        if self._arrived and self._running:
+            self._arrived.append(ending)
+        else:
+            self._end(ending)
+
+    async def _receive_arrived(self) -> None:
+        """Handle what callbacks put off, in slices, so that a flood leaves others their turn."""
+        while True:
+            await self._something_arrived.wait()
+            self._something_arrived.clear()
+            slice_ends = self._loop.time() + _SLICE_SECONDS
+            while self._arrived:
+                arrived = self._arrived[0]
+                if isinstance(arrived, Ending):
+                    self._end(arrived)
+                    return
+                for item in arrived if isinstance(arrived, list) else parse(arrived):
+                    self._handle(item)
+                    if self._loop.time() >= slice_ends:
+                        await asyncio.sleep(0)
+                        slice_ends = self._loop.time() + _SLICE_SECONDS
+                # Only now, so that nothing that came later overtakes it.
+                self._arrived.popleft()
+            self._arrived_bytes = 0
+            self._hold_reading(hold=False)
+
+    def _note_unsolicited(self) -> None:
+        """Count a message that answers no call: for a transport that limits their rate."""
+
+    def _handle(self, item: Frame | Unusable) -> None:
+        if isinstance(item, Unusable):
+            self._note_unsolicited()
+            self._unusable(item)
+            return
+        if item.method is None:
+            self._answered(item)
+            return
+        self._note_unsolicited()
+        if not self._running:
+            return
+        if item.id is None:
+            self._notified(item.method, item.params)
+        else:
+            self._inbox.asked(item.id, item.method, item.params)
 
     def _answered(self, frame: Frame) -> None:
         call = None if frame.id is None else self._calls.get(frame.id)

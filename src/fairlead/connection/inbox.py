@@ -52,7 +52,7 @@ class Inbound:
     ) -> None:
         self.transport = transport
         self.request_id = request_id
-        self.cancel_requested = anyio.Event()
+        self.cancel_requested = anyio.Event()  # of the SDK's interface
         self.scope = anyio.CancelScope()
         self._peer = peer
         self._progress_token = progress_token
@@ -104,38 +104,40 @@ class NotificationQueue:
     """
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[tuple[str, bytes], Mapping[str, Any] | None] = OrderedDict()
+        # As bytes: decoded, they can take thirty times as much memory.
+        self._waiting: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         self._bytes = 0
         self._dropped = 0
         self._filled = asyncio.Event()
 
-    def put(self, method: str, raw: bytes, params: Mapping[str, Any] | None) -> None:
+    def put(self, method: str, raw: bytes) -> None:
         """Add a notification; `raw` are its parameters as they came."""
         key = (method, raw)
         if key in self._waiting:
             return
-        self._waiting[key] = params
-        self._bytes += len(raw)
+        self._waiting[key] = None
+        self._bytes += len(method) + len(raw)
         while len(self._waiting) > MAX_WAITING_NOTIFICATIONS or (
             self._bytes > MAX_WAITING_NOTIFICATION_BYTES and len(self._waiting) > 1
         ):
             method, _ = self._pop()
-            if self._dropped % _DROPPED_PER_WARNING == 0:
-                logger.warning("notifications are dropped: they come too fast", extra={"method": method})
             self._dropped += 1
+            if self._dropped == 1:
+                logger.warning("notifications are dropped: they come too fast", extra={"method": method})
         self._filled.set()
 
-    async def get(self) -> tuple[str, Mapping[str, Any] | None]:
+    async def get(self) -> tuple[str, bytes]:
         """Wait for the next notification."""
         while not self._waiting:
+            self._dropped = 0
             self._filled.clear()
             await self._filled.wait()
         return self._pop()
 
-    def _pop(self) -> tuple[str, Mapping[str, Any] | None]:
-        (method, raw), params = self._waiting.popitem(last=False)
-        self._bytes -= len(raw)
-        return method, params
+    def _pop(self) -> tuple[str, bytes]:
+        (method, raw), _ = self._waiting.popitem(last=False)
+        self._bytes -= len(method) + len(raw)
+        return method, raw
 
 
 class Peer(Outbound, Protocol):
@@ -151,7 +153,11 @@ class Peer(Outbound, Protocol):
 
 
 class Inbox:
-    """Works on what the server sends on its own, with the handlers the session gave."""
+    """Works on what the server sends on its own, with the handlers the session gave.
+
+    All of it is called in a task, never in a callback of the event loop: it and the SDK's handlers use anyio,
+    which does not work outside of tasks.
+    """
 
     def __init__(
         self,
@@ -178,14 +184,14 @@ class Inbox:
             if inbound is not None:
                 inbound.cancel()
         if not run_notify_intercept(self._intercept, method, params):
-            self._notifications.put(method, raw, params)
+            self._notifications.put(method, raw)
 
     async def _handle_notifications(self) -> None:
         context = Inbound(self._peer, self._transport)
         while True:
-            method, params = await self._notifications.get()
+            method, raw = await self._notifications.get()
             try:
-                await self._on_notify(context, method, params)
+                await self._on_notify(context, method, object_of(msgspec.Raw(raw)) if raw else None)
             except Exception:
                 logger.exception("a notification handler raised", extra={"method": method})
 

@@ -2,6 +2,12 @@
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""The longest request, notification or error. A result is passed on as bytes and may be longer."""
+
+MAX_VALUES = 50_000
+"""The most JSON values in anything that is decoded on the event loop; to read them takes some 20 ms."""
+
 
 class LineTooLong(Exception):
     """A line went past the limit, so the stream cannot be followed any further."""

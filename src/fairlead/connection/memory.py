@@ -49,7 +49,7 @@ class MemoryEnd(WireDispatcher):
 
     def _pass_on(self, frame: bytes) -> None:
         # Later, not now: no end is to find itself called from within its own call.
-        self._loop.call_soon(self._other._receive, frame)
+        self._loop.call_soon(self._other._receive_soon, (frame,))
 
     def _end(self, ending: Ending) -> None:
         super()._end(ending)

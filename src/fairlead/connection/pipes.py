@@ -32,8 +32,19 @@ class PipeReader:
         self._rest = b""
         """What was read and not handed on yet; nothing more is read before it is."""
         self._loop = asyncio.get_running_loop()
+        self._held = False
         os.set_blocking(self._fd, False)
         self._loop.add_reader(self._fd, self._read)
+
+    def hold(self, *, hold: bool) -> None:
+        """Read no more for now, or go on. What is not read makes the other side wait."""
+        if hold == self._held or self._file.closed:
+            return
+        self._held = hold
+        if hold:
+            self._loop.remove_reader(self._fd)
+        else:
+            self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
         """Read no more."""

@@ -113,6 +113,10 @@ class PosixChild:
         """Write to its stdin, together with what others write in this turn of the event loop."""
         self._stdin.write_soon(data)
 
+    def hold_stdout(self, *, hold: bool) -> None:
+        """Read no more of its stdout for now, or go on."""
+        self._outputs[0].hold(hold=hold)
+
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         self._stdin.close()

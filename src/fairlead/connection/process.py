@@ -99,6 +99,10 @@ class Child(Protocol):
         """Write to its stdin, together with what others write in this turn of the event loop."""
         ...
 
+    def hold_stdout(self, *, hold: bool) -> None:
+        """Read no more of its stdout for now, or go on."""
+        ...
+
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         ...

@@ -92,6 +92,13 @@ class StdioDispatcher(WireDispatcher):
     def _started(self) -> None:
         self._child.begin(self._tasks)
 
+    def _hold_reading(self, *, hold: bool) -> None:
+        self._child.hold_stdout(hold=hold and self.ending is None)
+
+    def _end(self, ending: Ending) -> None:
+        super()._end(ending)
+        self._hold_reading(hold=False)
+
     # What the process says.
 
     def on_stdout(self, data: bytes) -> float | None:
@@ -101,20 +108,17 @@ class StdioDispatcher(WireDispatcher):
             return None
         busy = len(self._calls) > 0
         if data:
-            answers, messages = self._answers, 0
+            answers = self._answers
             try:
-                for line in self._lines.feed(data):
-                    messages += 1
-                    self._receive(line)
+                self._receive_soon(self._lines.feed(data))
             except LineTooLong as exc:
-                self._end(Ending(kind="overflow", message=str(exc)))
-            answers = self._answers - answers
-            self._stdout_pace.spend(len(data), data.count(b"\n") * LINE_UNITS, busy=busy)
-            if answers:
-                self._stdout_pace.refund(len(data))
-            if messages > answers:
-                self._stdout_pace.spend_on_messages(messages - answers, busy=busy)
+                self._end_soon(Ending(kind="overflow", message=str(exc)))
+            if self._answers == answers:  # answers were asked for, and cost nothing
+                self._stdout_pace.spend(len(data), data.count(b"\n") * LINE_UNITS, busy=busy)
         return self._stdout_pace.pause_seconds(busy=busy)
+
+    def _note_unsolicited(self) -> None:
+        self._stdout_pace.spend_on_messages(1, busy=len(self._calls) > 0)
 
     def on_stderr(self, data: bytes) -> float | None:
         """Keep it for people to read. Returns how long to read nothing more."""
@@ -126,11 +130,10 @@ class StdioDispatcher(WireDispatcher):
     def on_end(self, returncode: int | None) -> None:
         """Tell everyone who waits."""
         if self.ending is None:
-            for line in self._lines.finish():
-                self._receive(line)
+            self._receive_soon(self._lines.finish())
         self.stderr.finish()
         ending = _ending(returncode, self.stderr.tail.lines)
-        self._end(replace(ending, unheard=not self._child.has_read))
+        self._end_soon(replace(ending, unheard=not self._child.has_read))
 
     # What we say.
 

@@ -44,6 +44,8 @@ class WindowsChild:
         self._outgoing = bytearray()
         self._written = asyncio.Event()
         self._ended = False
+        self._reading = asyncio.Event()
+        self._reading.set()
         self.congested: asyncio.Future[None] | None = None
 
     @classmethod
@@ -101,6 +103,13 @@ class WindowsChild:
         """Write to its stdin; all that waits goes out together here."""
         self.write(data)
 
+    def hold_stdout(self, *, hold: bool) -> None:
+        """Read no more of its stdout for now, or go on."""
+        if hold:
+            self._reading.clear()
+        else:
+            self._reading.set()
+
     async def stop(self) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         if self._process.stdin is not None:
@@ -131,6 +140,7 @@ class WindowsChild:
         assert self._process.stdout is not None
         try:
             while True:
+                await self._reading.wait()
                 pause = self._listener.on_stdout(await self._process.stdout.receive())
                 while pause:
                     await anyio.sleep(pause)

@@ -17,15 +17,13 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from fairlead.catalog import gate
-from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
+from fairlead.connection.limits import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotEncodable,
     RequestFailed,
     RequestRejected,
 )
-
-"""The longest message accepted where the configuration says nothing else."""
 
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_MESSAGES = 1_000
@@ -34,6 +32,10 @@ MAX_BATCH_MESSAGES = 1_000
 _EXCERPT_BYTES = 400
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
 _LARGE_BYTES = 256 * 1024
+_MAX_REPAIRED_BYTES = 256 * 1024
+_SLICE_BYTES = 64 * 1024
+_FEW_VALUES_BYTES = 16 * 1024
+"""No JSON text of this length can hold enough values for their number to matter."""
 
 CallT = TypeVar("CallT")
 
@@ -106,8 +108,18 @@ _EMPTY_OBJECT = msgspec.Raw(b"{}")
 _decode_frame = msgspec.json.Decoder(Frame).decode
 _decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _MAX_CODE = 2**31
+
+
+class _Error(msgspec.Struct, gc=False):
+    """A JSON-RPC error, its parts undecoded: each may be of any type and size."""
+
+    code: msgspec.Raw = msgspec.Raw()
+    message: msgspec.Raw = msgspec.Raw()
+    data: msgspec.Raw = msgspec.Raw()
+
+
+_decode_error = msgspec.json.Decoder(_Error).decode
 
 # What may stand before a message on its line: a byte order mark, terminal escape sequences, blanks.
 _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*")
@@ -122,14 +134,58 @@ _RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR
 
 def parse(line: bytes | bytearray) -> list[Frame | Unusable]:
     """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
-    if len(line) > _LARGE_BYTES and (answer := _large_answer(line)) is not None:
-        return [answer]
-    if not line.isascii():
-        line = _well_formed(line)
+    if len(line) > _LARGE_BYTES:
+        if (answer := _large_answer(line)) is not None:
+            return [answer]
+        if (message := _large_message(line)) is not None:
+            return [message]
     try:
+        if not line.isascii():
+            line = _well_formed(line)
         return [_decode_frame(line)]
     except (ValueError, RecursionError) as exc:
         return _salvage(line, str(exc))
+
+
+def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:
+    """Return a large message: an answer as it is, all else only where it can be decoded quickly.
+
+    The envelope is decoded natively whatever is in it; what a request or notification carries, to objects.
+    """
+    try:
+        frame = _decode_frame(line if line.isascii() else _well_formed(line))
+    except (ValueError, RecursionError):
+        frame = None
+    if frame is not None and frame.method is None:
+        return frame
+    if len(line) > MAX_MESSAGE_BYTES:
+        return _unusable(line, f"it is longer than {MAX_MESSAGE_BYTES} bytes and no plain answer")
+    if has_more_values(line, MAX_VALUES):
+        return _unusable(line, f"it has more than {MAX_VALUES} values")
+    return frame
+
+
+def has_more_values(text: bytes | bytearray | memoryview, limit: int) -> bool:
+    """Tell whether JSON text has more than `limit` values, without decoding it.
+
+    Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
+    commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
+    """
+    count, quotes, carried = 0, 0, b""
+    for start in range(0, len(text), _SLICE_BYTES):
+        piece = carried + bytes(text[start : start + _SLICE_BYTES])
+        carried = b""
+        if b"\\" in piece:
+            if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+                piece, carried = piece[:-1], b"\\"
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        outside = b"".join(parts[quotes % 2 :: 2])
+        count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        quotes += len(parts) - 1
+        if count + quotes // 2 > limit:
+            return True
+    return False
 
 
 def _large_answer(line: bytes | bytearray) -> Frame | None:
@@ -150,6 +206,8 @@ def _well_formed(line: bytes | bytearray) -> bytes | bytearray:
     try:
         line.decode()
     except UnicodeDecodeError:
+        if len(line) > _MAX_REPAIRED_BYTES:
+            raise
         return line.decode(errors="replace").encode()
     return line
 
@@ -224,13 +282,23 @@ def _request_id(scalar: bytes) -> RequestId | None:
 
 
 def object_of(raw: msgspec.Raw) -> dict[str, Any]:
-    """Return the object in `raw`; an absent one or `null` is empty. Raises `ValueError` where it is none."""
+    """Return the object in `raw`; an absent one or `null` is empty.
+
+    Raises `ValueError` where it is none, or has so many values that reading them would hold the event loop.
+    """
     if not raw or raw == _NULL:
         return {}
+    _require_few_values(raw)
     try:
         return _decode_object(raw)
     except RecursionError as exc:
         raise ValueError(str(exc)) from exc
+
+
+def _require_few_values(raw: msgspec.Raw) -> None:
+    view = memoryview(raw)
+    if len(view) > _FEW_VALUES_BYTES and has_more_values(view, MAX_VALUES):
+        raise ValueError(f"it has more than {MAX_VALUES} values")
 
 
 def result_of(frame: Frame) -> msgspec.Raw:
@@ -251,7 +319,7 @@ def result_of(frame: Frame) -> msgspec.Raw:
 def rejection(error: msgspec.Raw) -> RequestFailed:
     """Return the exception for the error a server answered with, however carelessly it is written."""
     try:
-        members = _decode_members(error)
+        members = _decode_error(error)
     except (ValueError, RecursionError) as exc:
         try:
             value: object = msgspec.json.decode(error) if len(error) <= gate.MAX_DATA_BYTES else None
@@ -259,19 +327,15 @@ def rejection(error: msgspec.Raw) -> RequestFailed:
             return AnswerUnreadable(str(exc))
         return RequestRejected(INTERNAL_ERROR, gate.text(str(value)))
     # The data stays bytes until its size is known: to build objects of a few megabytes would take too long.
-    said, data = gate.error(_scalar(members, "message", str) or "the server gave no reason", _data(members))
-    code = _scalar(members, "code", int | float)
+    said, data = gate.error(_scalar(members.message, str) or "the server gave no reason", bytes(members.data))
+    code = _scalar(members.code, int | float)
     return RequestRejected(int(code) if _is_code(code) else INTERNAL_ERROR, said, data)
 
 
-def _data(members: Mapping[str, msgspec.Raw]) -> bytes:
-    return bytes(members["data"]) if "data" in members else b""
-
-
-def _scalar(members: Mapping[str, msgspec.Raw], name: str, kind: Any) -> Any:  # noqa: ANN401 - of that kind
+def _scalar(raw: msgspec.Raw, kind: Any) -> Any:  # noqa: ANN401 - of that kind
     try:
-        return msgspec.json.decode(members[name], type=kind)
-    except (KeyError, ValueError, RecursionError):
+        return msgspec.json.decode(raw, type=kind)
+    except (ValueError, RecursionError):
         return None
 
 

@@ -25,7 +25,7 @@ from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.lists import Offered, ToolList, with_public_uris
 from fairlead.gateway.news import Kind, News
-from fairlead.gateway.plain_calls import PlainCall
+from fairlead.gateway.plain_calls import PlainCall, TaskStarter
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
 from fairlead.host.beside import BesideHost, beside
 from fairlead.host.calls import OnProgress
@@ -106,6 +106,8 @@ class Client:
         self._shared: Host
         self.toolset: Toolset
         self.loop = asyncio.get_running_loop()
+        self.starter = TaskStarter()
+        """Starts tasks for callbacks of the event loop."""
         self.plain_calls: dict[int | str | None, PlainCall] = {}
         """Calls that are made for it past the SDK, by the ids it gave them."""
         self._in_use = _InUse(self)
@@ -130,6 +132,7 @@ class Client:
             async with anyio.create_task_group() as self.tasks:
                 for_nobody()
                 self.tasks.start_soon(self.news.run)
+                self.tasks.start_soon(self.starter.run, self.tasks)
                 try:
                     yield
                 finally:

@@ -276,7 +276,7 @@ class _Exchange:
         in_session = bool(self._session_id)
         call = PlainCall(client.loop)
         # Nearly every call is over before anybody has to look: a timer costs less than a task.
-        watch = client.loop.call_later(DISCONNECT_SECONDS, self._begin_to_watch, client, call)
+        watch = client.loop.call_later(DISCONNECT_SECONDS, client.starter.start_soon, self._watch, call)
         if in_session:
             client.plain_calls[request.id] = call
         error: MCPError | None = None
@@ -312,10 +312,6 @@ class _Exchange:
             await self._answer(request, result)
         elif in_session:
             await self._respond(200, b'{"jsonrpc":"2.0","id":%b,%b}' % (_encode(request.id), _CANCELLED))
-
-    def _begin_to_watch(self, client: Client, call: PlainCall) -> None:
-        if not client.ended.is_set():
-            client.tasks.start_soon(self._watch, call)
 
     async def _watch(self, call: PlainCall) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -1,6 +1,11 @@
 """Calls that are made for clients past the SDK, and can be taken back."""
 
 import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from anyio.abc import TaskGroup
 
 
 class PlainCall:
@@ -28,3 +33,25 @@ class PlainCall:
     def was_cancelled(self) -> bool:
         """Is this why the task was interrupted? If so it goes on; whoever else cancels it means all of it."""
         return self._is_cancelled and self._task.uncancel() == 0
+
+
+class TaskStarter:
+    """Starts tasks for callbacks of the event loop, in which anyio does not work."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[..., Coroutine[Any, Any, None]], tuple[object, ...]]] = deque()
+        self._filled = asyncio.Event()
+
+    def start_soon(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Have `work(*args)` run as a task, if `run` runs."""
+        self._waiting.append((work, args))
+        self._filled.set()
+
+    async def run(self, tasks: TaskGroup) -> None:
+        """Start what is wanted, in `tasks`, until cancelled."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            while self._waiting:
+                work, args = self._waiting.popleft()
+                tasks.start_soon(work, *args)

@@ -1,4 +1,5 @@
-"""What tests of agents and servers need: folders, hosts of their own, servers that misbehave, a clock.
+"""What tests of agents and servers need: folders, hosts of their own, servers that misbehave, a clock,
+a watchdog for the event loop.
 
 Everything here is public, and used by Fairlead's own tests.
 """
@@ -7,5 +8,14 @@ from fairlead.testing.clock import FakeClock
 from fairlead.testing.hosts import open_host
 from fairlead.testing.scripted import ScriptedServer
 from fairlead.testing.trees import Link, write_tree
+from fairlead.testing.watchdog import LoopWatchdog, watch_loop
 
-__all__ = ["FakeClock", "Link", "ScriptedServer", "open_host", "write_tree"]
+__all__ = [
+    "FakeClock",
+    "Link",
+    "LoopWatchdog",
+    "ScriptedServer",
+    "open_host",
+    "watch_loop",
+    "write_tree",
+]

@@ -1,0 +1,44 @@
+"""The watchdog that the other tests rely on."""
+
+import time
+
+import anyio
+import msgspec
+import pytest
+
+from fairlead.testing.watchdog import watch_loop
+
+
+def use_processor(seconds: float) -> None:
+    """Work for so much time of a processor, however busy the machine is."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        pass
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_a_loop_that_is_not_held_passes() -> None:
+    with watch_loop(0.05):
+        for _ in range(20):
+            use_processor(0.005)
+            await anyio.sleep(0.005)
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_work_on_the_loop_is_noticed_and_shown() -> None:
+    with pytest.raises(AssertionError, match="the event loop was held for") as caught, watch_loop(0.05):
+        use_processor(0.3)
+    assert "use_processor" in str(caught.value)
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_a_call_that_blocks_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="the event loop was held for"), watch_loop(0.05):
+        time.sleep(0.2)  # noqa: ASYNC251 - blocking is what is tested
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_a_thread_that_keeps_the_interpreter_is_noticed() -> None:
+    bomb = b"[" + b"[]," * 1_000_000 + b"1]"
+    with pytest.raises(AssertionError, match="the event loop was held for"), watch_loop(0.05):
+        await anyio.to_thread.run_sync(msgspec.json.decode, bomb)
