@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from fairlead.catalog.tokens import estimate, exact
@@ -178,7 +179,7 @@ def test_the_cost_of_tools_is_shown_by_server_and_by_tool_and_for_each_way_to_ha
     assert report["configured"] == report["meta"] + report["artifacts"] <= 700
     assert 0 < report["search"] < report["meta"] + 700
     of_tool = {entry["tool"]: entry for entry in report["tools"]}
-    assert of_tool["tool_7"]["tokens"] == estimate(json.dumps(many[7]))
+    assert of_tool["tool_7"]["tokens"] == estimate(msgspec.json.encode(many[7]).decode())
     assert (of_tool["tool_7"]["offered"], of_tool["tool_7"]["direct"]) == (True, False)
     assert not of_tool["delete_everything"]["offered"]
 
@@ -243,7 +244,7 @@ def test_the_cost_is_exact_where_the_tokenizer_is_at_hand(
     configure(servers={"code": server.entry()})
     report = json.loads(fairlead("tools", "--cost", "--json").out)
     assert report["exact"]
-    assert report["direct"] == sum(len(json.dumps(each)) for each in TOOLS)
+    assert report["direct"] == sum(len(msgspec.json.encode(each)) for each in TOOLS)
     assert "o200k" in fairlead("tools", "--cost").err
 
 

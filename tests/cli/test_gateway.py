@@ -406,7 +406,7 @@ def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairl
     assert fairlead("gateway", "token", "show").out.strip() not in path.read_text()
     assert "nothing was changed" in fairlead("gateway", "--install", "claude", "--yes").err
     assert fairlead("gateway", "--uninstall", "claude", "--yes").status == 0
-    assert json.loads(path.read_text()) == {"mcpServers": {}}
+    assert not path.exists()
 
 
 def test_what_is_installed_is_the_gateway_that_runs_or_a_command(

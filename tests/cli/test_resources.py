@@ -68,10 +68,15 @@ def test_a_project_server_nobody_approved_is_not_started(fairlead: Fairlead, mac
     assert server.starts == 0
 
 
-def test_a_resource_is_read_as_it_is(fairlead: Fairlead, machine: Machine) -> None:
+def test_a_resource_is_shown_without_what_is_hidden_and_saved_as_it_is(
+    fairlead: Fairlead, machine: Machine
+) -> None:
     add(fairlead, machine, version=HANDSHAKE, texts={"test://a": "a\x1b[31m\nlast line"})
     outcome = fairlead("read", "s", "test://a")
-    assert (outcome.status, outcome.out) == (0, "a\x1b[31m\nlast line")  # a pipe gets every byte
+    assert (outcome.status, outcome.out) == (0, "a\nlast line")
+    saved = machine.home / "saved"
+    assert fairlead("read", "s", "test://a", "-o", str(saved)).status == 0
+    assert saved.read_bytes() == b"a\x1b[31m\nlast line"  # a file gets every byte
     whole = json.loads(fairlead("read", "s", "test://a", "--json").out)
     assert whole["contents"][0]["mimeType"] == "text/plain"
 

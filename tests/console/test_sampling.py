@@ -38,7 +38,7 @@ async def test_the_question_is_shown_and_the_model_answers_when_the_person_agree
     shown = capfd.readouterr().err
     assert "`x` wants to ask your model, for up to 500 tokens." in shown
     assert "  | Be brief." in shown
-    assert "  | Why?\\x1b[31m" in shown
+    assert "  | Why?\n" in shown
     (body,) = api.bodies
     assert body["messages"][0]["content"] == "Be brief."
     assert body["max_tokens"] == 300

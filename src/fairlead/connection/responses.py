@@ -103,12 +103,18 @@ async def refusal(
 
 def challenge_in(response: aiohttp.ClientResponse) -> str | None:
     """Return what a response says about logging in."""
-    return shown(", ".join(response.headers.getall("WWW-Authenticate", ())), _MAX_CHALLENGE) or None
+    # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
+    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))[:_MAX_CHALLENGE]
+    return gate.content(_decoded(said)) or None
 
 
 def shown(text: str | None, limit: int = _MAX_EXCERPT) -> str:
     """Return what a header says, as far as it is fit to be shown."""
-    return gate.text((text or "").encode(errors="surrogateescape").decode(errors="replace"), limit)
+    return gate.text(_decoded(text or ""), limit)
+
+
+def _decoded(header: str) -> str:
+    return header.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _error_in(body: bytes) -> tuple[RequestFailed | None, RequestId | None]:
