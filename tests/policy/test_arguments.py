@@ -126,6 +126,31 @@ def test_a_path_is_below_a_denied_folder_however_it_is_written(value: Any) -> No
         "/tmp/a\n/etc/passwd",
         "@/etc/passwd,x=file:///etc/passwd",
         "/home/me/" + "a/../" * 5_000 + "../../etc/passwd",
+        "a/../" * 4_000 + "../../../etc/passwd",
+        "%61/../" * 4_000 + "../../../etc/passwd",
+        "/a " * 300 + "/etc/passwd",
+        "/a," * 300 + "/etc/passwd",
+        "/proc/self/cwd/../../etc/passwd",
+        "/proc/thread-self/cwd/../../etc/passwd",
+        "/proc/self/fd/3/../../etc/passwd",
+        "file://etc/passwd",
+        "//localhost/etc/passwd",
+        ["/", "etc", "passwd"],
+        ["/etc", "passwd"],
+        {"dir": "/etc", "name": "passwd"},
+        {"folder": "etc", "file": "passwd"},
+        "@/etc/passwd",
+        "-f/etc/passwd",
+        "--in/etc/passwd",
+        "+/etc/passwd",
+        "!/etc/passwd",
+        "^/etc/passwd",
+        "#/etc/passwd",
+        "?/etc/passwd",
+        "sftp://localhost/etc/passwd",
+        "{/etc,/x}/passwd",
+        "{/x,{/etc,/y}}/passwd",
+        "**/etc/x",
         ["/tmp/a"] * (MAX_VALUES + 1),
     ],
 )
@@ -323,3 +348,80 @@ def test_hostile_values_are_read_in_bounded_time() -> None:
 def test_names_of_users_that_do_not_exist_expand_to_nothing() -> None:
     assert os.path.expanduser("~no-such-user-here") == "~no-such-user-here"
     assert narrowing(ETC, {"path": "~no-such-user-here/passwd"}) == "no"
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize(
+    "value", ["{/etc,/x}/passwd", ["/etc", "passwd"], {"d": "/etc", "n": "passwd"}, "**/passwd"]
+)
+def test_a_rule_about_one_file_holds_for_pieces_and_wildcards(value: Any) -> None:
+    assert narrowing({"path": "/etc/passwd"}, {"path": value}) != "no"
+
+
+@pytest.mark.requirement("HARD-76")
+def test_wildcards_are_followed_through_links(tmp_path: Path) -> None:
+    secret, project = tmp_path / "secret", tmp_path / "project"
+    secret.mkdir()
+    project.mkdir()
+    (secret / "key").write_text("key")
+    (project / "lnk1").symlink_to(secret)
+    local = PathContext(cwd=str(project), homes=())
+    for value in ("l*1/key", "./l?k1/key", f"{project}/l*1/key", "{lnk1,x}/key", "l[n]k1/key", "*/key"):
+        assert narrowing({"path": f"{secret}/**"}, {"path": value}, local) == "yes", value
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize("glob", ["secrets/**", "./secrets/**", "secrets/key", "./x/../secrets/key"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "secrets/key",
+        "./secrets/key",
+        f"{CWD}/secrets/key",
+        f"file://{CWD}/secrets/key",
+        "../project/secrets/key",
+        "x/../secrets//key",
+    ],
+)
+def test_a_relative_rule_means_the_file_however_it_is_named(glob: str, value: str) -> None:
+    assert narrowing({"path": glob}, {"path": value}) == "yes"
+    assert narrowing({"path": glob}, {"path": f"{CWD}/other/key"}) == "no"
+
+
+@pytest.mark.requirement("HARD-76")
+def test_arguments_inside_json_texts_and_lists_are_found() -> None:
+    inner = json.dumps({"path": "/etc/passwd"})
+    for value in (json.dumps(inner), f"\ufeff{inner}", f"  {inner}"):
+        assert narrowing({"options.path": "/etc/**"}, {"options": value}) == "yes"
+    assert narrowing({"paths.0": "/etc/**"}, {"paths": ["/etc/passwd", "/tmp"]}) == "yes"
+    assert narrowing({"paths.1": "/etc/**"}, {"paths": ["/etc/passwd", "/tmp"]}) == "no"
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http:169.254.169.254/x",
+        "//169.254.169.254/x",
+        "169.254.169.254/x",
+        "url:http://169.254.169.254/x",
+        "see http://169.254.169.254/x",
+        "<http://169.254.169.254/x>",
+        "http://example.com\\@169.254.169.254/x",
+        "http://[::169.254.169.254]/x",
+        "http://[64:ff9b::a9fe:a9fe]/x",
+        "http://[::ffff:a9fe:a9fe]/x",
+        f"http://{2852039166 + 2**32}/x",
+        "http://2852039166/x",
+    ],
+)
+def test_a_rule_about_an_address_holds_in_every_notation(url: str) -> None:
+    assert narrowing({"url": "http://169.254.169.254/**"}, {"url": url}) != "no"
+    assert not allows({"url": "https://example.com/**"}, {"url": url})
+
+
+@pytest.mark.parametrize(
+    "value", ["http://x%00y/", "http://[::1/", "http://x:99999999/", "http://\ud800/", "\0"]
+)
+def test_what_no_parser_takes_is_no_error(value: str) -> None:
+    narrowing({"path": "/etc/**", "url": "http://x/**"}, {"path": value, "url": value})

@@ -24,6 +24,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from glob import iglob
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -46,18 +47,24 @@ MAX_PIECES: Final = 256
 
 _FILE_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:){0,3}file:(?://[^/\\]{0,255}(?=[/\\]))?", re.IGNORECASE)
 _URL = re.compile(r"([a-z][a-z0-9+.-]{0,30}):[/\\]{1,8}([^/\\?#]*)", re.IGNORECASE)
+_BARE_URL = re.compile(r"(https?|wss?|ftp):(?![/\\])([^/\\?#]+)", re.IGNORECASE)
+_STRICT_URL = re.compile(r"([a-z][a-z0-9+.-]{0,30})://([^/?#]*)", re.IGNORECASE)
+_URL_IN_TEXT = re.compile(r"""[a-z][a-z0-9+.-]{0,30}:[/\\]{1,8}[^\s"'<>|,;]+""", re.IGNORECASE)
 _ROOT_LINK = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/root(?=/|$)")
-_CWD_LINK = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
-_OPEN_FILE = re.compile(
-    r"/proc/[^/]+(?:/task/[^/]+)?/(?:fd|map_files)(?:/|$)|/dev/(?:fd|std(?:in|out|err))(?:/|$)"
+_PROCESS_LINK = re.compile(
+    r"/proc/[^/]+(?:/task/[^/]+)?/(?:cwd|exe|fd|map_files)(?:/|$)|/dev/(?:fd|std(?:in|out|err))(?:/|$)"
 )
+"""Links of a process: where the server's own lead is not known here."""
 _HOME_VARIABLE = re.compile(r"\$(?:HOME\b|\{HOME\}|env:HOME\b)|%(?:HOME|USERPROFILE)%", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$[A-Za-z_{(]|`|%[A-Za-z_]{2,}%")
 _WILDCARD = re.compile(r"[*?\[{]")
 _PATH_IN_TEXT = re.compile(
-    r"""(?:(?<=[\s,;:=|"'<>()\[\]{}&])|^)(?:file:|~|/)[^\s,;|"'<>()&]+""", re.IGNORECASE
+    r"""(?:^|[^\w./~\\-]|(?:^|(?<=[\s,;]))--?\w{1,3})((?:file:|~|/)[^\s,;|"'<>()&]+)""", re.IGNORECASE
 )
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 """Whether the file system of this machine usually takes `/ETC` for `/etc`."""
@@ -84,6 +91,10 @@ class ValueReadings:
     """Absolute paths that they may name: the base of a relative one may be another, a piece may be a path."""
     possible_prefixes: dict[str, None] = field(default_factory=dict[str, None])
     """How paths begin that go on with a wildcard."""
+    wildcards: dict[str, None] = field(default_factory=dict[str, None])
+    """Texts that a server may expand as globs."""
+    urls: dict[str, None] = field(default_factory=dict[str, None])
+    """URLs that stand somewhere in the texts, or that they are without a scheme."""
     may_be_any_path: bool = False
     is_incomplete: bool = False
     """There was more than is read."""
@@ -97,6 +108,8 @@ class ArgumentReadings:
     """By the name in the rule; an argument that was not given is not there."""
     globs: Mapping[str, tuple[str, ...]]
     """A glob, with `~` and symbolic links in its fixed beginning resolved."""
+    located: Mapping[str, tuple[str, ...]]
+    """The same for rules that narrow: a relative glob means paths below the working directory, too."""
 
 
 def read_arguments(
@@ -111,13 +124,15 @@ def read_arguments(
     """
     named: dict[str, ValueReadings] = {}
     globs: dict[str, tuple[str, ...]] = {}
+    located: dict[str, tuple[str, ...]] = {}
     for pattern in patterns:
         for name, glob in pattern.items():
             if glob not in globs:
                 globs[glob] = tuple(_glob_forms(glob, context))
+                located[glob] = (*globs[glob], *_located_forms(glob, context))
             if name not in named and (values := _values(arguments, name)):
                 named[name] = _Reader(context).read(values)
-    return ArgumentReadings(values=named, globs=globs)
+    return ArgumentReadings(values=named, globs=globs, located=located)
 
 
 def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: bool) -> Match:
@@ -127,8 +142,10 @@ def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: b
         value = readings.values.get(name)
         if value is None:
             return "no"
-        forms = readings.globs[glob]
-        matched = _narrowing_match(value, forms) if narrows else _allowing_match(value, forms)
+        if narrows:
+            matched = _narrowing_match(value, readings.located[glob])
+        else:
+            matched = _allowing_match(value, readings.globs[glob])
         if matched == "no":
             return "no"
         if matched == "maybe":
@@ -147,7 +164,15 @@ def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
         return "maybe"
     if any(_fits(path, glob) for glob in absolute for path in value.possible_paths):
         return "maybe"
+    if any(_fits(url, glob) for glob in globs if "://" in glob for url in value.urls):
+        return "maybe"
     beginnings = [_fixed_beginning(glob) for glob in absolute]
+    if any(
+        fnmatchcase(f"{beginning}x", text) or fnmatchcase(beginning, text)
+        for beginning in beginnings
+        for text in value.wildcards
+    ):
+        return "maybe"
     if any(
         one.startswith(other) or other.startswith(one)
         for one in beginnings
@@ -187,6 +212,21 @@ def _is_absolute(glob: str) -> bool:
 def _is_path_glob(glob: str) -> bool:
     """Does a glob speak of whole paths, rather than of a name or any other text?"""
     return _is_absolute(glob) or (glob.startswith("*") and "/" in glob and "://" not in glob)
+
+
+def _located_forms(glob: str, context: PathContext) -> Iterator[str]:
+    """A relative glob that speaks of paths, as the absolute paths that it means."""
+    if (
+        _is_absolute(glob)
+        or "://" in glob
+        or glob.startswith("*")
+        or not ("/" in glob or glob.startswith("."))
+    ):
+        return
+    plain = _normalize(glob)
+    yield plain
+    if context.cwd is not None:
+        yield from _glob_forms(_normalize(posixpath.join(context.cwd, plain)), context)
 
 
 def _fixed_beginning(glob: str) -> str:
@@ -237,11 +277,13 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
     if not steps:
         found.append(value)
         return
-    if isinstance(value, str):
-        value = _json_in(value)
+    for _ in range(3):  # some servers are sent JSON in JSON
+        value = _json_in(value) if isinstance(value, str) else value
     if is_list(value):
-        for item in value[: MAX_VALUES + 1]:
+        for index, item in enumerate(value[: MAX_VALUES + 1]):
             _find_values(item, steps, found, depth - 1)
+            if steps[0] == str(index):
+                _find_values(item, steps[1:], found, depth - 1)
     elif is_object(value):
         wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
         for key, item in value.items():
@@ -256,7 +298,8 @@ def _plain_key(key: str) -> str:
 
 def _json_in(text: str) -> object:
     """What a text says as JSON, for servers that parse such texts; None where it is not JSON."""
-    if text.lstrip()[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
+    text = text.lstrip("\ufeff \t\r\n")
+    if text[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
             return msgspec.json.decode(text)
     return None
@@ -288,9 +331,11 @@ class _Reader:
             if (inner := _json_in(value)) is not None:
                 self._read(inner, depth - 1)
         elif is_list(value):
+            self._read_joined(value)
             for item in value[: MAX_VALUES + 1]:
                 self._read(item, depth - 1)
         elif is_object(value):
+            self._read_joined([*value.values()])
             for key, item in value.items():
                 if self._found.is_incomplete:
                     break
@@ -301,15 +346,22 @@ class _Reader:
             if isinstance(value, float) and value.is_integer():
                 self._found.texts[str(int(value))] = None
 
+    def _read_joined(self, parts: list[object]) -> None:
+        """Some tools take a path in pieces: a folder and a name, or its components."""
+        texts = [part for part in parts[:MAX_DEPTH] if isinstance(part, str)]
+        if len(texts) > 1 and sum(map(len, texts)) <= MAX_PATH_LENGTH:
+            joined = "/".join(texts)
+            for path in _expand_home(joined, self._context):
+                self._found.possible_paths[_normalize(path if path.startswith("/") else f"/{path}")] = None
+
     def _read_text(self, text: str) -> None:
         if text in self._seen:
             return
         self._seen.add(text)
         self._found.texts[text] = None
         if len(text) > MAX_PATH_LENGTH:
-            self._found.possible_paths.update(dict.fromkeys(_paths_inside(text, self._context)))
-            if text.lstrip()[:1] in ("/", "~", ".", "f", "F"):
-                self._found.may_be_any_path = True  # `/x/../` a thousand times is still somewhere
+            # `x/../` a thousand times is still somewhere.
+            self._found.may_be_any_path |= any(mark in text for mark in "/\\%")
             return
         spellings = _spellings(text)
         self._found.is_incomplete |= len(spellings) >= MAX_SPELLINGS
@@ -317,7 +369,22 @@ class _Reader:
             self._found.texts[spelling] = None
             for path in _expand_home(spelling, self._context):
                 self._read_path(path)
-            self._found.possible_paths.update(dict.fromkeys(_paths_inside(spelling, self._context)))
+            self._look_inside(spelling)
+
+    def _look_inside(self, text: str) -> None:
+        """Note the paths and URLs that stand somewhere in a text."""
+        found = self._found
+        for number, path in enumerate(_paths_inside(text, self._context)):
+            found.possible_paths[path] = None
+            found.may_be_any_path |= number >= MAX_PIECES
+        for number, url in enumerate(_urls_inside(text)):
+            found.urls[url] = None
+            found.is_incomplete |= number >= MAX_PIECES
+            parts = urlsplit(url)
+            if parts.hostname in _LOCAL_HOSTS:
+                found.possible_paths[_normalize(unquote(parts.path) or "/")] = None
+        if text.startswith("//"):
+            found.possible_paths["/" + _normalize(text).lstrip("/").partition("/")[2]] = None
 
     def _read_path(self, path: str) -> None:
         found = self._found
@@ -355,13 +422,11 @@ class _Reader:
     def _note_doubts(self, path: str, normal: str) -> None:
         """Say where a path cannot be followed: variables, wildcards, and files that a process has open."""
         found = self._found
-        working = _CWD_LINK.match(normal)
-        if working is not None:
-            self._read_path(normal[working.end() :] or ".")
-            found.possible_paths[f"/{normal[working.end() :]}"] = None
-        if _OPEN_FILE.match(normal) or _VARIABLE.search(path):
+        if _PROCESS_LINK.search(path) or _PROCESS_LINK.match(normal) or _VARIABLE.search(path):
             found.may_be_any_path = True
         wildcard = _WILDCARD.search(path)
+        if wildcard is not None and "://" not in path:
+            self._expand(path)
         if wildcard is not None and path.startswith(("/", ".", "~")):
             if ".." in path[wildcard.start() :]:
                 found.may_be_any_path = True
@@ -370,6 +435,37 @@ class _Reader:
             elif self._context.cwd is not None:
                 joined = posixpath.join(self._context.cwd, path[: wildcard.start()] + "x")
                 found.possible_prefixes[_normalize(joined)[:-1]] = None
+
+    def _expand(self, path: str) -> None:
+        """Note what a path with wildcards matches here, links followed, and what it may match elsewhere."""
+        found, cwd = self._found, self._context.cwd
+        for pattern in _without_braces(path):
+            if pattern != path and not _WILDCARD.search(pattern):
+                self._read_path(pattern)
+                continue
+            found.wildcards[pattern if pattern.startswith("/") else f"*/{pattern}"] = None
+            if cwd is None and not pattern.startswith("/"):
+                continue
+            matches = iglob(posixpath.join(cwd or "/", pattern), include_hidden=True)
+            for number, matched in enumerate(matches):
+                found.paths.update(dict.fromkeys(filter(None, (_normalize(matched), _real_path(matched)))))
+                if number >= MAX_PIECES:
+                    found.may_be_any_path = True
+                    break
+
+
+def _without_braces(path: str) -> list[str]:
+    """A path with `{a,b}` written out, as shells and many glob libraries do, up to a bound."""
+    done: list[str] = []
+    waiting = [path]
+    while waiting and len(done) + len(waiting) <= MAX_SPELLINGS:
+        text = waiting.pop()
+        found = _BRACES.search(text)
+        if found is None or "," not in found[1]:
+            done.append(text)
+        else:
+            waiting += [text[: found.start()] + part + text[found.end() :] for part in found[1].split(",")]
+    return [*done, *waiting]
 
 
 def _prefix_before(path: str, end: int) -> str:
@@ -401,13 +497,22 @@ def _decodings(text: str) -> Iterator[str]:
     if not text.isascii() or not text.isprintable():
         yield unicodedata.normalize("NFKC", clean(text))
         yield text.replace("\t", "").replace("\r", "").replace("\n", "")
+    yield from _url_decodings(text)
+
+
+def _url_decodings(text: str) -> Iterator[str]:
+    """The path of a file URL, or a URL as a client dials it."""
     if (file_url := _FILE_URL.match(text)) is not None:
         path = text[file_url.end() :]
         yield path
+        host = _STRICT_URL.match(text)
+        if host is not None:
+            yield f"/{host[2]}{text[host.end() :]}"  # `file://etc/x`: some take the host for a folder
         yield re.split(r"[?#]", path, maxsplit=1)[0]
-    elif (url := _URL.match(text)) is not None:
-        canonical = _canonical_url(text, url)
-        if canonical is not None:
+        return
+    # A browser ends the host at a backslash, other clients do not.
+    for found in (_URL.match(text) or _BARE_URL.match(text), _STRICT_URL.match(text)):
+        if found is not None and (canonical := _canonical_url(text, found)) is not None:
             yield canonical
 
 
@@ -434,16 +539,30 @@ def _canonical_host(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
+        if host.isascii() and host.isdigit() and len(host) < 64:
+            return str(ipaddress.IPv4Address(int(host) % 2**32))  # as some resolvers count
         try:
-            return socket.inet_ntoa(socket.inet_aton(host))  # 2130706433, 0x7f.1
-        except (OSError, UnicodeError):
+            return socket.inet_ntoa(socket.inet_aton(host))  # 0x7f.1
+        except (OSError, ValueError):
             pass
         try:
             return unicodedata.normalize("NFKC", host).encode("idna").decode()
         except UnicodeError:
             return host
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    mapped = _embedded_address(address)
     return str(mapped) if mapped is not None else f"[{address}]" if address.version == 6 else str(address)
+
+
+def _embedded_address(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to: mapped, compatible, or behind NAT64."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    number = int(address)
+    if address.ipv4_mapped is not None or (number >> 32 == 0 and number > 1) or address in _NAT64:
+        return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    return None
 
 
 def _expand_home(path: str, context: PathContext) -> Iterator[str]:
@@ -485,11 +604,28 @@ def _real_path(path: str) -> str | None:
 def _paths_inside(text: str, context: PathContext) -> Iterator[str]:
     """Absolute paths that stand somewhere in a text, as in a command line or a list with commas."""
     for number, piece in enumerate(_PATH_IN_TEXT.finditer(text)):
-        if number == MAX_PIECES:
+        if number > MAX_PIECES:
             return
-        whole = _FILE_URL.sub("", piece[0], count=1)
+        whole = _FILE_URL.sub("", piece[1], count=1)
         # `/a:/b` is a search path, and `--in=/a` an option: each part that begins like a path may be one.
         for part in (whole, *whole.split(":")):
             for path in _expand_home(part, context):
                 if path.startswith("/"):
                     yield _normalize(path)
+
+
+def _urls_inside(text: str) -> Iterator[str]:
+    """URLs that stand in a text, and what a text without a scheme would be as one, as clients dial them."""
+    for number, piece in enumerate(_URL_IN_TEXT.finditer(text)):
+        if number > MAX_PIECES:
+            return
+        found = _URL.match(piece[0])
+        if found is not None and (canonical := _canonical_url(piece[0], found)) is not None:
+            yield canonical
+    if "://" not in text and len(text) <= 2048 and not any(map(str.isspace, text)):
+        bare = text.lstrip("/\\")
+        for scheme in ("http", "https"):
+            whole = f"{scheme}://{bare}"
+            found = _URL.match(whole)
+            if found is not None and (canonical := _canonical_url(whole, found)) is not None:
+                yield canonical
