@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.catalog import gate
 from fairlead.config.masking import MASK, SECRETS, Masker
-from fairlead.policy.results import Source, hand_over_steps
+from fairlead.policy.results import MAX_IMAGE, Source, hand_over_steps
 
 SECRET = 'gate/To+ken"é-5fW2q9'
 PLAIN = "gatetokenZ81kq"
@@ -247,7 +247,8 @@ def test_no_result_takes_long_at_a_time(body: bytes) -> None:
         finally:
             longest = max(longest, time.thread_time() - begun)
     assert longest < LONGEST_STEP
-    assert len(result.raw) < 3 * 100_000 + 10_000
+    is_image = b'"image/png"' in body  # which costs a model the same whatever its size
+    assert len(result.raw) < (MAX_IMAGE if is_image else 3 * 100_000 + 10_000)
     assert PLAIN not in result.raw.decode()
     assert "\u200b" not in result.raw.decode()
     assert b"u200b" not in result.raw
@@ -270,3 +271,109 @@ def test_for_a_program_the_whole_is_cleaned_without_being_opened() -> None:
     result = gate.finish(hand_over_steps(body, whole)).result
     assert result.structured == {"a": ["x"] * 30_000}
     assert result.original == body
+
+
+def handed_over(body: dict[str, Any]) -> bytes:
+    source = Source(server_id="s", tool="t", trusted=False, limit=None)
+    return gate.finish(hand_over_steps(json.dumps(body).encode(), source)).result.raw
+
+
+@pytest.mark.requirement("HARD-61", "HARD-62")
+@pytest.mark.parametrize("data", [f"words {PLAIN}", f"a​b {PLAIN}", f"{PLAIN}.{PLAIN}", f"=={PLAIN}=="])
+def test_what_only_pretends_to_be_binary_is_text(data: str) -> None:
+    blocks = [
+        {"type": "audio", "mimeType": "audio/wav", "data": data},
+        {"type": "image", "mimeType": "image/png", "data": data},
+        {"type": "resource", "resource": {"uri": "x://y", "blob": data}},
+    ]
+    for block in blocks:
+        shown = handed_over({"content": [block]}).decode()
+        assert PLAIN not in shown
+        assert "​" not in shown
+        assert "\\u200b" not in shown
+    answer = gate.finish(gate.answer_steps(json.dumps({"contents": [{"uri": "x", "blob": data}]}).encode()))
+    assert PLAIN.encode() not in answer
+
+
+ODD_SECRETS = [
+    "CORP\\nadmin77",
+    "a\\x41bcdef99",
+    "k\\u0041bcdefg1",
+    "p%40ssw0rd99x",
+    "p&#64;ssw0rd99x",
+    "zz0x41bcdefgh9",
+    "x%2525y%25zAB12",
+]
+
+
+@pytest.mark.requirement("HARD-62")
+@pytest.mark.parametrize("secret", ODD_SECRETS)
+def test_a_secret_that_looks_like_an_escape_is_masked(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    masker = Masker()
+    masker.learn(secret)
+    monkeypatch.setattr(gate, "SECRETS", masker)
+    one_escaped = json.dumps({"a": f"x {secret} y"}).replace("d", "\\u0064").replace("b", "\\u0062")
+    for said in (json.dumps({"a": secret}), json.dumps({secret: 1}), one_escaped):
+        cleaned = json.loads(gate.json_bytes(said.encode()) or b"null")
+        assert secret not in [*cleaned, *cleaned.values()]
+        assert secret not in json.dumps(cleaned, ensure_ascii=False)
+    assert secret not in gate.content(f"x {secret} y")
+    assert secret not in gate.text(f"x {secret} y")
+    assert quote(secret, safe="") not in gate.content(f"x {quote(secret, safe='')} y")
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("length", [65, 500, 2_400, 8_000])
+def test_a_long_secret_is_masked_without_a_pause(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = base64.b64encode(bytes((7 * n) % 251 for n in range(length))).decode()[:length]
+    masker = Masker()
+    masker.learn(secret)
+    forms = [
+        secret,
+        secret.encode().hex(),
+        base64.b64encode(secret.encode()).decode(),
+        quote(secret, safe=""),
+    ]
+    for form in forms:
+        started = time.thread_time()
+        masked = masker.mask_known(f"before {form} after")
+        assert time.thread_time() - started < LONGEST_STEP
+        assert secret not in masked
+        assert form not in masked
+
+
+@pytest.mark.requirement("HARD-66")
+def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
+    names = {"​" * (n + 1) + "‌" * (4_000 - n): n for n in range(480)}
+    body = json.dumps({"content": [], "structuredContent": names}, ensure_ascii=False).encode()
+    source = Source(server_id="s", tool="t", trusted=False, limit=None)
+    steps = hand_over_steps(body, source)
+    longest = 0.0
+    while True:
+        started = time.thread_time()
+        try:
+            next(steps)
+        except StopIteration as done:
+            result = done.value.result
+            break
+        longest = max(longest, time.thread_time() - started)
+    assert longest < LONGEST_STEP
+    assert len(result.raw) < 100_000
+
+
+@pytest.mark.requirement("HARD-66")
+def test_runs_of_backslashes_are_counted_in_linear_time() -> None:
+    body = b'{"content":[{"type":"text","text":"' + (b"\\" * 65 + b'"') * 30_000 + b'\\u200b"}]}'
+    source = Source(server_id="s", tool="t", trusted=False, limit=100_000)
+    started = time.thread_time()
+    gate.finish(hand_over_steps(body, source))
+    assert time.thread_time() - started < 20 * LONGEST_STEP
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize(
+    "key", ['"fairlead/untrusted"', '"fairlead\\u002funtrusted"', '"\\u0066airlead/untrusted"']
+)
+def test_a_mark_inside_an_answer_is_dropped(key: str) -> None:
+    raw = f'{{"contents":[{{"uri":"x","text":"a","_meta":{{{key}:{{"server":"other"}}}}}}]}}'
+    assert b"other" not in gate.finish(gate.answer_steps(raw.encode()))

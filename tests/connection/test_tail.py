@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.catalog import gate
+from fairlead.config.masking import SECRETS
 from fairlead.connection.tail import StderrLog, Tail
 
 
@@ -115,3 +116,15 @@ def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path: Path) 
     log.close()
 
     assert log.tail.lines == ("still here", "and here")
+
+
+def test_no_half_of_a_secret_is_left_where_a_line_is_cut() -> None:
+    secret = "tail-secret-Q7x"
+    SECRETS.learn(secret)
+    for before in range(1_980, 2_001):
+        stderr = StderrLog()
+        stderr.feed(b"x" * before + secret.encode()[:9])
+        stderr.feed(secret.encode()[9:] + b"y" * 5_000)
+        stderr.feed(b"\nnext\n")
+        assert not any(secret[:6] in line for line in stderr.tail.lines)
+        assert stderr.tail.lines[-1] == "next"

@@ -28,15 +28,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.catalog.sanitise import Finding, Kind, clean, inspect, made_visible, may_hide
-from fairlead.config.masking import SECRETS
+from fairlead.catalog.sanitise import Finding, Kind, clean, has_hiding_escape, inspect, made_visible, may_hide
+from fairlead.config.masking import SECRETS, telling
 from fairlead.config.shapes import is_list, is_object
 
 UNTRUSTED = "fairlead/untrusted"
+_MARK = UNTRUSTED.encode()
 """The key under which `_meta`, or an error's `data`, says which untrusted server something comes from."""
 
 MAX_TEXT_BYTES = 4096
 """Of a sentence: an error's message, a progress report, a log line's logger, a title."""
+MAX_ERROR_BYTES = 16_384
+"""Of an error of ours, which may list several things that are wrong."""
 MAX_DATA_BYTES = 65_536
 """Of the data of an error or a log message."""
 MAX_VALUES = 20_000
@@ -93,6 +96,16 @@ def content(said: str, limit: int | None = None) -> str:
     return _cut(SECRETS.mask_known(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
 
 
+def error_text(error: object) -> str:
+    """An error in words: it may quote a server, a file or a header."""
+    return text(str(error), MAX_ERROR_BYTES)
+
+
+def generation() -> int:
+    """Grows with the secrets that are known: what was cleaned before may have to be masked now."""
+    return SECRETS.generation
+
+
 def file_steps(data: bytes) -> "Steps[str]":
     """Text that came as a file of any size, or was kept unopened: cleaned and masked when it is read."""
     said = data.decode(errors="replace")
@@ -108,6 +121,7 @@ def log_text(data: bytes) -> str:
 
 
 _PRINTED = bytes((*b"\t\n", *range(0x20, 0x7F)))
+_QUIET = bytes({*_PRINTED} - {*telling(_PRINTED)})
 
 
 def _head(said: str, limit: int) -> str:
@@ -174,12 +188,30 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
+_ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
+
+
 def is_plain(raw: bytes) -> bool:
     """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
+    if raw.rfind(_MARK) >= 0 or (b"\\u00" in raw and _ESCAPED_LETTER.search(raw)):
+        return False  # a mark that a server wrote itself, or may have
+    if raw.isascii():
+        # One native pass leaves what both checks look at: control characters, digits and capitals.
+        if has_hiding_escape(raw):
+            return False
+        looked_at = raw.translate(None, _QUIET)
+        if looked_at.translate(None, _PRINTED):
+            return False
+        return not (SECRETS.knows_any and SECRETS.may_hold(raw, looked_at))
     try:
         return not may_hide(raw) and not (SECRETS.knows_any and SECRETS.may_hold(raw))
     except ValueError:
         return False
+
+
+def secret_reach() -> int:
+    """How much further than a cut a text must be looked at, so that no part of a secret is left."""
+    return SECRETS.reach
 
 
 def is_plain_steps(raw: bytes) -> "Steps[bool]":
@@ -315,11 +347,13 @@ def _literals(raw: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _slashes_before(raw: bytes, begin: int, place: int) -> int:
-    near = raw[max(begin, place - 64) : place]
-    if near.rstrip(b"\\"):
-        return len(near) - len(near.rstrip(b"\\"))
-    far = raw[begin:place]
-    return len(far) - len(far.rstrip(b"\\"))
+    size = 64
+    while True:  # no further back than the run goes: there may be as many runs as quotes
+        start = max(begin, place - size)
+        other = len(raw[start:place].rstrip(b"\\"))
+        if other or start == begin:
+            return place - start - other
+        size *= 4
 
 
 def answer_steps(raw: bytes) -> "Steps[bytes]":
@@ -341,7 +375,8 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
 
     The very same bytes where there was nothing to do.
     """
-    cleaner, turn, made, start = cleaner or Cleaner(), _Turn(), bytearray(), 0
+    cleaner, turn, start = cleaner or Cleaner(), _Turn(), 0
+    made: list[bytes | memoryview] = []
     for begin, end in _literals(raw):
         if turn.is_over():
             yield
@@ -354,13 +389,52 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
             said = yield from _joined_steps(Opened(raw).pieces_of(begin, end))
             cleaned = yield from cleaner.text_steps(said)
         if cleaned != said or "\ufffd" in cleaned:  # which stands in for bytes that are no text
-            made += memoryview(raw)[start:begin]
-            made += msgspec.json.encode(cleaned)
+            made.append(memoryview(raw)[start:begin])
+            made += yield from _literal_steps(cleaned)
             start = end
     if not start:
         return raw
-    made += memoryview(raw)[start:]
-    return bytes(made)
+    made.append(memoryview(raw)[start:])
+    yield
+    return b"".join(made)
+
+
+def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
+    """JSON for a value whose texts may be long. The value is used up: its long texts are taken out of it."""
+    if isinstance(said, str):
+        return b"".join((yield from _literal_steps(said)))
+    word, long = f"long-{secrets.token_hex(8)}-", list[str]()
+    waiting: list[Any] = [said] if isinstance(said, (dict, list)) else []
+    while waiting:
+        holder = waiting.pop()
+        items: Any = holder.items() if is_object(holder) else enumerate(holder)
+        for place, item in [*items]:
+            if isinstance(item, str) and len(item) > SLICE_BYTES:
+                holder[place] = f"{word}{len(long)}"
+                long.append(item)
+            elif isinstance(item, (dict, list)):
+                waiting.append(item)
+    encoded = msgspec.json.encode(said)
+    if not long:
+        return encoded
+    parts = re.split(rb'"%b(\d+)"' % word.encode(), encoded)
+    whole: list[bytes] = []
+    for place, part in enumerate(parts):
+        whole += (yield from _literal_steps(long[int(part)])) if place % 2 else (part,)
+    yield
+    return b"".join(whole)
+
+
+def _literal_steps(said: str) -> "Steps[list[bytes]]":
+    """A text of any length as a JSON string, in parts."""
+    if len(said) <= SLICE_BYTES:
+        return [msgspec.json.encode(said)]
+    turn, parts = _Turn(), [b'"']
+    for start in range(0, len(said), SLICE_BYTES):
+        parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
+        if turn.is_over():
+            yield
+    return [*parts, b'"']
 
 
 def _joined_steps(pieces: Iterator[str]) -> "Steps[str]":
@@ -460,6 +534,8 @@ class Cleaner:
         waiting: list[Any] = [root]
         while waiting:
             holder = waiting.pop()
+            if is_object(holder):
+                yield from self._rename_steps(holder)
             exempt = _binary_member(holder) if media else None
             for place, item in self._members(holder):
                 if isinstance(item, str):
@@ -473,26 +549,32 @@ class Cleaner:
     def _members(self, holder: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON value
         if is_list(holder):
             return enumerate(holder)
-        if not is_object(holder):
-            return iter(())
-        self._rename(holder)
-        return iter([*holder.items()])
+        return iter([*holder.items()]) if is_object(holder) else iter(())
 
     def _text_or_data_steps(self, said: str, *, is_data: bool) -> "Steps[str]":
         if not is_data:
             return (yield from self.text_steps(said))
         if self._opened is not None and self._opened.stands_in(said):
-            return (yield from _joined_steps(self._opened.pieces(said)))
-        return said
+            whole = yield from _joined_steps(self._opened.pieces(said))
+            return (
+                whole
+                if (yield from _is_base64_steps(whole))
+                else (yield from self._long_steps(_pieces(whole)))
+            )
+        return said if (yield from _is_base64_steps(said)) else (yield from self.text_steps(said))
 
-    def _rename(self, holder: dict[str, Any]) -> None:
-        """Clean the names of an object's members, in place, in their order."""
-        names = {name: self._name(name) for name in holder}
+    def _rename_steps(self, holder: dict[str, Any]) -> "Steps[None]":
+        """Clean the names of an object's members, in place, in their order. A mark of ours is not theirs."""
+        holder.pop(UNTRUSTED, None)
+        names: dict[str, str] = {}
+        for name in holder:
+            names[name] = self._name(name)
+            if self._turn.is_over():
+                yield
         if all(name == cleaned for name, cleaned in names.items()):
             return
-        if len(set(names.values())) < len(names):  # what would fall together is told apart by what it hides
-            visible = {name: SECRETS.mask_known(made_visible(name)) for name in names}
-            names = visible if len(set(visible.values())) == len(visible) else _numbered(visible)
+        if len(set(names.values())) < len(names):  # what would fall together is told apart
+            names = _told_apart(names)
         members = [(names[name], item) for name, item in holder.items()]
         holder.clear()
         holder.update(members)
@@ -512,6 +594,32 @@ def _binary_member(holder: object) -> str | None:
             return "blob"
         case _:
             return None
+
+
+def _told_apart(names: Mapping[str, str]) -> dict[str, str]:
+    """Names that differ in what they hide: by that where it is little, else by their number."""
+    if sum(map(len, names)) > _MAX_SHOWN_NAMES:
+        return _numbered(names)
+    visible = {name: SECRETS.mask_known(made_visible(name)) for name in names}
+    return visible if len(set(visible.values())) == len(visible) else _numbered(visible)
+
+
+_MAX_SHOWN_NAMES = 4096
+_BASE64_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
+
+
+def _is_base64_steps(said: str) -> "Steps[bool]":
+    """Is a text nothing but base64? What only pretends to be binary data is text like any other."""
+    for start in range(0, len(said), _TEXT_AT_ONCE):
+        piece = said[start : start + _TEXT_AT_ONCE]
+        if not piece.isascii():
+            return False
+        other = set(piece.encode().translate(None, _BASE64_CHARACTERS))
+        is_last = start + _TEXT_AT_ONCE >= len(said)
+        if not other <= set(b"\r\n=" if is_last else b"\r\n"):
+            return False
+        yield
+    return said.rstrip("=\r\n").find("=") < 0
 
 
 def _numbered(names: Mapping[str, str]) -> dict[str, str]:
@@ -535,8 +643,6 @@ def _breath(said: str, place: int) -> int:
 
 
 # Marks.
-
-_ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 
 def mark(raw: bytes, server_id: str | None) -> bytes:

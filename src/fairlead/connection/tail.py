@@ -53,10 +53,17 @@ class StderrLog:
         """Take in what arrived, in pieces of any size."""
         lines, newline, rest = data.rpartition(b"\n")
         if newline:
-            self._keep(self.tail.add(self._partial + lines))
+            if len(self._partial) > _MAX_LINE_BYTES:
+                # Masked with what follows, and only then cut: no half of a secret is kept.
+                self._keep(self.tail.add(self._partial)[:_MAX_LINE_BYTES])
+                lines = lines.partition(b"\n")[2]
+            else:
+                lines = self._partial + lines
             self._partial = b""
+            if lines:
+                self._keep(self.tail.add(lines))
         # Of a line that never ends, only the beginning is kept.
-        self._partial += rest[: _MAX_LINE_BYTES - len(self._partial)]
+        self._partial += rest[: _MAX_LINE_BYTES + gate.secret_reach() - len(self._partial)]
 
     def finish(self) -> None:
         """Take in the last line even if it had no newline: whoever wrote it is gone."""
