@@ -12,9 +12,9 @@ from fairlead.catalog.definitions import (
     META_KEYS,
     Kind,
     visible_definition,
-    visible_listing,
 )
 from fairlead.catalog.entries import Listing, read_tools
+from fairlead.catalog.protocol import valid_listing
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
 TOOL: dict[str, Any] = {
@@ -186,7 +186,7 @@ def test_annotations_and_execution_keep_only_known_plain_values() -> None:
 def test_a_field_that_is_given_twice_is_seen_as_it_is_read() -> None:
     raw = b'{"name":"a","description":"one","descriptio\\u006e":"two","inputSchema":{"type":"object"}}'
     tools, _ = read_tools("x", iter([raw]))
-    visible = visible_listing(Listing(tools=tuple(tools)))
+    visible = valid_listing(Listing(tools=tuple(tools)))
     assert visible.tools[0].read()["description"] == visible.tools[0].description == "two"
     assert visible.tools[0].definition.count(b"descript") == 1
 
@@ -194,8 +194,9 @@ def test_a_field_that_is_given_twice_is_seen_as_it_is_read() -> None:
 @pytest.mark.requirement("HARD-64")
 def test_what_cannot_be_read_is_not_seen() -> None:
     listing = Listing(resources=(b"{]", b"[]", b'"text"', b'{"uri":"a:b","more":1}'), prompts=(b"7",))
-    visible = visible_listing(listing)
-    assert visible.resources == (b'{"uri":"a:b"}',)
+    visible = valid_listing(listing)
+    assert visible.resources == (b'{"uri":"a:b","name":"a:b"}',)
     assert visible.prompts == ()
-    clean = Listing(resources=(b'{"uri":"a:b"}',))
-    assert visible_listing(clean) is clean
+    assert [repair.name for repair in visible.repairs if repair.reason] == ["#1", "#2", "#3", "#1"]
+    clean = Listing(resources=(b'{"uri":"a:b","name":"b"}',))
+    assert valid_listing(clean) is clean

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.catalog.effort import Unbounded, effort, measure
+from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.schema import screen
 from fairlead.catalog.validation import (
     MAX_MESSAGE,
@@ -317,3 +318,47 @@ def test_too_many_meetings_are_not_looked_at() -> None:
 def test_the_size_of_a_value_counts_all_its_parts_and_characters() -> None:
     size = measure({"abc": [1, "xy", {"d": None}]}, 100)
     assert (size.values, size.characters) == (6, 6)
+
+
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"properties": {"type": {"type": "string", "default": "png"}}, "required": ["type"]}, {}),
+        (
+            {
+                "properties": {
+                    "o": {"type": "object", "properties": {"a": {"default": 1}}, "required": ["a"]},
+                },
+            },
+            {"o": {}},
+        ),
+        ({"properties": {"a": {"$ref": "#/$defs/a", "maxLength": 1}}, "$defs": {"a": {}}}, {"a": "long"}),
+        ({"properties": {"a": {"oneOf": [{"type": "strng"}, {"type": "string"}]}}}, {"a": "x"}),
+        ({"properties": {"a": {"type": "string", "format": "date"}}}, {"a": "tomorrow"}),
+    ],
+)
+def test_what_the_server_may_accept_is_not_refused(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    definition = json.dumps({"name": "t", "inputSchema": {"type": "object", **schema}}).encode()
+    entry = ToolEntry(key=ToolKey("s", "t"), definition=definition)
+    assert fit_arguments(entry, arguments).verdict.outcome != "invalid"
+    assert fit_arguments(entry, arguments).arguments == arguments
+
+
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"properties": {"a": {"type": "string"}}, "required": ["a"]}, {}),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}),
+        ({"properties": {"a": {"default": 1, "type": "integer"}}, "required": ["a"]}, {"a": "x"}),
+        ({"properties": {"a": {"enum": ["x"]}}}, {"a": "y"}),
+    ],
+)
+def test_what_the_server_would_certainly_refuse_is_refused(
+    schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    definition = json.dumps({"name": "t", "inputSchema": {"type": "object", **schema}}).encode()
+    entry = ToolEntry(key=ToolKey("s", "t"), definition=definition)
+    assert fit_arguments(entry, arguments).verdict.outcome == "invalid"

@@ -1,6 +1,7 @@
 """`fairlead lint`: which tools a model provider would refuse, and what is rewritten for it."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.testing import ScriptedServer
+from tests.conformance.suite import ROOT
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
@@ -131,3 +133,22 @@ def test_a_server_that_cannot_be_asked_is_named(fairlead: Fairlead, machine: Mac
     outcome = fairlead("lint")
     assert outcome.status == 4
     assert "/nowhere/at-all" in outcome.err
+
+
+@pytest.mark.requirement("HARD-85")
+def test_malformed_definitions_are_named_with_what_was_done_about_them(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    entry = {"command": sys.executable, "args": ["-m", "tests.servers.definitions_stdio"], "cwd": str(ROOT)}
+    machine.write_user(json.dumps({"servers": {"s": {**entry, "trust": "trusted"}}}))
+    rows = findings(fairlead("lint", "--json"))
+    repaired = {(row["kind"], row["tool"]): row["how"] for row in rows if row["verdict"] == "repaired"}
+    assert {kind for kind, _ in repaired} == {"tool", "resource", "template", "prompt"}
+    assert repaired["tool", "t14"] == "title is null; left out"
+    refused = {(row["kind"], row["tool"]) for row in rows if row["verdict"] == "refused"}
+    assert {kind for kind, _ in refused} == {"tool", "resource", "template", "prompt"}
+    assert ("tool", "t66") in refused
+    assert "repaired, " in fairlead("lint").err
+    status = fairlead("status")
+    assert "malformed tools repaired: `t14` (title is null; left out)" in status.err
+    assert "malformed prompts left out" in status.err

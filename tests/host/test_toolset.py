@@ -108,6 +108,20 @@ async def test_arguments_are_checked_and_text_becomes_an_array_only_where_one_is
     assert server.calls("echo") == 1
 
 
+@pytest.mark.requirement("HARD-85")
+async def test_a_refusal_of_arguments_says_who_checked_and_the_way_around_works(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        await host.require(["x"])
+        with pytest.raises(ArgumentsInvalid, match="which Fairlead checked") as raised:
+            await host.call("x", "echo", {"times": [1]})
+        assert '"check_arguments": false' in (raised.value.hint or "")
+    async with hosting(machine, servers={"x": server.entry(check_arguments=False)}) as host:
+        await host.require(["x"])
+        assert json.loads((await host.call("x", "echo", {"times": [1]})).text) == {"times": [1]}
+
+
 async def test_what_an_earlier_run_saw_is_no_reason_to_refuse_arguments(
     machine: Machine, server: ScriptedServer
 ) -> None:

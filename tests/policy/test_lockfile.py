@@ -106,7 +106,9 @@ def test_what_is_not_as_locked_is_held_back(machine: Machine) -> None:
     lock = locked(machine, SEARCH, DELETE, instructions="kind")
     assert not check_lock(lock, listing(SEARCH, DELETE, instructions="kind")).tools
     assert not check_lock(lock, listing()).tools
-    other = listing({**SEARCH, "title": "Other"}, {"name": "more"}, instructions="rude")
+    other = listing(
+        {**SEARCH, "title": "Other"}, {"name": "more", "inputSchema": {"type": "object"}}, instructions="rude"
+    )
     verdicts = check_lock(lock, other)
     assert verdicts.tools == {"search": "changed", "more": "new"}
     assert verdicts.instructions_changed

@@ -5,15 +5,11 @@ A definition is reduced to the fields that the protocol names. Icons are bounded
 locks are digests of visible definitions: a field that is not pinned does not reach a client.
 """
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
-from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry
 from fairlead.config.shapes import is_list, is_object
 
 Kind = Literal["tool", "resource", "template", "prompt"]
@@ -84,52 +80,6 @@ def visible_definition(kind: Kind, definition: bytes) -> bytes:
     encoded = _encode(visible)
     # Equal length: no field, no space and no escape in a name is gone, so it is the same text.
     return definition if len(encoded) == len(definition) and encoded == definition else encoded
-
-
-def visible_listing(listing: Listing) -> Listing:
-    """Reduce everything a server listed; the same object where nothing has to be dropped.
-
-    A tool that cannot be read is rejected; another definition that cannot be read is left out.
-    """
-    tools: list[ToolEntry] = []
-    rejected: list[RejectedTool] = []
-    for entry in listing.tools:
-        try:
-            definition = visible_definition("tool", entry.definition)
-        except (ValueError, RecursionError) as exc:
-            rejected.append(RejectedTool(name=entry.key.tool, reason=f"its definition cannot be read: {exc}"))
-            continue
-        tools.append(entry if definition is entry.definition else replace(entry, definition=definition))
-    resources = _visible_all("resource", listing.resources)
-    templates = _visible_all("template", listing.templates)
-    prompts = _visible_all("prompt", listing.prompts)
-    if (
-        _are_same(tools, listing.tools)
-        and _are_same(resources, listing.resources)
-        and _are_same(templates, listing.templates)
-        and _are_same(prompts, listing.prompts)
-    ):
-        return listing
-    return replace(
-        listing,
-        tools=tuple(tools),
-        rejected=(*listing.rejected, *rejected),
-        resources=tuple(resources),
-        templates=tuple(templates),
-        prompts=tuple(prompts),
-    )
-
-
-def _visible_all(kind: Kind, definitions: Iterable[bytes]) -> list[bytes]:
-    visible: list[bytes] = []
-    for definition in definitions:
-        with suppress(ValueError, RecursionError):
-            visible.append(visible_definition(kind, definition))
-    return visible
-
-
-def _are_same(now: Sequence[object], before: Sequence[object]) -> bool:
-    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 def _drop(_value: object) -> None:
@@ -203,9 +153,9 @@ _COMMON: dict[str, _Reduce] = {
 _RESOURCE: dict[str, _Reduce] = _COMMON | {"mimeType": _scalar, "annotations": _only(_RESOURCE_HINTS)}
 _FIELDS: Mapping[Kind, Mapping[str, _Reduce]] = {
     "tool": {
-        "name": None,  # these three are texts: a tool is not read otherwise
-        "title": None,
-        "description": None,
+        "name": None,  # a text: a tool is not read otherwise
+        "title": _scalar,
+        "description": _scalar,
         "icons": _icons,
         "_meta": _meta,
         "inputSchema": None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -58,6 +58,18 @@ class RejectedTool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Repair:
+    """A malformed definition: what was changed to make it valid, or why it is left out."""
+
+    kind: Literal["tool", "resource", "template", "prompt"]
+    name: str
+    """What its server knows it by, or its place in the list."""
+    changes: tuple[str, ...] = ()
+    reason: str | None = None
+    """Why it is left out; None where it was repaired."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
     """Everything one server said it offers, at one moment."""
 
@@ -71,6 +83,8 @@ class Listing:
     """How long the server says its tools stay the same."""
     notes: tuple[str, ...] = ()
     """What is odd about what it declares."""
+    repairs: tuple[Repair, ...] = field(default=(), repr=False)
+    """Its malformed definitions, where they were made valid (see `catalog.protocol`)."""
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -99,7 +113,7 @@ def read_tools(
     seen = set() if seen is None else seen
     for position, definition in enumerate(definitions, first):
         try:
-            head = _decode_head(definition)
+            head = _read_head(definition)
         except (ValueError, RecursionError) as exc:
             rejected.append(RejectedTool(name=_name_of(definition) or f"#{position + 1}", reason=str(exc)))
             continue
@@ -119,6 +133,17 @@ def read_tools(
             )
         )
     return tools, rejected
+
+
+def _read_head(definition: msgspec.Raw | bytes) -> _Head:
+    try:
+        return _decode_head(definition)
+    except (ValueError, RecursionError):
+        # A title or description that is no text costs itself, and not the tool (see `catalog.protocol`).
+        name = _name_of(definition)
+        if name is None:
+            raise
+        return _Head(name=name)
 
 
 def _name_of(definition: msgspec.Raw | bytes) -> str | None:

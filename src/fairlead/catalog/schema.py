@@ -84,6 +84,33 @@ def screen(raw: object) -> Screened:
         return _rejected(str(exc))
 
 
+def screen_output(raw: dict[str, Any]) -> Screened:
+    """An output schema, of any type: rejected where it is malformed, and never guessed at.
+
+    Clients refuse results that do not fit it, so that one which means something else would cost results. The
+    same schema where every validator can compile it; one of an older draft is said anew in 2020-12.
+    """
+    from fairlead.catalog.validation import is_well_formed, portable_schema  # native code, which few need
+
+    try:
+        measure(raw, MAX_VALUES, max_bits=math.inf)
+        reading = _Reading()
+        schema = reading.read_any_root(raw)
+    except Unbounded as exc:
+        return _rejected(str(exc))
+    except _Harmful as exc:
+        return _rejected(str(exc).removeprefix("its schema "))
+    if reading.changes:
+        first = reading.changes[0]
+        return _rejected(f"{first.where or 'it'} {first.what}")
+    if not is_well_formed(raw):
+        return _rejected("it is not a schema in any draft")
+    portable = portable_schema(raw)
+    if portable is None:
+        portable = portable_schema(schema)
+    return _rejected("not every validator can compile it") if portable is None else Screened(schema=portable)
+
+
 class _Harmful(Exception):
     """This tool cannot be offered. The message says why."""
 
@@ -125,7 +152,12 @@ class _Reading:
             if "object" not in kind:
                 raise _Harmful(f"its schema wants a value of type {kind}, and arguments are always an object")
             self._note("type", "names other types beside `object`, which arguments never are")
-        root = {"type": "object"} | root | {"type": "object"}
+        return self._with_references({"type": "object"} | root | {"type": "object"})
+
+    def read_any_root(self, raw: dict[str, Any]) -> dict[str, Any]:
+        return self._with_references(self._read_object(raw, ""))
+
+    def _with_references(self, root: dict[str, Any]) -> dict[str, Any]:
         if self._multiplies:
             self._drop_lost_references(root)
             _limit(weigh(root))

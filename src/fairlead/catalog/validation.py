@@ -4,9 +4,14 @@ The validator is native code that can be neither interrupted nor run beside othe
 may cost is known before it starts (`effort`). Where that is too much the verdict is `unchecked`: the server
 has the last word on its own arguments anyway. Regular expressions run on an engine that is linear in the
 text; what it does not know (look-around, back-references) is left for the server to check.
+
+Only arguments that the server would certainly refuse are invalid. A required property that has a default is
+the server's to fill in; keywords beside a `$ref` do not count, since drafts up to 7 ignore them; and a schema
+that had to be repaired where that may make it stricter is not checked at all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,8 +23,9 @@ import jsonschema_rs
 from fairlead.catalog.coercion import coerce
 from fairlead.catalog.effort import Size, Unbounded, effort, measure, weigh
 from fairlead.catalog.entries import ToolEntry
-from fairlead.catalog.keywords import all_schemas
+from fairlead.catalog.keywords import all_schemas, mapped
 from fairlead.catalog.schema import Screened, screen_definition
+from fairlead.config.shapes import as_object, is_object
 
 MAX_VALUES = 20_000
 """How large arguments may be: counting them takes time too."""
@@ -35,6 +41,8 @@ Outcome = Literal["valid", "invalid", "unchecked"]
 
 _INVERTING = frozenset(("not", "if", "oneOf", "contains"))
 """Where a part that takes more can make the whole take less."""
+_ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
+"""What may stand beside a reference without a demand of its own."""
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 * 1024)
 
 
@@ -92,11 +100,13 @@ class Check:
         self._weight = weigh(screened.schema)
         self._validator: jsonschema_rs.Validator | None = None
         self._hindrance = screened.rejected
+        if screened.changes and any(not _INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
+            self._hindrance = self._hindrance or "its schema had to be repaired, and may mean something else"
         if self._hindrance is None and self._weight.unknown is not None:
             self._hindrance = f"it is not known what checking `{self._weight.unknown}` costs"
         if self._hindrance is None:
             try:
-                self._validator = _compile(screened.schema)
+                self._validator = _compile(_certain(screened.schema))
             except ValueError as exc:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
 
@@ -129,11 +139,113 @@ class Check:
             return False
 
 
+_OTHER_DIALECTS = frozenset(
+    (
+        "$id",
+        "id",
+        "$anchor",
+        "$async",
+        "$dynamicAnchor",
+        "$dynamicRef",
+        "$recursiveAnchor",
+        "$recursiveRef",
+        "definitions",
+        "dependencies",
+        "nullable",
+    )
+)
+"""Keywords that validators of other drafts read in another way, or refuse."""
+_DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+_DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+_DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
+_ESCAPE_OR_CLASS = re.compile(r"\\(.)|([\[\]])", re.DOTALL)
+_ESCAPES = frozenset("dDwWsSbBnrtfv0123456789ukxcpP^$\\.*+?()[]{}|/")
+
+
+def is_well_formed(schema: dict[str, Any]) -> bool:
+    """Is it a schema in some draft, patterns aside? The shapes of its keywords must have been checked."""
+    plain = _without_patterns(schema)
+    return any(
+        jsonschema_rs.meta.is_valid({**plain, "$schema": draft})
+        for draft in (_DRAFT_2020, _DRAFT_7, _DRAFT_4)
+    )
+
+
+def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema as validators of drafts 7 to 2020-12 can compile it: the same object where they can already.
+
+    Patterns that not all of them know are left out. None where they have to stay, or where something else
+    cannot be compiled. References and the shapes of keywords must have been checked (see `catalog.schema`).
+    """
+    plain = _without_patterns(schema)
+    if not all(jsonschema_rs.meta.is_valid({**plain, "$schema": draft}) for draft in (_DRAFT_7, _DRAFT_2020)):
+        return None
+    odd = False
+    for inner in all_schemas(schema):
+        if not _OTHER_DIALECTS.isdisjoint(inner) or inner.get("enum") == []:
+            return None
+        if not all(map(_is_portable, inner.get("patternProperties", ()))):
+            return None
+        odd = odd or ("pattern" in inner and not _is_portable(inner["pattern"]))
+    try:
+        return _without_odd_patterns(schema, _is_portable) if odd else schema
+    except ValueError:
+        return None
+
+
+def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    copy = deepcopy(schema)
+    for inner in all_schemas(copy):
+        inner.pop("pattern", None)
+        inner.pop("patternProperties", None)
+    return copy
+
+
+@lru_cache(maxsize=1024)
+def _is_portable(pattern: str) -> bool:
+    """Is it a regular expression in the stricter syntax (flag `u`) that JavaScript validators use?"""
+    in_class = False
+    for escape, bracket in _ESCAPE_OR_CLASS.findall(pattern):
+        if bracket:
+            in_class = bracket == "["
+        elif escape not in _ESCAPES and not (in_class and escape == "-"):
+            return False
+    return "\\p" not in pattern and "\\P" not in pattern and is_pattern(pattern)
+
+
 def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return _validator(schema)
     except ValueError:
-        return _validator(_without_odd_patterns(schema))
+        return _validator(_without_odd_patterns(schema, _is_known))
+
+
+def _certain(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without demands that a server may not make: the same object where there are none."""
+    doubtful = [one for one in all_schemas(schema) if _doubts(one)]
+    if not doubtful:
+        return schema
+    return as_object(mapped(schema, "", _without_doubts))
+
+
+def _doubts(schema: dict[str, Any]) -> bool:
+    if "$ref" in schema and not _ANNOTATIONS.issuperset(schema):
+        return True
+    return any(name in schema.get("required", ()) for name in _with_default(schema))
+
+
+def _without_doubts(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+    if "$ref" in schema:
+        schema = {keyword: value for keyword, value in schema.items() if keyword in _ANNOTATIONS}
+    defaults = _with_default(schema)
+    if "required" in schema and defaults:
+        return {**schema, "required": [name for name in schema["required"] if name not in defaults]}
+    return schema
+
+
+def _with_default(schema: dict[str, Any]) -> set[str]:
+    properties = as_object(schema.get("properties"))
+    return {name for name, one in properties.items() if is_object(one) and "default" in one}
 
 
 def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -142,13 +254,13 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     )
 
 
-def _without_odd_patterns(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy without the patterns that the engine does not know. It takes all that the schema takes."""
+def _without_odd_patterns(schema: dict[str, Any], is_usable: Callable[[str], bool]) -> dict[str, Any]:
+    """A copy without the patterns that are not usable. It accepts everything that the schema accepts."""
     copy = deepcopy(schema)
     for inner in all_schemas(copy):
         if not _INVERTING.isdisjoint(inner):
             raise ValueError("it has patterns that cannot be checked here")
-        if "pattern" in inner and not _is_known(inner["pattern"]):
+        if "pattern" in inner and not is_usable(inner["pattern"]):
             del inner["pattern"]
     return copy
 

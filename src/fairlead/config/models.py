@@ -194,6 +194,10 @@ class Server(Limits):
         description="Tools that may be called, by name or glob. An untrusted server needs this list.",
     )
     deny_tools: Texts = Field(default=(), description="Tools that may not be called. Deny beats allow.")
+    check_arguments: bool = Field(
+        default=True,
+        description="Refuse arguments that do not fit a tool's schema; off leaves that to the server.",
+    )
     approval: ApprovalMode | Approval | None = Field(default=None, description="Who decides about a call.")
     description: str | None = Field(default=None, description="What this server is for; helps tool search.")
     elicitation: bool | None = Field(

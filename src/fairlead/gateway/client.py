@@ -268,9 +268,13 @@ class Client:
             alone.leave()
 
     async def list_tools(self) -> bytes:
-        """The tools it is given: a JSON array."""
+        """The tools it is given, valid for its protocol version: a JSON array."""
         await self.view.prepare()
-        tools = await self.tools.tools(self.toolset) if self._differs else await self.view.list_tools()
+        tools = (
+            await self.tools.tools(self.toolset, self.version)
+            if self._differs
+            else await self.view.list_tools(self.version)
+        )
         self.news.handed_tools(self.toolset.catalog)
         return tools
 

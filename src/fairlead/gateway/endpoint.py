@@ -358,9 +358,9 @@ class View:
             if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
                 self._endpoint.gateway.tasks.start_soon(connection.aclose)
 
-    async def list_tools(self) -> bytes:
-        """The tools of clients whose servers offer them nothing else: a JSON array."""
-        return await self._tools.tools(self.toolset)
+    async def list_tools(self, version: str | None) -> bytes:
+        """The tools of clients whose servers offer them nothing else, as a JSON array for a version."""
+        return await self._tools.tools(self.toolset, version)
 
     def instructions(self) -> str | None:
         """What servers say about themselves, as far as it is known."""

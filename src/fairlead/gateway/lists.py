@@ -13,6 +13,7 @@ from mcp_types import INVALID_PARAMS
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
+from fairlead.catalog.protocol import definition_for, version_number
 from fairlead.config.shapes import is_list, is_object
 from fairlead.host.resource_owners import (
     Clash,
@@ -30,28 +31,38 @@ MAX_INSTRUCTIONS: Final = 20_000
 """Characters of instructions, of all servers together."""
 
 Definition = dict[str, Any]
+OfferKind = Literal["resource", "template", "prompt"]
 
 
 class ToolList:
-    """The tools of one selection as they go over the wire, made anew only when the catalog is another."""
+    """The tools of one selection as they go over the wire, for each protocol version that a client speaks.
+
+    They are made once for each version, and anew only when the catalog is another.
+    """
 
     def __init__(self) -> None:
         self._catalog: Catalog | None = None
-        self._tools = b"[]"
+        self._tools: dict[int, bytes] = {}
 
-    async def tools(self, toolset: "Toolset") -> bytes:
-        """The tools that a client is given now: a JSON array."""
+    async def tools(self, toolset: "Toolset", version: str | None = None) -> bytes:
+        """The tools that a client is given now: a JSON array, valid for its protocol version."""
+        number = version_number(version)
         catalog = toolset.catalog
-        if catalog is not self._catalog:
+        if catalog is not self._catalog or number not in self._tools:
             offered = await toolset.offered(seconds=0)  # the endpoint has waited already, for all servers
-            self._tools = b"[" + b",".join(_renamed(name, entry) for name, entry in offered) + b"]"
-            self._catalog = catalog
-        return self._tools
+            tools = b"[" + b",".join(_tool_for(name, entry, number) for name, entry in offered) + b"]"
+            if catalog is not self._catalog:
+                self._catalog, self._tools = catalog, {}
+            self._tools[number] = tools
+        return self._tools[number]
 
 
-def _renamed(name: str, entry: ToolEntry) -> bytes:
-    fields = msgspec.json.decode(entry.definition, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({**fields, "name": msgspec.Raw(msgspec.json.encode(name))})
+def _tool_for(name: str, entry: ToolEntry, number: int) -> bytes:
+    fields = definition_for("tool", _decode_fields(entry.definition), number)
+    return msgspec.json.encode({**fields, "name": name})
+
+
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +80,7 @@ class Offered:
         self.listings = listings
         self._scheme: Scheme = scheme
         self._trusted = frozenset(trusted)
+        self._by_version: dict[tuple[OfferKind, int], list[Definition]] = {}
 
     def is_of(self, listings: Mapping[str, Listing]) -> bool:
         """Was it made of these very listings?"""
@@ -88,6 +100,14 @@ class Offered:
     def owners(self) -> ResourceOwners:
         """Which server each URI leads to."""
         return ResourceOwners(self.listings, self._trusted)
+
+    def listed(self, kind: OfferKind, version: str | None) -> list[Definition]:
+        """The resources, templates or prompts, as clients of a protocol version are given them."""
+        number = version_number(version)
+        if (kind, number) not in self._by_version:
+            every: list[Definition] = getattr(self, f"{kind}s")
+            self._by_version[kind, number] = [definition_for(kind, each, number) for each in every]
+        return self._by_version[kind, number]
 
     @property
     def resources(self) -> list[Definition]:

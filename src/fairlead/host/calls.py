@@ -214,11 +214,16 @@ def _fitted(member: Member, tool: str, arguments: Mapping[str, Any]) -> Mapping[
     if entry is None:
         return arguments  # the server knows better
     fit = fit_arguments(entry, arguments)
-    if fit.verdict.outcome == "invalid":
+    if fit.verdict.outcome == "invalid" and member.config.check_arguments:
         problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
-        message = f"the arguments do not fit `{entry.key}`, so it was not called:\n{problems}"
+        message = (
+            f"the arguments do not fit the schema of `{entry.key}`, which Fairlead checked before the call,"
+            f" so it was not called:\n{problems}"
+        )
         # What does not fit is told in the words of the server's schema.
         raise ArgumentsInvalid(
-            gate.text(message, 4 * gate.MAX_TEXT_BYTES), hint=f"it takes {signature(clean_tool(entry).entry)}"
+            gate.text(message, 4 * gate.MAX_TEXT_BYTES),
+            hint=f"it takes {signature(clean_tool(entry).entry)};"
+            f' if the schema is wrong, set "check_arguments": false for server `{entry.key.server_id}`',
         )
     return fit.arguments

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Literal
 
 from fairlead.catalog.catalog import usable_tool
-from fairlead.catalog.definitions import visible_listing
 from fairlead.catalog.digest import without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.protocol import valid_listing
 from fairlead.config.load import LoadedServer
 from fairlead.policy.lockfile import FILE_NAME, LockedServer, check_lock
 from fairlead.policy.pins import UNCHANGED, NoPins, Pins, Verdicts, check, is_guarded
@@ -33,7 +33,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Screened:
-    """A listing of visible definitions none of them unreviewed, and the tools that wait for a review."""
+    """A listing of visible, valid definitions, all of them reviewed, and the tools that wait for a review."""
 
     listing: Listing
     """Texts of defaults and instructions that changed are left out, and `notes` say what waits."""
@@ -96,7 +96,7 @@ def screen(
         elsewhere: What a newer listing over another connection is quarantined for, by tool.
     """
     guarded = is_guarded(server)
-    visible = visible_listing(listing)
+    visible = valid_listing(listing)
     unknown = lock if isinstance(lock, str) else None
     hint = f"run `fairlead review {server.server_id}` to see what changed"
     if isinstance(pins, NoPins):

@@ -1,4 +1,4 @@
-"""The client of the Python SDK: URL, token, era, calls as JSON."""
+"""The client of the Python SDK: URL, token, era, calls as JSON, and `all` to list more than tools."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 
-async def main(url: str, token: str, era: str, calls: str) -> None:
+async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
     mode = "2026-07-28" if era == "modern" else era
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
@@ -21,10 +21,19 @@ async def main(url: str, token: str, era: str, calls: str) -> None:
         for call in json.loads(calls):
             result = await client.call_tool(call["name"], call["arguments"])
             results.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        version = client.session.protocol_version
-    sys.stdout.write(json.dumps({"version": version, "tools": tools, "results": results}))
+        said: dict[str, Any] = {
+            "version": client.session.protocol_version,
+            "tools": tools,
+            "results": results,
+        }
+        if more:
+            said["resources"] = [str(each.uri) for each in (await client.list_resources()).resources]
+            templates = (await client.list_resource_templates()).resource_templates
+            said["templates"] = [each.uri_template for each in templates]
+            said["prompts"] = [each.name for each in (await client.list_prompts()).prompts]
+    sys.stdout.write(json.dumps(said))
 
 
 if __name__ == "__main__":
     _, *given = sys.argv
-    anyio.run(main, given[0], given[1], given[2], given[3])
+    anyio.run(main, given[0], given[1], given[2], given[3], given[4] if len(given) > 4 else "")

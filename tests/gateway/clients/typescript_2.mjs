@@ -1,15 +1,26 @@
-// The TypeScript SDK 2 as a client: URL, token, era, calls as JSON.
+// The TypeScript SDK 2 as a client: URL, token, era, calls as JSON, and `all` to list more than tools.
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
-const [url, token, era, calls] = process.argv.slice(2);
+const [url, token, era, calls, more] = process.argv.slice(2);
 const mode = era === "modern" ? { pin: "2026-07-28" } : era;
 const client = new Client({ name: "typescript-2", version: "1" }, { versionNegotiation: { mode } });
 const headers = { Authorization: `Bearer ${token}` };
 const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
 await client.connect(transport);
 const { tools } = await client.listTools();
-const results = await Promise.all(JSON.parse(calls).map((call) => client.callTool(call)));
+const wanted = JSON.parse(calls);
+const results = [];
+while (results.length < wanted.length) {
+  const some = wanted.slice(results.length, results.length + 16);
+  results.push(...(await Promise.all(some.map((call) => client.callTool(call)))));
+}
+const lists = {};
+if (more) {
+  lists.resources = (await client.listResources()).resources.map((each) => each.uri);
+  lists.templates = (await client.listResourceTemplates()).resourceTemplates.map((each) => each.uriTemplate);
+  lists.prompts = (await client.listPrompts()).prompts.map((each) => each.name);
+}
 const version = client.getNegotiatedProtocolVersion();
-console.log(JSON.stringify({ version, tools: tools.map((tool) => tool.name), results }));
+console.log(JSON.stringify({ version, tools: tools.map((tool) => tool.name), results, ...lists }));
 await transport.terminateSession();
 await client.close();

@@ -25,7 +25,7 @@ EVERY = "every provider"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What happens to one tool on its way to one provider: refused, changed, or without what it hid."""
+    """What happens to one entry on its way to agents or one provider: refused, changed, or cleaned."""
 
     key: ToolKey
     provider: str
@@ -37,6 +37,9 @@ class Finding:
     """What a person should know, though nothing is changed."""
     hidden: str | None = None
     """What was hidden in its definition, and is not shown to anybody."""
+    repaired: str | None = None
+    """What was malformed in its definition, and is valid now for every client."""
+    kind: str = "tool"
 
     @property
     def verdict(self) -> str:
@@ -45,6 +48,8 @@ class Finding:
             return "refused"
         if self.hidden is not None:
             return "hid text"
+        if self.repaired is not None:
+            return "repaired"
         return "looks alike" if self.notice is not None else "rewritten"
 
     @property
@@ -54,7 +59,12 @@ class Finding:
             return f"the argument `{self.renamed[0]}` is called `{self.renamed[1]}`"
         if self.change is not None:
             return f"{self.change.where or 'the schema'} {self.change.what}"
-        return self.refused or self.hidden or self.notice or ""
+        return self.refused or self.hidden or self.repaired or self.notice or ""
+
+    @property
+    def shown_name(self) -> str:
+        """The entry's name, with its kind where that is no tool."""
+        return self.key.shown_tool if self.kind == "tool" else f"{self.kind} {self.key.shown_tool}"
 
 
 def _providers(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -83,6 +93,8 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
 
     Rewritten tools work: Fairlead sends each provider a definition that it takes. A refused one cannot be
     had; it ends this command with status 1. All tools are looked at, whether agents may use them or not.
+    Malformed definitions of tools, resources and prompts are repaired or left out for every client, and
+    named here.
 
     \b
     Examples:
@@ -95,7 +107,7 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
     servers = [loaded.server(server_id)] if server_id else found.chosen
     found = with_unasked(found, servers)
     catalog = _everything(found, servers)
-    findings = [*_findings(catalog, providers)]
+    findings = [*_findings(catalog, providers), *_repairs(found, servers, catalog)]
     clashes = _clashes(found, servers)
     if as_json:
         print_json(
@@ -157,22 +169,41 @@ def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[Finding]
         yield Finding(key=finding.key, provider=EVERY, notice=gate.content(finding.message))
 
 
+def _repairs(found: Known, servers: list[LoadedServer], catalog: Catalog) -> Iterator[Finding]:
+    """What was malformed in what the servers list, but for tools that are refused as a whole."""
+    for server in servers:
+        listing = found.listings.get(server.server_id)
+        for repair in listing.repairs if listing is not None else ():
+            key = ToolKey(server.server_id, repair.name)
+            if repair.kind == "tool" and key in catalog.hidden:
+                continue
+            if repair.reason is not None:
+                yield Finding(key=key, provider=EVERY, refused=repair.reason, kind=repair.kind)
+                continue
+            for change in repair.changes:
+                yield Finding(key=key, provider=EVERY, repaired=clean(change), kind=repair.kind)
+
+
 def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...]) -> None:
-    together: dict[tuple[ToolKey, str, str], list[str]] = {}
+    together: dict[tuple[str, str, str, str], list[str]] = {}
     for finding in findings:
-        together.setdefault((finding.key, finding.verdict, finding.how), []).append(finding.provider)
+        row = finding.key.server_id, finding.shown_name, finding.verdict, finding.how
+        together.setdefault(row, []).append(finding.provider)
     rows = [
-        (key.server_id, key.shown_tool, verdict, ", ".join(whose), how)
-        for (key, verdict, how), whose in together.items()
+        (server_id, name, verdict, ", ".join(whose), how)
+        for (server_id, name, verdict, how), whose in together.items()
     ]
     if rows:
         print_table(("server", "tool", "verdict", "for", "how"), rows)
-    refused = {key for key, verdict, _ in together if verdict == "refused"}
-    rewritten = {key for key, verdict, _ in together if verdict == "rewritten"}
+    refused, rewritten, repaired = (
+        {finding.key for finding in findings if finding.verdict == verdict and finding.kind == "tool"}
+        for verdict in ("refused", "rewritten", "repaired")
+    )
     every = len(catalog) + len(catalog.hidden)
+    mended = f" {len(repaired)} repaired," if repaired else ""
     say(
-        f"{every} tools: {len(refused)} refused, {len(rewritten)} rewritten,"
-        f" {every - len(refused | rewritten)} taken as they are"
+        f"{every} tools: {len(refused)} refused, {len(rewritten)} rewritten,{mended}"
+        f" {every - len(refused | rewritten | repaired)} taken as they are"
     )
     if len(catalog) > MAX_TOOLS and any(provider.startswith("openai") for provider in providers):
         say(
@@ -185,8 +216,9 @@ def _as_json(catalog: Catalog, finding: Finding) -> dict[str, Any]:
     tool = catalog.of(finding.key)
     return {
         "server": finding.key.server_id,
+        "kind": finding.kind,
         "tool": finding.key.shown_tool,
-        "name": tool.name if tool else None,
+        "name": tool.name if tool and finding.kind == "tool" else None,
         "provider": None if finding.provider == EVERY else finding.provider,
         "verdict": finding.verdict.replace(" ", "_"),
         "where": finding.change.where if finding.change else None,

@@ -1,0 +1,199 @@
+"""Lists that are valid for each protocol version, entry by entry."""
+
+import json
+from typing import Any
+
+import pytest
+from mcp_types.methods import validate_server_result
+
+from fairlead.catalog.catalog import usable_tool
+from fairlead.catalog.definitions import Kind
+from fairlead.catalog.entries import Listing, read_tools
+from fairlead.catalog.protocol import VERSIONS, definition_for, valid_listing, version_number
+from fairlead.catalog.repairs import repair_definition
+from fairlead.catalog.validation import check_arguments
+from tests.servers.definitions_corpus import read_corpus
+
+pytestmark = pytest.mark.requirement("HARD-85")
+
+METHODS: dict[Kind, tuple[str, str]] = {
+    "tool": ("tools/list", "tools"),
+    "resource": ("resources/list", "resources"),
+    "template": ("resources/templates/list", "resourceTemplates"),
+    "prompt": ("prompts/list", "prompts"),
+}
+OBJECT = {"type": "object"}
+
+
+def encode(definition: object) -> bytes:
+    return json.dumps(definition).encode()
+
+
+def listing_of_the_corpus() -> Listing:
+    definitions: dict[str, list[bytes]] = {kind: [] for kind in METHODS}
+    for case in read_corpus():
+        definitions[case["kind"]].append(encode(case["definition"]))
+    tools, rejected = read_tools("c", iter(definitions["tool"]))
+    return Listing(
+        tools=tuple(tools),
+        rejected=tuple(rejected),
+        resources=tuple(definitions["resource"]),
+        templates=tuple(definitions["template"]),
+        prompts=tuple(definitions["prompt"]),
+    )
+
+
+def lists(listing: Listing) -> dict[Kind, list[dict[str, Any]]]:
+    return {
+        "tool": [entry.read() for entry in listing.tools],
+        "resource": [json.loads(each) for each in listing.resources],
+        "template": [json.loads(each) for each in listing.templates],
+        "prompt": [json.loads(each) for each in listing.prompts],
+    }
+
+
+def repaired(kind: Kind, definition: object) -> dict[str, Any] | None:
+    raw = definition if isinstance(definition, bytes) else encode(definition)
+    found = repair_definition(kind, raw).definition
+    return None if found is None else json.loads(found)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_entry_of_the_corpus_is_valid_for_every_protocol_version_by_itself(version: str) -> None:
+    for kind, entries in lists(valid_listing(listing_of_the_corpus())).items():
+        method, name = METHODS[kind]
+        more = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        for entry in entries:
+            fitted = definition_for(kind, entry, version_number(version))
+            assert None not in fitted.values()
+            validate_server_result(method, version, {name: [fitted], **more})
+
+
+def test_exactly_what_cannot_be_made_valid_is_left_out_and_named() -> None:
+    listing = valid_listing(listing_of_the_corpus())
+    for kind, entries in lists(listing).items():
+        cases = [case for case in read_corpus() if case["kind"] == kind]
+        identity = {"resource": "uri", "template": "uriTemplate"}.get(kind, "name")
+        kept = {case["definition"][identity] for case in cases if case["kept"]}
+        assert {entry[identity] for entry in entries} == kept
+        left_out = [repair for repair in listing.repairs if repair.kind == kind and repair.reason]
+        assert len(left_out) == sum(not case["kept"] for case in cases)
+    assert sum("left out:" in note.partition("`")[0] for note in listing.notes) == 4
+    assert all(len(note) < 2000 for note in listing.notes)
+
+
+def test_making_a_listing_valid_again_changes_nothing() -> None:
+    once = valid_listing(listing_of_the_corpus())
+    twice = valid_listing(once)
+    assert lists(twice) == lists(once)
+    assert twice.notes == once.notes
+
+
+def test_every_tool_of_the_corpus_can_be_called_without_arguments() -> None:
+    for entry in valid_listing(listing_of_the_corpus()).tools:
+        usable = usable_tool(entry)
+        assert usable.rejected is None
+        assert check_arguments(usable.entry, {}).outcome != "invalid", entry.definition
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [None, [], {}, "object", 5, True, {"type": None}, {"type": ["object"]}, {"type": "Object"}, {"type": []}],
+)
+def test_an_input_schema_that_says_nothing_of_use_accepts_any_arguments(schema: object) -> None:
+    tool = repaired("tool", {"name": "a", "inputSchema": schema})
+    assert tool == {"name": "a", "inputSchema": OBJECT}
+
+
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": ["array", "null", "string"]}])
+def test_a_tool_whose_arguments_would_be_no_object_is_left_out(schema: object) -> None:
+    found = repaired("tool", {"name": "a", "inputSchema": schema})
+    assert found is None or found["inputSchema"] == OBJECT
+
+
+def test_the_real_tool_without_a_type_in_its_schema_is_repaired_and_keeps_its_properties() -> None:
+    schema = {
+        "properties": {"project": {"type": "string"}},
+        "required": ["project"],
+        "$schema": "http://x/y#",
+    }
+    tool = repaired("tool", {"name": "a", "inputSchema": schema})
+    assert tool is not None
+    assert tool["inputSchema"] == {**schema, **OBJECT}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        b'{"name":"a","inputSchema":{"type":"object","default":' + b"[" * 150 + b"]" * 150 + b"}}",
+        b'{"name":"a","inputSchema":{"type":"object","default":' + b"9" * 5000 + b"}}",
+        b'{"name":"a","inputSchema":{"type":"object","default":1e999}}',
+        b'{"name":"a","inputSchema":{"type":"object","description":"\\ud800"}}',
+        b'{"name":"","inputSchema":{"type":"object"}}',
+        b"[]",
+        b"null",
+        b'"text"',
+        b"{",
+    ],
+)
+def test_what_a_parser_of_some_client_refuses_is_left_out_with_a_reason(definition: bytes) -> None:
+    found = repair_definition("tool", definition)
+    assert found.definition is None
+    assert found.reason
+
+
+@pytest.mark.parametrize(
+    ("schema", "offered"),
+    [
+        ({"type": "object"}, {"type": "object"}),
+        ({"type": "array", "items": {}}, None),
+        ({"properties": {"a": {}}}, {"properties": {"a": {}}, "type": "object"}),
+        ({"anyOf": [{"type": "object"}]}, None),
+        ({}, None),
+    ],
+)
+def test_versions_before_2026_get_output_schemas_of_objects_only(
+    schema: dict[str, Any], offered: dict[str, Any] | None
+) -> None:
+    tool = repaired("tool", {"name": "a", "inputSchema": OBJECT, "outputSchema": schema})
+    assert tool is not None
+    assert definition_for("tool", tool, version_number("2026-07-28"))["outputSchema"] == schema
+    assert definition_for("tool", tool, version_number("2025-11-25")).get("outputSchema") == offered
+    assert "outputSchema" not in definition_for("tool", tool, version_number("2025-03-26"))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "strng"},
+        {"properties": {"a": {"enum": []}}},
+        {"properties": {"a": {"$ref": "#/nothing"}}},
+        {"properties": {"a": {"$ref": "https://example.com/schema"}}},
+        {"properties": {"a": None}},
+        {"required": "a"},
+        {"patternProperties": {"[": {}}},
+        {"not": {"pattern": "\\_"}},
+        {"$ref": 5},
+        {"allOf": [None]},
+        {"minimum": "3"},
+        {"uniqueItems": "yes"},
+        {"type": "int"},
+    ],
+)
+def test_an_output_schema_that_validators_cannot_compile_is_left_out(schema: dict[str, Any]) -> None:
+    tool = repaired("tool", {"name": "a", "inputSchema": OBJECT, "outputSchema": schema})
+    assert tool == {"name": "a", "inputSchema": OBJECT}
+
+
+def test_a_version_that_is_not_known_counts_as_the_newest_before_it() -> None:
+    assert [VERSIONS[version_number(each)] for each in ("2020-01-01", "2025-05-05", "2030-01-01", None)] == [
+        "2024-11-05",
+        "2025-03-26",
+        "2026-07-28",
+        "2026-07-28",
+    ]
+
+
+def test_a_valid_definition_stays_the_same_object() -> None:
+    tool = encode({"name": "a", "inputSchema": OBJECT, "outputSchema": {"type": "object", "x-more": 1}})
+    assert repair_definition("tool", tool).definition is tool
