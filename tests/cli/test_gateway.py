@@ -22,6 +22,7 @@ import pytest
 from fairlead.gateway.folder import gateway_folder
 from fairlead.gateway.local_token import decide_token
 from fairlead.gateway.running import Running, announced, find, living, sources_of
+from fairlead.gateway.tokens import Tokens, token_file
 from fairlead.testing import scripted_program
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
@@ -389,6 +390,25 @@ def test_named_tokens_are_shown_once_listed_without_it_and_taken_back(
     assert [
         token["name"] for token in json.loads(fairlead("gateway", "token", "list", "--json").out)["tokens"]
     ] == ["ci"]
+
+
+def test_every_installed_agent_has_a_token_of_its_own(machine: Machine, fairlead: Fairlead) -> None:
+    for agent in ("claude", "cursor"):
+        assert fairlead("gateway", "--install", agent, "--yes").status == 0
+    shown = [
+        fairlead("gateway", "token", "show", *agent).out.strip() for agent in ([], ["claude"], ["cursor"])
+    ]
+    assert len(set(shown)) == 3
+    tokens = Tokens(None, token_file(machine.env))
+    owners = [tokens.owner(token) for token in shown[1:]]
+    assert [(owner.principal, owner.label) for owner in owners if owner is not None] == [
+        ("local", "agent-claude"),
+        ("local", "agent-cursor"),
+    ]
+    assert fairlead("gateway", "token", "show", "claude").out.strip() == shown[1]
+    assert fairlead("gateway", "--uninstall", "claude", "--yes").status == 0
+    assert tokens.owner(shown[1]) is None
+    assert tokens.owner(shown[2]) is not None
 
 
 def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairlead: Fairlead) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from anyio import open_process, to_thread
 from ruamel.yaml import YAML
 
+from fairlead.config.load import load_config
 from fairlead.gateway.access import Gatekeeper
 from fairlead.gateway.gateway import open_gateway
 from fairlead.gateway.guarded import GuardedApp
@@ -100,6 +101,31 @@ async def everything_behind_a_gateway(machine: Machine, upstream: Upstream) -> A
             gatekeeper = Gatekeeper(Perimeter("127.0.0.1", listener.getsockname()[1]), tokens=None)
             async with (
                 open_gateway(machine.load(overrides=document), env=machine.env) as gateway,
+                listening(GuardedApp(gateway.app(gatekeeper), gatekeeper), listener),
+            ):
+                yield f"{url_of(listener)}/mcp/exam"
+
+
+@asynccontextmanager
+async def everything_behind_two_gateways(
+    machine: Machine, folder: Path, upstream: Upstream
+) -> AsyncGenerator[str]:
+    """The URL of a gateway in front of another one with nothing but an everything-server.
+
+    Names and URIs stay as they are: both speak of a bundle with plain names.
+    """
+    async with everything_behind_a_gateway(machine, upstream) as behind:
+        document: dict[str, Any] = {
+            "servers": {"back": {"url": behind, "trust": "trusted", "sampling": {"max_tokens": 100_000}}},
+            "bundles": {"exam": {"servers": {"back": {}}, "names": "plain", "mode": "direct"}},
+            "policy": {"approval": "allow"},
+        }
+        env = {**machine.env, "HOME": str(folder), "USERPROFILE": str(folder)}
+        loaded = load_config(None, document, env, folder)
+        with bind("127.0.0.1", 0) as listener:
+            gatekeeper = Gatekeeper(Perimeter("127.0.0.1", listener.getsockname()[1]), tokens=None)
+            async with (
+                open_gateway(loaded, env=env) as gateway,
                 listening(GuardedApp(gateway.app(gatekeeper), gatekeeper), listener),
             ):
                 yield f"{url_of(listener)}/mcp/exam"

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.errors import ConnectFailed
 from fairlead.gateway.attached import Attached
 from fairlead.net.client import open_client
@@ -138,6 +139,25 @@ async def test_messages_of_the_stateless_protocol_are_stamped() -> None:
         "mcp-name": "echo",
     }
     assert seen[1]["mcp-name"].isascii()
+
+
+async def test_stateless_messages_say_that_they_are_of_one_session_unless_they_name_one() -> None:
+    seen: list[Message] = []
+
+    async def handler(request: Request, message: Message | None) -> Response:
+        assert message is not None
+        seen.append(message)
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+
+    own = {"_meta": {**META["_meta"], SESSION_META_KEY: "mine"}}
+    async with attached(handler) as talk:
+        for number, params in enumerate(({"a": [1, "ü", None], **META}, META, own), start=1):
+            await talk.say(id=number, method="tools/list", params=params)
+            await talk.hears(number)
+    keys = [message["params"]["_meta"].pop(SESSION_META_KEY) for message in seen]
+    assert keys[0] == keys[1] != keys[2] == "mine"
+    assert len(keys[0]) >= 32
+    assert seen[0]["params"] == {"a": [1, "ü", None], **META}
 
 
 async def test_a_question_of_the_stateless_protocol_is_taken_back_by_hanging_up() -> None:

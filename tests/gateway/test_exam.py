@@ -4,6 +4,7 @@ Nothing is expected to fail.
 """
 
 import itertools
+import os
 from pathlib import Path
 
 import anyio
@@ -15,6 +16,7 @@ from tests.gateway.exam_support import (
     REVISIONS,
     Upstream,
     everything_behind_a_gateway,
+    everything_behind_two_gateways,
     everything_over_http,
     examine,
     scenarios_of,
@@ -56,4 +58,22 @@ async def test_the_gateway_passes_as_the_server_behind_it_does(
 ) -> None:
     with anyio.fail_after(SECONDS):
         async with everything_behind_a_gateway(machine, upstream) as url:
+            assert await examine(url, revision, tmp_path / "results") == {}
+
+
+# Which servers stand behind two gateways; all of them only in `.ci/full`, which sets FAIRLEAD_FULL.
+_SHORT: list[tuple[Upstream, str]] = [("older stdio", "2025-11-25"), ("stdio", "2026-07-28")]
+_LONG: list[tuple[Upstream, str]] = [("stdio", "2025-11-25"), ("http", "2025-11-25"), ("http", "2026-07-28")]
+
+
+@pytest.mark.parametrize(
+    ("upstream", "revision"), [*_SHORT, *(_LONG if os.environ.get("FAIRLEAD_FULL") else ())]
+)
+async def test_two_gateways_in_a_row_pass_as_the_server_behind_them_does(
+    machine: Machine, upstream: Upstream, revision: str, tmp_path: Path
+) -> None:
+    front = tmp_path / "front"
+    front.mkdir()
+    with anyio.fail_after(SECONDS):
+        async with everything_behind_two_gateways(machine, front, upstream) as url:
             assert await examine(url, revision, tmp_path / "results") == {}

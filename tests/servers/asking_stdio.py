@@ -54,6 +54,7 @@ class _Server:
         self.answers: dict[str | int, Message] = {}
         self.visited: set[str] = set()
         self.asked = 0
+        self.met: list[Message] = []
 
     # As a process.
 
@@ -283,6 +284,17 @@ class _Server:
     def echo(self, request: Message) -> None:
         self.answer_text(request, json.dumps(request["params"]["arguments"]))
 
+    def meet(self, request: Message) -> None:
+        """Answer only when as many calls are under way as the arguments say: then all of them at once."""
+        self.met.append(request)
+        if len(self.met) >= request["params"]["arguments"]["count"]:
+            for waiting in self.met:
+                self.answer_text(waiting, "met")
+            self.met = []
+
+    def pid(self, request: Message) -> None:
+        self.answer_text(request, str(os.getpid()))
+
     def crash(self, request: Message) -> None:
         sys.exit(7)
 
@@ -302,7 +314,9 @@ TOOLS: dict[str, Callable[[_Server, Message], None]] = {
     "crash": _Server.crash,
     "echo": _Server.echo,
     "log": _Server.log,
+    "meet": _Server.meet,
     "pages": _Server.pages,
+    "pid": _Server.pid,
     "progress": _Server.progress,
     "take_back": _Server.take_back,
     "update": _Server.update,

@@ -8,7 +8,7 @@ from fairlead.config.builtins import workspace
 from fairlead.config.load import LoadedConfig
 from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError
-from fairlead.gateway.folder import local_token_file
+from fairlead.gateway.folder import agent_token_file
 from fairlead.gateway.running import Running, find, sources_of
 from fairlead.gateway.snippets import Reach
 
@@ -39,12 +39,12 @@ class GatewayOptions:
             return None
         return find(os.environ, sources_of(loaded), workspace(place_of(os.environ, Path.cwd())))
 
-    def reach(self, loaded: LoadedConfig, *, stdio: bool) -> Reach:
-        """How an agent gets to the gateway: to one that runs, else to where it will."""
+    def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> Reach:
+        """How an agent gets to the gateway with its own token: to one that runs, else to where it will."""
         if stdio:
             bundle = ("--bundle", self.bundle) if self.bundle else ()
             return Reach(command=("fairlead", "gateway", "--stdio", *bundle))
-        from fairlead.gateway.local_token import local_token
+        from fairlead.gateway.local_token import agent_token
 
         running = find(os.environ, sources_of(loaded)) if self.port is None else None
         host, port = self.address(loaded)
@@ -55,8 +55,12 @@ class GatewayOptions:
             )
         url = running.url if running else f"http://{local_name(host)}:{port}"
         is_open = self.open_to_all or (running is not None and running.token_file is None)
-        token = None if is_open else local_token(os.environ)
-        return Reach(url=f"{url}{self.path}", token=token, token_file=local_token_file(os.environ))
+        return Reach(
+            url=f"{url}{self.path}",
+            token=None if is_open else agent_token(os.environ, agent),
+            token_file=agent_token_file(os.environ, agent),
+            agent=agent,
+        )
 
 
 def local_name(host: str) -> str:

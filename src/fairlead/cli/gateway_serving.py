@@ -120,7 +120,12 @@ async def _up(
     entrance = Entrance(keeper, origins)
     gateway.login_links.origin = url
     panel = HostPanel(
-        gateway.host, configuration, env=env, queue=gateway.approvals, sessions=gateway.sessions
+        gateway.host,
+        configuration,
+        env=env,
+        queue=gateway.approvals,
+        sessions=gateway.sessions,
+        connections=gateway,
     )
     gateway.approvals.on_change = panel.changed
     routes = [

@@ -20,7 +20,7 @@ from pydantic import (
 Transport = Literal["stdio", "http", "sse", "builtin"]
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
-Sharing = Literal["auto", "shared", "session"]
+Sharing = Literal["auto", "shared", "session", "call"]
 BundleMode = Literal["direct", "meta", "auto"]
 
 SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -157,7 +157,8 @@ class Limits(StrictModel):
 
     lazy: bool = Field(default=True, description="Start on first use rather than with the host.")
     sharing: Sharing = Field(
-        default="auto", description="One connection for all callers, or one per session."
+        default="auto",
+        description="One connection for all clients of a gateway, one per session, or one per call.",
     )
     startup_timeout_ms: Milliseconds = Field(default=30_000, description="Time to become ready.")
     request_timeout_ms: Milliseconds = Field(

@@ -150,7 +150,8 @@ class _Introduced(Dispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request that declares what we declare."""
         if params is not None and CLIENT_CAPABILITIES_META_KEY in params.get("_meta", {}):
-            meta = {**params["_meta"], CLIENT_CAPABILITIES_META_KEY: self._introduction.capabilities}
+            said = {CLIENT_CAPABILITIES_META_KEY: self._introduction.capabilities}
+            meta = {**params["_meta"], **said, **self._introduction.session}
             params = {**params, "_meta": meta}
         return await self._dispatcher.send_raw_request(method, params, opts)
 

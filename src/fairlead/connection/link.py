@@ -71,20 +71,21 @@ class Link:
 
 
 @asynccontextmanager
-async def open_session(
+async def open_session(  # noqa: PLR0913 - what a session is opened with
     transports: Sequence[Transport],
     *,
     probe: bool,
     seconds: float,
     peer: Peer,
     log_level: types.LoggingLevel | None,
+    session_key: str | None = None,
     on_message: Callable[[IncomingMessage], None],
 ) -> AsyncGenerator[Session]:
     """Open a transport and negotiate on it; where one way fails as old servers fail, try the next.
 
     Everything is opened and closed in the caller's task.
     """
-    introduction = Introduction(peer)
+    introduction = Introduction(peer, session_key)
     way: Way | None = Way(transport=0, probe=probe)
     async with AsyncExitStack() as stack:
         session: Session | None = None

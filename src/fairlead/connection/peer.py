@@ -2,7 +2,7 @@
 
 from contextvars import ContextVar
 from importlib.metadata import version as installed_version
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import mcp_types as types
 from mcp_types import INVALID_REQUEST
@@ -10,6 +10,10 @@ from mcp_types import INVALID_REQUEST
 from fairlead.connection.tracing import TRACE
 
 CLIENT_INFO = types.Implementation(name="fairlead", version=installed_version("fairlead"))
+
+
+SESSION_META_KEY: Final = "fairlead/session"
+"""Names the session that a stateless request belongs to, to gateways that declare that they go by it."""
 
 
 class Caller(Protocol):
@@ -110,10 +114,18 @@ def refusal(what: str) -> types.ErrorData:
 class Introduction:
     """Who we are and what we can do, as both eras want to hear it."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, session_key: str | None = None) -> None:
         self.client_info = _dumped(CLIENT_INFO)
+        self._session_key = session_key
+        self.session: dict[str, str] = {}
+        """What stateless requests say of the session they belong to; nothing before it is known to matter."""
         self._peer = peer
         self._dumps: dict[int, tuple[types.ClientCapabilities, dict[str, Any]]] = {}
+
+    def name_session(self) -> None:
+        """Say with every request from now on which session it belongs to."""
+        if self._session_key is not None:
+            self.session = {SESSION_META_KEY: self._session_key}
 
     @property
     def capabilities(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from mcp_types.version import (
 from fairlead.connection.answering import Questions
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.peer import CALLER, Introduction
+from fairlead.connection.peer import CALLER, SESSION_META_KEY, Introduction
 from fairlead.connection.tasks import NAME_PARAMETERS
 from fairlead.connection.tracing import TRACE
 
@@ -66,6 +66,10 @@ class Session:
         self._introduction = introduction
         self._log_level = log_level
         self._stamped: dict[str, Any] = {}
+        self.keeps_sessions = self.modern and SESSION_META_KEY in (self.capabilities.experimental or {})
+        """Is it a gateway that goes by the session that stateless requests name?"""
+        if self.keeps_sessions:
+            introduction.name_session()
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
@@ -157,6 +161,7 @@ class Session:
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: self._introduction.client_info,
             CLIENT_CAPABILITIES_META_KEY: capabilities,
+            **self._introduction.session,
         }
         if level is not None:
             self._stamped[LOG_LEVEL_META_KEY] = level

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -66,6 +67,8 @@ class Vitals:
     version: str | None = None
     server: str | None = None
     """What the server calls itself, and its version."""
+    keeps_sessions: bool = False
+    """Is it a gateway that goes by the session that stateless requests name?"""
     last_error: ServerError | None = None
     last_connected_at: float | None = None
     connects: int = 0
@@ -146,6 +149,8 @@ class Supervised:
         self._task_support: dict[str, Support] = {}
         """Tools of an older server that can, or must, be called as tasks."""
         self._subscriptions = Subscriptions(self.refresh, self._peer.updated)
+        self._session_key = secrets.token_hex(16)
+        """What gateways that go by sessions know this connection by, over all its runs."""
         self._pages = Pages(self._peer)
 
     # What callers use.
@@ -165,6 +170,18 @@ class Supervised:
         self._changed.set()
         if self.up_to_date.is_set():
             self.up_to_date = anyio.Event()
+
+    @property
+    def is_answering(self) -> bool:
+        """Has it answered calls over the connection there is, though its lists may not have come yet?"""
+        link = self._link
+        answered = link is not None and link.usable and self.vitals.calls > link.calls_before
+        return answered and self.vitals.state == "connecting"
+
+    def renew(self) -> None:
+        """Connect anew for the next request; what is under way finishes over the connection there is."""
+        if self._link is not None:
+            self._give_up(self._link)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Have a server of the older era log what is of this level and above, in all runs from now on."""
@@ -269,6 +286,7 @@ class Supervised:
             seconds=seconds,
             peer=self._peer,
             log_level=self._log_level,
+            session_key=self._session_key,
             on_message=self._heard,
         )
 
@@ -281,6 +299,7 @@ class Supervised:
         self._links.add(link)
         self._link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
+        self.vitals.keeps_sessions = session.keeps_sessions
         info = session.sdk.server_info
         self.vitals.server = f"{info.name} {info.version}" if info else None
         self.vitals.connects += 1

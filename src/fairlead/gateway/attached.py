@@ -1,9 +1,11 @@
 """Stdin and stdout as the way to a gateway that is running already.
 
 Messages pass as the bytes they are. Only what HTTP needs to know besides is read from them: the method, the
-name of what it is about, the version, and which answers belong to which questions.
+name of what it is about, the version, and which answers belong to which questions. Stateless requests are
+given the session they belong to: this process serves one client, whose servers are then its own.
 """
 
+import secrets
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -26,6 +28,7 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 
 from fairlead.config.shapes import as_object
 from fairlead.connection.eventstream import EventStream
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tasks import NAME_PARAMETERS
 from fairlead.errors import ConnectFailed
 from fairlead.net.client import open_client
@@ -79,6 +82,8 @@ class Attached:
         self._lost = anyio.Event()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: dict[str, str] = {}
+        self._session_key = secrets.token_hex(16)
+        """The session that all stateless requests belong to that come this way."""
         self._under_way: dict[int | str, anyio.CancelScope] = {}
 
     async def run(self, lines: AsyncIterator[bytes]) -> None:
@@ -140,7 +145,8 @@ class Attached:
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
         }
-        async with self._client.post(self._url, data=line.strip(), headers=headers) as response:
+        body = line.strip() if message.version is None else _with_session(line.strip(), self._session_key)
+        async with self._client.post(self._url, data=body, headers=headers) as response:
             if response.status == 404 and self._session:
                 await self._fail(message, "the gateway was started anew")
                 self._lost.set()
@@ -222,6 +228,19 @@ def _stamps(message: _Message) -> dict[str, str]:
     stamps = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: message.method}
     name = as_object(message.params).get(_NAMED.get(message.method, ""))
     return stamps | {MCP_NAME_HEADER: encode_header_value(name)} if isinstance(name, str) else stamps
+
+
+def _with_session(line: bytes, key: str) -> bytes:
+    """A stateless message that names its session; as it is where it names one already."""
+    message = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    params = msgspec.json.decode(message["params"], type=dict[str, msgspec.Raw])
+    meta = msgspec.json.decode(params["_meta"], type=dict[str, msgspec.Raw])
+    if SESSION_META_KEY in meta:
+        return line
+    meta[SESSION_META_KEY] = msgspec.Raw(msgspec.json.encode(key))
+    params["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
+    message["params"] = msgspec.Raw(msgspec.json.encode(params))
+    return msgspec.json.encode(message)
 
 
 def _read(line: bytes | bytearray) -> _Message:

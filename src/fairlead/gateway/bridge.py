@@ -1,5 +1,6 @@
 """The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for."""
 
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -10,7 +11,7 @@ from fairlead.catalog import gate
 from fairlead.connection.peer import CALLER
 from fairlead.gateway.approvals import PendingApprovals
 from fairlead.gateway.pages import GivenPages
-from fairlead.gateway.turns import UNASKABLE, Turn
+from fairlead.gateway.turns import UNASKABLE, Answer, Question, Turn
 from fairlead.host.operator import (
     Ability,
     ApprovalAnswer,
@@ -39,8 +40,9 @@ _ANSWERS: Final[dict[str, ApprovalAnswer]] = {answer: answer for answer in _CHOI
 class Bridge:
     """An operator that asks whichever client the present request is made for.
 
-    Where a server asks out of the blue, as those of the older era do, it asks the `client` whose connection
-    it is, in the course of what that is waiting for. A host that many share has none.
+    A handshake-era server that asks over stdio does not say in which request. It asks the `client` whose own
+    connection that is, and no other: in the only request it can belong to, or the latest that can be asked.
+    Over HTTP the stream says which request it is. A connection that many clients share has no `client`.
     """
 
     def __init__(self, approvals: PendingApprovals, client: "Client | None" = None) -> None:
@@ -56,21 +58,38 @@ class Bridge:
             return caller.abilities
         return self._client.abilities if self._client is not None else UNASKABLE
 
-    def _turn(self, server_id: str) -> Turn | None:
+    def _turn(self, server_id: str, ability: Ability, tried: Collection[Turn] = ()) -> Turn | None:
+        """The request in the course of which a question can be asked."""
         caller = CALLER.get()
         if isinstance(caller, Turn):
-            return caller
-        return self._client.latest_turn(server_id) if self._client is not None else None
+            return caller if ability in caller.abilities and caller not in tried else None
+        return self._client.turn_to_ask(server_id, ability, tried) if self._client is not None else None
+
+    async def _ask(self, server_id: str, ability: Ability, question: Callable[[Turn], Question]) -> Answer:
+        """Ask in the course of a request. One that is over before it could is followed by another, if any.
+
+        Raises:
+            MCPError: No request can be asked in, or the client left the one in which it was asked.
+        """
+        tried: set[Turn] = set()
+        while (turn := self._turn(server_id, ability, tried)) is not None:
+            answer = await turn.put(question(turn), server_id)
+            if answer is not None:
+                return answer
+            if not turn.passes_questions_on:
+                raise MCPError(types.INVALID_REQUEST, "the request this belongs to was given up")
+            tried.add(turn)
+        raise _nobody()
 
     async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
         """Have the call wait for a person; by a form in the client only where the configuration trusts that.
 
         An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
         """
-        turn = self._turn(question.server_id)
-        if turn is None or "form" not in turn.abilities or not turn.client.endpoint.gateway.trusts_clients:
+        turn = self._turn(question.server_id, "form")
+        if turn is None or not turn.client.endpoint.gateway.trusts_clients:
             return await self._approvals.ask(question)
-        answer = await turn.ask(_approval_form(question), question.server_id)
+        answer = await self._ask(question.server_id, "form", lambda _: _approval_form(question))
         assert isinstance(answer, types.ElicitResult)
         if answer.action != "accept":
             return "no"
@@ -79,29 +98,31 @@ class Bridge:
 
     async def elicit_form(self, question: FormQuestion) -> FormAnswer:
         """Have the client's person fill in a form."""
-        turn = self._turn(question.server_id)
-        if turn is None or "form" not in turn.abilities:
-            raise _nobody()
-        params = types.ElicitRequestFormParams(
-            message=self._labelled(question.server_id, question.message, turn),
-            requested_schema=gate.value(msgspec.json.decode(msgspec.json.encode(question.requested_schema))),
-        )
-        answer = await turn.ask(types.ElicitRequest(params=params), question.server_id)
+        schema = gate.value(msgspec.json.decode(msgspec.json.encode(question.requested_schema)))
+
+        def request(turn: Turn) -> types.ElicitRequest:
+            message = self._labelled(question.server_id, question.message, turn)
+            return types.ElicitRequest(
+                params=types.ElicitRequestFormParams(message=message, requested_schema=schema)
+            )
+
+        answer = await self._ask(question.server_id, "form", request)
         assert isinstance(answer, types.ElicitResult)
         content: Any = answer.content or {}
         return FormAnswer(action=answer.action, content=content)
 
     async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
         """Have the client's person open a page, or not."""
-        turn = self._turn(question.server_id)
-        if turn is None or "url" not in turn.abilities:
-            raise _nobody()
-        params = types.ElicitRequestURLParams(
-            message=self._labelled(question.server_id, question.message, turn),
-            url=question.url.url,
-            elicitation_id=self._pages.given(turn, question),
-        )
-        answer = await turn.ask(types.ElicitRequest(params=params), question.server_id)
+
+        def request(turn: Turn) -> types.ElicitRequest:
+            params = types.ElicitRequestURLParams(
+                message=self._labelled(question.server_id, question.message, turn),
+                url=question.url.url,
+                elicitation_id=self._pages.given(turn, question),
+            )
+            return types.ElicitRequest(params=params)
+
+        answer = await self._ask(question.server_id, "url", request)
         assert isinstance(answer, types.ElicitResult)
         return answer.action
 
@@ -112,20 +133,15 @@ class Bridge:
 
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
         """Have the client's model answer."""
-        turn = self._turn(request.server_id)
-        if turn is None or "sample" not in turn.abilities:
-            raise _nobody()
         params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
-        answer = await turn.ask(types.CreateMessageRequest(params=params), request.server_id)
+        question = types.CreateMessageRequest(params=params)
+        answer = await self._ask(request.server_id, "sample", lambda _: question)
         assert isinstance(answer, types.CreateMessageResult)
         return answer
 
     async def list_roots(self, server_id: str) -> types.ListRootsResult:
         """Have the client say where its person works."""
-        turn = self._turn(server_id)
-        if turn is None or "roots" not in turn.abilities:
-            raise _nobody()
-        answer = await turn.ask(types.ListRootsRequest(), server_id)
+        answer = await self._ask(server_id, "roots", lambda _: types.ListRootsRequest())
         assert isinstance(answer, types.ListRootsResult)
         return answer
 

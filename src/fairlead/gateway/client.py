@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import anyio
 import anyio.abc
@@ -14,13 +14,14 @@ import mcp_types as types
 import msgspec
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INVALID_PARAMS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog import gate
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
 from fairlead.catalog.results import ToolResult
-from fairlead.connection.peer import for_nobody
+from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.lists import Offered, ToolList, with_public_uris
@@ -43,8 +44,35 @@ Era = Literal["session", "stateless"]
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
 
 
-PATIENCE_SECONDS: Final = 30.0
-"""How long a request waits for one before it that is left with an unanswered question."""
+QUESTION_SECONDS: Final = 0.2
+"""How long a request is taken to be what a server asks about, where others wait to be given to it."""
+
+MAX_SESSION_KEY: Final = 128
+"""How long the key of a stateless client's session may be."""
+
+
+class ClientKey(NamedTuple):
+    """What tells one stateless client of an endpoint from another.
+
+    A client that names its session (`_meta["fairlead/session"]`) has it to itself. The others are one client
+    for each token and client name, and share what stateful servers keep.
+    """
+
+    principal: str
+    credential: str | None
+    """The digest of its token; None for issuers' tokens, which change from hour to hour."""
+    session: str | None = None
+    name: str = ""
+
+
+def session_key(meta: Mapping[str, Any]) -> str | None:
+    """The session that a stateless request says it belongs to. Raises where that is no key."""
+    key = meta.get(SESSION_META_KEY)
+    if key is None or (isinstance(key, str) and 0 < len(key) <= MAX_SESSION_KEY):
+        return key
+    raise MCPError(
+        INVALID_PARAMS, f"`{SESSION_META_KEY}` must be a string of 1 to {MAX_SESSION_KEY} characters"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,19 +94,22 @@ class SessionInfo:
 class Client:
     """One client, and the host behind it. Nothing of it is another's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,
         endpoint: "Endpoint",
         principal: str,
         era: Era,
         abilities: frozenset[Ability] = UNASKABLE,
         *,
+        key: ClientKey | None = None,
         credential: str | None = None,
         label: str | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.principal = principal
-        self.credential = credential
+        self.key = key
+        """What its requests are known by, where the protocol has no session."""
+        self.credential = key.credential if key is not None else credential
         """The digest of the token that began its session."""
         self.label = label
         self.era: Era = era
@@ -91,7 +122,7 @@ class Client:
         self.busy = 0
         """How many requests of its transport are under way."""
         self.abilities = abilities
-        """What it can be asked: of one in a session, once it has said so."""
+        """What it can be asked, as far as it has said so: servers with a handshake are told this."""
         self.version: str | None = None
         self.log_level: types.LoggingLevel | None = "info" if era == "session" else None
         """What it is told of what servers log, where that is not said with every request."""
@@ -112,7 +143,7 @@ class Client:
         """Calls that are made for it past the SDK, by the ids it gave them."""
         self._in_use = _InUse(self)
         self._turns: dict[Turn, None] = {}
-        self._alone: dict[str, _Alone] = {}
+        self.asking = AskingOrder()
         self.news = News(self)
         self._offered: Offered | None = None
 
@@ -121,10 +152,10 @@ class Client:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Be there for the client for the length of the block."""
-        bridge = Bridge(self.endpoint.gateway.approvals, self)
+        self._bridge = Bridge(self.endpoint.gateway.approvals, self)
         async with (
             self.endpoint.gateway.host_of(self.principal) as shared,
-            beside(shared, operator=bridge) as self.host,
+            beside(shared, operator=self._bridge) as self.host,
         ):
             self._shared = shared
             self.view = self.endpoint.view(self.principal, shared)
@@ -143,6 +174,7 @@ class Client:
         """Go by the selection as the configuration has it now."""
         self.toolset = Toolset(self.host, self.endpoint.selection, self.principal)
         self._reading = ReadingTools(self.host, self.endpoint.selection, self.principal)
+        self._per_call = self.host.per_call_servers()
         self._offered = None
 
     def meet(self, session: ServerSession) -> None:
@@ -158,6 +190,22 @@ class Client:
         if session.client_params is not None:
             info = session.client_params.client_info
             self.name = f"{info.name} {info.version}".strip()
+
+    def learn_abilities(self, abilities: frozenset[Ability]) -> None:
+        """Note that it can be asked more than it said before.
+
+        Handshake-era servers are told once, so that they are connected again; their calls under way finish.
+        """
+        if not abilities <= self.abilities:
+            self.abilities |= abilities
+            for member in self.host.own_members:
+                if member.connection is not None and member.version in HANDSHAKE_PROTOCOL_VERSIONS:
+                    member.connection.renew()
+
+    @property
+    def is_one_agent(self) -> bool:
+        """Is it certain that all its requests come from one agent?"""
+        return self.key is None or self.key.session is not None
 
     @property
     def is_idle(self) -> bool:
@@ -203,8 +251,9 @@ class Client:
         self._turns[turn] = None
 
     def settle(self, turn: Turn) -> None:
-        """Count a request no more."""
+        """Count a request no more. What was asked in the course of it is not asked any more."""
         del self._turns[turn]
+        turn.end()
         self.endpoint.gateway.stirred.set()
 
     @property
@@ -212,20 +261,30 @@ class Client:
         """Its requests that are worked on."""
         return tuple(self._turns)
 
-    def latest_turn(self, server_id: str) -> Turn | None:
-        """The request in the course of which a server asks something: the latest it works on.
+    def turn_to_ask(self, server_id: str, ability: Ability, tried: Collection[Turn] = ()) -> Turn | None:
+        """The request in which a server's question is asked that does not say where it belongs.
 
-        None where that may be another agent's.
+        Only a request that the server works on and that can be asked this: the one that it was given last
+        and may ask about now, else the latest. A request that waits for answers counts only where the server
+        works on no other.
         """
-        return self._attributed([turn for turn in self._turns if turn.server_id == server_id])
+        now = self.asking.take(server_id)
+        if now is not None and not now.is_ended and ability in now.abilities and now not in tried:
+            return now
+        at_work = self.turns_at(server_id) or [turn for turn in self._turns if turn.server_id == server_id]
+        able = [turn for turn in at_work if ability in turn.abilities and turn not in tried]
+        return able[-1] if able else None
 
     def turns_at(self, server_id: str) -> list[Turn]:
         """The requests that a server works on, rather than the client on answers for it."""
         return [turn for turn in self._turns if turn.server_id == server_id and not turn.is_parked]
 
     def turn_at_work(self, server_id: str) -> Turn | None:
-        """The request that something belongs to which a server says out of the blue, if that is certain."""
-        return self._attributed(self.turns_at(server_id))
+        """The request that a log message without one belongs to; None where it may be another agent's."""
+        turns = self.turns_at(server_id)
+        if not turns or (len(turns) > 1 and not self.is_one_agent):
+            return None
+        return turns[-1]
 
     def shares(self, host: Host, server_id: str) -> bool:
         """Would it use a host's connection to a server, if it shares one?"""
@@ -236,36 +295,49 @@ class Client:
         """Has it a connection of its own to a server?"""
         return any(member.server.server_id == server_id for member in self.host.own_members)
 
-    def _attributed(self, turns: list[Turn]) -> Turn | None:
-        if not turns or (self.era == "stateless" and len(turns) > 1):
-            return None
-        return turns[-1]
-
     def set_log_level(self, level: types.LoggingLevel) -> None:
         """Tell it what servers log from this level on."""
         self.log_level = level
         self.has_set_level = True
 
     @asynccontextmanager
-    async def at(self, turn: Turn, server_id: str) -> AsyncGenerator[None]:
-        """Have a server work on a request. What it asks meanwhile must be about this one and no other.
-
-        In a session there is one person to ask. Without sessions several agents may be behind a principal, so
-        that requests to a server which asks out of the blue are made one after the other.
-        """
+    async def at(self, turn: Turn, server_id: str) -> AsyncGenerator[Host]:
+        """Have a server work on a request, over the host of the block: a fresh one with `sharing: "call"`."""
+        turn.server_id = server_id
+        if server_id in self._per_call:
+            async with self._fresh_host() as host:
+                yield host
+            return
         if turn.log_level is not None and (self.has_set_level or self.era == "stateless"):
             await self.host.want_logs(server_id, turn.log_level)
-        if self.era == "session" or not self.host.may_ask_unbidden(server_id):
-            turn.server_id = server_id
-            yield
+        if self.is_one_agent or turn.abilities == UNASKABLE:
+            yield self.host
             return
-        alone = self._alone.setdefault(server_id, _Alone())
-        await alone.enter(turn, server_id)
+        with self.asking.following(turn, server_id, is_wanted=await self._may_ask(server_id)):
+            await self.asking.enter(turn, server_id)
+            yield self.host
+
+    async def _may_ask(self, server_id: str) -> bool:
         try:
-            turn.server_id = server_id
-            yield
+            return await self.host.prepare_to_be_asked(server_id)
+        except FairleadError:
+            return False  # the request itself will say what is wrong
+
+    @asynccontextmanager
+    async def _fresh_host(self) -> AsyncGenerator[Host]:
+        """A host for one request: its connections are made for it and end after it, without a wait."""
+        over = anyio.Event()
+        host: Host = await self.tasks.start(self._run_fresh_host, over)
+        try:
+            yield host
         finally:
-            alone.leave()
+            over.set()
+
+    async def _run_fresh_host(self, over: anyio.Event, *, task_status: anyio.abc.TaskStatus[Host]) -> None:
+        for_nobody()
+        async with beside(self._shared, operator=self._bridge) as host:
+            task_status.started(host)
+            await over.wait()
 
     async def list_tools(self) -> bytes:
         """The tools it is given, valid for its protocol version: a JSON array."""
@@ -302,11 +374,11 @@ class Client:
         try:
             if tool is None:
                 return await self._call_own(turn, name, arguments)
-            if self._is_plain(turn):
+            if self._is_plain(turn) and tool.key.server_id not in self._per_call:
                 turn.server_id = tool.key.server_id
-                return await self._call(tool.key, arguments, on_progress)
-            async with self.at(turn, tool.key.server_id):
-                return await self._call(tool.key, arguments, on_progress)
+                return await self._call(self.host, tool.key, arguments, on_progress)
+            async with self.at(turn, tool.key.server_id) as host:
+                return await self._call(host, tool.key, arguments, on_progress)
         except UnknownTool as exc:
             raise MCPError(INVALID_PARAMS, _with_hint(exc)) from exc
         except CallRejected as exc:
@@ -326,13 +398,15 @@ class Client:
         tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
         if tool is None:
             return await self.toolset.call(name, arguments)
-        async with self.at(turn, tool.key.server_id):
-            return await self.toolset.call(name, arguments)
+        async with self.at(turn, tool.key.server_id) as host:
+            if host is self.host:
+                return await self.toolset.call(name, arguments)
+            return await Toolset(host, self.endpoint.selection, self.principal).call(name, arguments)
 
     async def _call(
-        self, key: ToolKey, arguments: Mapping[str, Any], on_progress: OnProgress | None
+        self, host: Host, key: ToolKey, arguments: Mapping[str, Any], on_progress: OnProgress | None
     ) -> ToolResult:
-        result = await self.host.call(
+        result = await host.call(
             key.server_id,
             key.tool,
             arguments,
@@ -369,31 +443,77 @@ class Client:
         return self._offered
 
 
-# Classes rather than generators, which take three times as long: every call is in both blocks.
+class AskingOrder:
+    """Tells which of several requests a server asks about that does not say so.
 
-
-class _Alone:
-    """Requests to one server, one after the other. None waits for a question that nobody answers."""
+    Several agents may be behind one token and client name. So that none is asked what another should be,
+    their requests go to such a server a moment apart: what it asks while a request is the latest it was given
+    is about that one. Requests are held up for that moment, and never for an answer.
+    """
 
     def __init__(self) -> None:
-        self._lock = anyio.Lock()
-        self._holder: Turn | None = None
+        self._servers: dict[str, _Latest] = {}
+
+    @contextmanager
+    def following(self, turn: Turn, server_id: str, *, is_wanted: bool) -> Generator[None]:
+        """Have requests to a server follow each other while this one is under way, if that is wanted."""
+        if not is_wanted:
+            yield
+            return
+        latest = self._servers.setdefault(server_id, _Latest())
+        latest.users += 1
+        try:
+            yield
+        finally:
+            latest.leave(turn)
+            latest.users -= 1
+            if not latest.users and self._servers.get(server_id) is latest:
+                del self._servers[server_id]
 
     async def enter(self, turn: Turn, server_id: str) -> None:
-        """Wait for one's turn. Raises where the one before is left with an unanswered question."""
-        while True:
-            with anyio.move_on_after(PATIENCE_SECONDS):
-                await self._lock.acquire()
-                self._holder = turn
-                return
-            if self._holder is not None and self._holder.is_parked:
-                message = f"`{server_id}` waits for the answer to a question of an earlier request; try later"
-                raise MCPError(INTERNAL_ERROR, message)
+        """Wait until the request may be the latest that its server is given."""
+        if (latest := self._servers.get(server_id)) is not None:
+            await latest.enter(turn)
 
-    def leave(self) -> None:
-        """Let the next one in."""
-        self._holder = None
-        self._lock.release()
+    def take(self, server_id: str) -> Turn | None:
+        """The request that the server asks about, if that is known. The next may be given to it now."""
+        latest = self._servers.get(server_id)
+        turn = latest.turn if latest is not None else None
+        if latest is not None and turn is not None:
+            latest.quiet = 0
+            latest.leave(turn)
+        return turn
+
+
+class _Latest:
+    """The latest request that a server was given, while it may ask about it."""
+
+    def __init__(self) -> None:
+        self.turn: Turn | None = None
+        self.users = 0
+        self.quiet = 0
+        """How many requests in a row brought no question. The next is waited for less."""
+        self._since = 0.0
+        self._left = anyio.Event()
+
+    async def enter(self, turn: Turn) -> None:
+        while self.turn is not None:
+            with anyio.move_on_after(
+                self._since + QUESTION_SECONDS / (1 + self.quiet) - anyio.current_time()
+            ):
+                await self._left.wait()
+                continue
+            self.quiet += 1
+            self.leave(self.turn)
+        self.turn, self._since, self._left = turn, anyio.current_time(), anyio.Event()
+
+    def leave(self, turn: Turn) -> None:
+        if self.turn is turn:
+            self.turn = None
+            self._left.set()
+
+
+# Classes rather than generators, which take three times as long: every call is in both blocks.
 
 
 class _InUse:

@@ -16,6 +16,8 @@ from mcp.server.runner import serve_dual_era_loop, serve_loop
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -23,7 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.config.principal import LOCAL
 from fairlead.gateway.access import Admitted, Revoking, token_in
-from fairlead.gateway.client import Client, Era
+from fairlead.gateway.client import Client, ClientKey, Era
 from fairlead.gateway.events import EventLog
 from fairlead.gateway.handlers import ADMITTED, Handlers
 from fairlead.gateway.lists import Offered, ToolList
@@ -42,9 +44,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1_000
 """How soon a client of the older protocol comes back to a stream that ended."""
-
-MAX_STATELESS: Final = 32
-"""How many clients without a session one principal may be at once, by what they can be asked."""
 
 _RETRY_SECONDS: Final = 30
 _PRINCIPAL: ContextVar[str] = ContextVar("principal", default=LOCAL)
@@ -71,7 +70,7 @@ class Endpoint:
         self.bundle = bundle
         self.sessions: dict[str, HttpSession] = {}
         self._others: set[Client] = set()
-        self._stateless: dict[tuple[str, frozenset[Ability]], Client] = {}
+        self._stateless: dict[ClientKey, Client] = {}
         self._opening = anyio.Lock()
         self._views: dict[str, View] = {}
         self.renew()
@@ -132,31 +131,47 @@ class Endpoint:
 
     # Clients.
 
-    async def stateless(self, principal: str, abilities: frozenset[Ability]) -> Client:
-        """All that a principal asks for without a session, and can be asked the same.
+    async def stateless(
+        self, key: ClientKey, abilities: frozenset[Ability], label: str | None = None
+    ) -> Client:
+        """The client that a request without a protocol session comes from: the same for the same key.
 
-        Servers of the older era are told once what they may ask: who can do less or more needs others.
+        What it can be asked is said with every request, and is no part of who it is.
         """
-        key = (principal, abilities)
         client = self._stateless.get(key)
-        if client is not None and not client.ended.is_set():
-            return client
+        if client is None or client.ended.is_set():
+            client = await self._open_stateless(key, abilities, label)
+        if abilities is not client.abilities:
+            client.learn_abilities(abilities)
+        return client
+
+    async def _open_stateless(
+        self, key: ClientKey, abilities: frozenset[Ability], label: str | None
+    ) -> Client:
         async with self._opening:
             client = self._stateless.get(key)
             if client is None or client.ended.is_set():
-                self._make_room(principal)
-                client = Client(self, principal, "stateless", abilities)
+                self._make_room(key.principal)
+                client = Client(self, key.principal, "stateless", abilities, key=key, label=label)
                 await self.gateway.tasks.start(self._run_stateless, client)
                 self._stateless[key] = client
         return client
 
     def _make_room(self, principal: str) -> None:
-        """End idle clients without a session that are over the limits, a principal's own before others'."""
+        """End idle stateless clients at the limits: a principal's own at its quota, the oldest of all else.
+
+        Raises:
+            MCPError: All of the principal's clients are busy.
+        """
+        options = self.gateway.options
         everybody = [client for client in self._stateless.values() if not client.ended.is_set()]
         own = [client for client in everybody if client.principal == principal]
-        for clients, limit in ((own, MAX_STATELESS), (everybody, self.gateway.options.max_sessions)):
+        for clients, limit in ((own, options.max_sessions_of_principal), (everybody, options.max_sessions)):
+            excess = len(clients) + 1 - limit
             idle = sorted((one for one in clients if one.is_idle), key=lambda one: one.last_used)
-            for client in idle[: max(0, len(clients) + 1 - limit)]:
+            if len(idle) < excess:
+                raise MCPError(INTERNAL_ERROR, "there are too many sessions: end some, or try again later")
+            for client in idle[: max(0, excess)]:
                 client.ended.set()
 
     async def _run_stateless(self, client: Client, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -164,8 +179,8 @@ class Endpoint:
             async with client.running():
                 task_status.started()
                 await client.ended.wait()
-        if self._stateless.get(key := (client.principal, client.abilities)) is client:
-            del self._stateless[key]
+        if client.key is not None and self._stateless.get(client.key) is client:
+            del self._stateless[client.key]
 
     async def close_idle(self, seconds: float) -> None:
         """End those who have not asked for anything for so long."""
@@ -181,6 +196,9 @@ class Endpoint:
 
     async def end_revoked(self, access: Revoking) -> None:
         """End the sessions that were begun with a token that was removed since."""
+        for client in [*self._stateless.values()]:
+            if client.credential is not None and access.is_revoked(client.credential):
+                client.ended.set()
         for session in [*self.sessions.values()]:
             credential = session.client.credential
             if credential is not None and access.is_revoked(credential):
@@ -355,7 +373,9 @@ class View:
         """
         for member in self.host.members:
             connection = member.connection
-            if connection is not None and connection.vitals.state == "ready" and not is_shared(member):
+            if connection is None or connection.vitals.state != "ready" or is_shared(member):
+                continue
+            if not member.keeps_sessions:  # over that one is heard what changes for all
                 self._endpoint.gateway.tasks.start_soon(connection.aclose)
 
     async def list_tools(self, version: str | None) -> bytes:

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.connection.peer import CALLER
 from fairlead.errors import CallFailed, FairleadError
 from fairlead.gateway.access import Access
-from fairlead.gateway.client import Client
+from fairlead.gateway.client import Client, ClientKey
 from fairlead.gateway.errands import (
     ANSWERS,
     PATH,
@@ -50,6 +50,9 @@ from fairlead.host.operator import Ability
 from fairlead.host.snapshots import Snapshot, Trouble, stored
 
 logger = logging.getLogger(__name__)
+
+_CLIENT_NAME = "fairlead"
+"""What the client behind the user's commands is called."""
 
 Put = Callable[[Event], Awaitable[None]]
 
@@ -153,8 +156,8 @@ class _Errands:
     ) -> AsyncGenerator["ErrandTurn"]:
         """Do something for the person at the terminal, whose connections outlast single commands."""
         endpoint = await self._gateway.endpoint()
-        client = await endpoint.stateless(principal, abilities)
-        client.name = client.name or "fairlead"
+        client = await endpoint.stateless(ClientKey(principal, None, name=_CLIENT_NAME), abilities)
+        client.name = _CLIENT_NAME
         turn = ErrandTurn(client, abilities, put, self._open)
         token = CALLER.set(turn)
         try:

@@ -35,6 +35,11 @@ def local_token_file(env: Mapping[str, str]) -> Path:
     return gateway_folder(env) / "token"
 
 
+def agent_token_file(env: Mapping[str, str], agent: str) -> Path:
+    """Where the token of one installed agent of this machine's user is kept: scope `mcp`."""
+    return gateway_folder(env) / f"token-{agent}"
+
+
 def decide_token_file(env: Mapping[str, str]) -> Path:
     """Where the token is kept that the user's own commands decide with: scopes `decide` and `admin`."""
     return gateway_folder(env) / "decide-token"

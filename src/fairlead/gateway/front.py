@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.results import ToolResult
-from fairlead.connection.peer import CALLER
+from fairlead.connection.peer import CALLER, SESSION_META_KEY
 from fairlead.connection.tracing import (
     TRACEPARENT,
     TRACESTATE,
@@ -30,7 +30,8 @@ from fairlead.connection.tracing import (
     is_tool_error,
     read_trace,
 )
-from fairlead.gateway.client import Client, marked
+from fairlead.gateway.access import Admitted
+from fairlead.gateway.client import MAX_SESSION_KEY, Client, ClientKey, marked
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
@@ -59,6 +60,7 @@ class _Meta(msgspec.Struct):
     client_info: Raw = msgspec.field(name=types.CLIENT_INFO_META_KEY, default=Raw())
     log_level: Raw = msgspec.field(name=types.LOG_LEVEL_META_KEY, default=Raw())
     progress_token: Raw = msgspec.field(name="progressToken", default=Raw())
+    session: object = msgspec.field(name=SESSION_META_KEY, default=None)
     traceparent: object = None
     tracestate: object = None
 
@@ -193,9 +195,19 @@ class _Exchange:
             return False
         capabilities = bytes(request.params.meta.capabilities)
         abilities = UNASKABLE if capabilities == b"{}" else _abilities(capabilities)
-        client = await self._endpoint.stateless(self._scope[ADMITTED].principal, abilities)
+        admitted: Admitted = self._scope[ADMITTED]
+        session, info = request.params.meta.session, _info(bytes(request.params.meta.client_info))
+        if session is not None and not (isinstance(session, str) and 0 < len(session) <= MAX_SESSION_KEY):
+            return False
+        name = info.name if session is None else ""
+        key = ClientKey(admitted.principal, admitted.credential, session, name)
+        try:
+            client = await self._endpoint.stateless(key, abilities, admitted.label)
+        except MCPError as exc:
+            await self._refuse(request, exc, in_session=False)
+            return True
         if client.name is None:
-            client.name = _name(request.params.meta.client_info)
+            client.name = info.shown
         if request.method == "tools/list":
             if request.params.cursor is not None:
                 return False
@@ -399,18 +411,22 @@ _LIST_HEAD: Final = b'{"resultType":"complete","ttlMs":0,"cacheScope":"private",
 _LIST_TAIL: Final = b',"_meta":%b}' % _encode({types.SERVER_INFO_META_KEY: SERVER_INFO})
 
 
-class _Info(msgspec.Struct):
+class _Info(msgspec.Struct, frozen=True):
     name: str = ""
     version: str = ""
 
+    @property
+    def shown(self) -> str | None:
+        return f"{self.name} {self.version}".strip() or None
 
-def _name(info: Raw) -> str | None:
+
+@lru_cache(maxsize=1024)
+def _info(info: bytes) -> _Info:
     """Who a client says it is."""
     try:
-        said = msgspec.json.decode(info, type=_Info)
+        return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
-        return None
-    return f"{said.name} {said.version}".strip()
+        return _Info()
 
 
 def _modern(raw: bytes) -> bytes:

@@ -31,6 +31,7 @@ from fairlead.gateway.streams import OpenStreams
 from fairlead.host.bus import Subscriber
 from fairlead.host.host import Backing, Host
 from fairlead.host.logins import is_personal
+from fairlead.host.member import ServerStatus, combine
 from fairlead.host.principals import PrincipalHost, principal_host
 
 if TYPE_CHECKING:
@@ -165,6 +166,20 @@ class Gateway:
         held = self._principals.get(principal)
         if held is not None:
             self.tasks.start_soon(held.host.connect, server_id)
+
+    def status(self) -> list[ServerStatus]:
+        """Where every server stands, over the shared connections and those of principals and sessions."""
+        hosts = [self.host, *(held.host for held in self._principals.values())]
+        return [
+            combine(shared, [each for host in hosts for each in host.statuses_besides(shared.server_id)])
+            for shared in self.host.status()
+        ]
+
+    async def close_server(self, server_id: str) -> None:
+        """End every connection to a server, whichever principal's or session's. The next use starts it."""
+        async with anyio.create_task_group() as closing:
+            for host in [self.host, *(held.host for held in self._principals.values())]:
+                closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
         """Everybody who uses it."""

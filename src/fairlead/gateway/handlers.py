@@ -18,9 +18,10 @@ from pydantic import BaseModel
 from fairlead.catalog import gate
 from fairlead.catalog.results import ToolResult
 from fairlead.config.shapes import is_object
-from fairlead.connection.peer import CALLER
+from fairlead.connection.peer import CALLER, SESSION_META_KEY
 from fairlead.errors import CallRejected, FairleadError
-from fairlead.gateway.client import Client, as_dict, marked, rejection
+from fairlead.gateway.access import Admitted
+from fairlead.gateway.client import Client, ClientKey, as_dict, marked, rejection, session_key
 from fairlead.gateway.lists import with_asked_uris, with_public_uris
 from fairlead.gateway.traces import traced
 from fairlead.gateway.turns import (
@@ -97,7 +98,9 @@ class Handlers:
         client = await self._client(context)
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
-            capabilities=self._endpoint.server.get_capabilities(protocol_version=context.protocol_version),
+            capabilities=self._endpoint.server.get_capabilities(
+                protocol_version=context.protocol_version
+            ).model_copy(update={"experimental": {SESSION_META_KEY: {}}}),
             instructions=client.view.instructions(),
         )
 
@@ -105,9 +108,13 @@ class Handlers:
         if isinstance(context.lifespan_context, Client):
             return context.lifespan_context
         assert context.request is not None, "only requests over HTTP come without a session"
-        principal = context.request.scope[ADMITTED].principal
+        admitted: Admitted = context.request.scope[ADMITTED]
         abilities = abilities_of(context.session.client_capabilities)
-        client = await self._endpoint.stateless(principal, abilities)
+        said = context.session.client_params
+        session = session_key(context.meta or {})
+        name = said.client_info.name if said is not None and session is None else ""
+        key = ClientKey(admitted.principal, admitted.credential, session, name)
+        client = await self._endpoint.stateless(key, abilities, admitted.label)
         client.hear_of(context.session)
         return client
 
@@ -166,8 +173,8 @@ class Handlers:
         owned = (await client.offered()).require_owner(uri, code)
 
         async def work(turn: Turn) -> dict[str, Any]:
-            async with client.at(turn, owned.server_id):
-                read = await _handed_on(client.host.resources.read(owned.server_id, owned.uri))
+            async with client.at(turn, owned.server_id) as host:
+                read = await _handed_on(host.resources.read(owned.server_id, owned.uri))
                 return _listed(context, with_asked_uris(read, uri, owned))
 
         return await self._worked(client, context, params, uri, work)
@@ -223,9 +230,8 @@ class Handlers:
             raise MCPError(INVALID_PARAMS, f"there is no prompt `{params.name}`")
 
         async def work(turn: Turn) -> dict[str, Any]:
-            prompts = client.host.prompts
-            async with client.at(turn, route.server_id):
-                got = await _handed_on(prompts.get(route.server_id, route.name, params.arguments))
+            async with client.at(turn, route.server_id) as host:
+                got = await _handed_on(host.prompts.get(route.server_id, route.name, params.arguments))
             linked = with_public_uris(msgspec.json.encode(got), route.server_id, client.known_offers)
             return _completed(context, as_dict(linked))
 

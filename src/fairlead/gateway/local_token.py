@@ -1,10 +1,13 @@
-"""The two tokens of this machine's user: one for agents, and one to decide with, which no agent is given."""
+"""The tokens of this machine's user: for agents, for each installed agent, and one to decide with."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairlead.config.files import read_text, write_atomic
 from fairlead.config.masking import SECRETS
-from fairlead.gateway.folder import decide_token_file, local_token_file, require_plain
+from fairlead.config.principal import LOCAL
+from fairlead.gateway.folder import agent_token_file, decide_token_file, local_token_file, require_plain
+from fairlead.gateway.tokens import digest_of, token_file
 from fairlead.servers.http import own_token
 
 
@@ -16,6 +19,29 @@ def local_token(env: Mapping[str, str]) -> str:
 def decide_token(env: Mapping[str, str]) -> str:
     """The token that approves calls and changes the gateway; created the first time, like the other."""
     return _kept(decide_token_file(env))
+
+
+def agent_token(env: Mapping[str, str], agent: str) -> str:
+    """The token of one installed agent of this machine's user; made where there is none that opens."""
+    path, named, name = agent_token_file(env, agent), token_file(env), _agent_token_name(agent)
+    require_plain(path)
+    kept = read_text(path).strip() if path.exists() else ""
+    if kept and any(token.digest == digest_of(kept) for token in named.read()):
+        return kept
+    named.remove(name)
+    made = named.add(name, principal=LOCAL)
+    write_atomic(path, made + "\n", mode=0o600)
+    return made
+
+
+def remove_agent_token(env: Mapping[str, str], agent: str) -> None:
+    """Have the token of an agent that was uninstalled open nothing any more."""
+    token_file(env).remove(_agent_token_name(agent))
+    agent_token_file(env, agent).unlink(missing_ok=True)
+
+
+def _agent_token_name(agent: str) -> str:
+    return f"agent-{agent}"
 
 
 def _kept(path: Path) -> str:

@@ -24,6 +24,8 @@ class Reach:
     url: str | None = None
     token: str | None = None
     token_file: Path | None = None
+    agent: str | None = None
+    """Whose token it is, where that is one agent's alone."""
     command: tuple[str, ...] = ("fairlead", "gateway", "--stdio")
 
     def entry(self, authorization: str | None) -> dict[str, Any]:
@@ -77,12 +79,13 @@ def plainly(agent: str, reach: Reach) -> str:
 
 def _reference(agent: str, reach: Reach) -> tuple[str, str]:
     """Where an agent finds the token, in our words, and what that takes."""
+    command = f"fairlead gateway token show {reach.agent}" if reach.agent else "fairlead gateway token show"
     if agent == "vscode":
-        advice = "it asks for the token once: `fairlead gateway token show`"
+        advice = f"it asks for the token once: `{command}`"
         return f"${{keyring:fairlead/{TOKEN_INPUT}}}", advice
     if agent == "opencode" and reach.token_file is not None:
         return f"${{file:{reach.token_file}}}", "it reads the token from there by itself"
-    show = f'export {TOKEN_VARIABLE}="$(fairlead gateway token show)"'
+    show = f'export {TOKEN_VARIABLE}="$({command})"'
     return f"${{{TOKEN_VARIABLE}}}", f"it takes the token from its environment: {show}"
 
 

@@ -1,6 +1,5 @@
 """One request of a client while it is worked on: whom a server's questions and reports go to."""
 
-import asyncio
 import hashlib
 import hmac
 import secrets
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT")
 
-PARKED_SECONDS: Final = 600.0
+PARKED_SECONDS: Final = 120.0
+"""How long a request waits for a client that was asked something to come back with answers."""
 MAX_PARKED: Final = 100
 """How many requests of one client may wait for its answers."""
-"""How long a request waits for a client that was asked something to come back."""
 
 _STATE_KEY: Final = secrets.token_bytes(32)
 """Seals request states: those of another process or an earlier run are refused."""
@@ -86,11 +85,39 @@ class Turn:
         self.log_level: types.LoggingLevel | None = log_level
         self.server_id: str | None = None
         """The server that works on it, once that is known."""
+        self.open_questions: set[anyio.CancelScope] | None = None
+        """What the client is asked in the course of it; made when there is something."""
+        self.is_ended = False
 
     @property
     def is_parked(self) -> bool:
         """Is it the client's turn?"""
         return False
+
+    @property
+    def passes_questions_on(self) -> bool:
+        """May a question that it ended with be asked in another request? Not if the client has seen it."""
+        return False
+
+    async def put(self, question: Question, server_id: str) -> "Answer | None":
+        """Ask the client for as long as the request is open. None where it ended without an answer."""
+        if self.is_ended:
+            return None
+        if self.open_questions is None:
+            self.open_questions = set()
+        with anyio.CancelScope() as scope:
+            self.open_questions.add(scope)
+            try:
+                return await self.ask(question, server_id)
+            finally:
+                self.open_questions.discard(scope)
+        return None
+
+    def end(self) -> None:
+        """Withdraw what is asked in the course of it: a question lives no longer than its request."""
+        self.is_ended = True
+        for scope in self.open_questions or ():
+            scope.cancel()
 
     async def ask(self, question: Question, server_id: str) -> Answer:
         """Put a question of a server to the client."""
@@ -191,11 +218,24 @@ class Conversation(Turn, Generic[ResultT]):
         self._result: ResultT | None = None
         self._error: Exception | None = None
         self._is_over = False
+        self._is_fetched = anyio.Event()
+        """Set when the client has come back for a result that waited for it."""
+        self._was_abandoned = False
 
     @property
     def is_parked(self) -> bool:
         """Has the client gone away with questions?"""
         return self.state in self.client.parked
+
+    @property
+    def passes_questions_on(self) -> bool:
+        """May a question that it ended with be asked in another request? Not if the client left it."""
+        return not self._scope.cancel_called and not self._was_abandoned
+
+    def end(self) -> None:
+        """Withdraw what is asked in the course of it, unless the client has it and may come back."""
+        if not self.is_parked:
+            super().end()
 
     async def run(self, work: Callable[[], Awaitable[ResultT]]) -> None:
         """Do the work. What comes of it is for `next_round`."""
@@ -211,11 +251,19 @@ class Conversation(Turn, Generic[ResultT]):
             self._is_over = True
             self._stirred.set()
             if self._scope.cancelled_caught:
-                self.client.parked.pop(self.state, None)
-            elif self.is_parked:
-                # It was done before its question was answered: the result waits for the client, for a while.
-                forget = self.client.parked.pop
-                asyncio.get_running_loop().call_later(PARKED_SECONDS, forget, self.state, None)
+                self._abandon()
+        if self.is_parked:
+            # It was done before its question was answered: the result waits for the client, for a while.
+            with anyio.move_on_after(PARKED_SECONDS):
+                await self._is_fetched.wait()
+                return
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Give up waiting for the client: what it was asked ends with the request."""
+        self._was_abandoned = True
+        self.client.parked.pop(self.state, None)
+        self.end()
 
     async def ask(self, question: Question, server_id: str) -> Answer:
         """Hand a question to the client with the next answer, and wait until it comes back."""
@@ -227,7 +275,12 @@ class Conversation(Turn, Generic[ResultT]):
             key = f"question-{self._count}"
         asked = self._asked[key] = _Asked(question)
         self._stirred.set()
-        await asked.answered.wait()
+        try:
+            await asked.answered.wait()
+        finally:
+            if self._asked.get(key) is asked:  # it was withdrawn: the client is not asked any more
+                del self._asked[key]
+        await self.client.asking.enter(self, server_id)  # the server may ask once more about this one
         assert asked.answer is not None
         return asked.answer
 
@@ -245,12 +298,15 @@ class Conversation(Turn, Generic[ResultT]):
         """Wait for the result, or for questions. Whoever gives up waiting gives up the request."""
         self._scope.deadline = float("inf")
         try:
-            while not self._is_over and not self._asked:
-                self._stirred = anyio.Event()
-                await self._stirred.wait()
-            if self._asked and not self._is_over:
+            while not self._is_over:
+                if not self._asked:
+                    self._stirred = anyio.Event()
+                    await self._stirred.wait()
+                    continue
                 for _ in range(_GATHERING_TICKS):
                     await anyio.lowlevel.checkpoint()
+                if self._asked:
+                    break
         except anyio.get_cancelled_exc_class():
             self._scope.cancel()
             raise
@@ -265,6 +321,7 @@ class Conversation(Turn, Generic[ResultT]):
                 input_requests={key: asked.question for key, asked in self._asked.items()},
                 request_state=self.state,
             )
+        self._is_fetched.set()
         if self._error is not None:
             raise self._error
         if self._result is None:

@@ -33,6 +33,8 @@ def is_shared(member: Member) -> bool:
         return True  # what is wrong with it is wrong for everybody
     if member.config.sharing != "auto":
         return member.config.sharing == "shared"
+    if member.keeps_sessions:
+        return False  # a gateway behind: what it has for one client is not another's
     return member.version in MODERN_PROTOCOL_VERSIONS or member.server.transport in ("builtin", "in_process")
 
 
@@ -124,6 +126,8 @@ class BesideMembers(Members):
     async def close(self) -> None:
         """End one's own connections, and nobody else's."""
         self._above.followers.discard(self)
+        for member in self._by_id.values():
+            self._above.count_gone(member.status())
         async with anyio.create_task_group() as closing:
             for member in self._by_id.values():
                 if member.connection is not None:
@@ -192,13 +196,27 @@ class BesideHost(Host):
             await require_consent(member, self.store)
             await member.live().set_log_level(level)
 
-    def may_ask_unbidden(self, server_id: str) -> bool:
-        """Might a server ask something without saying in whose request? Older ones do, over their own."""
-        member = self._beside.known(server_id)
+    async def prepare_to_be_asked(self, server_id: str) -> bool:
+        """Connect a server if it may ask without saying in which request. Returns whether it may.
+
+        Handshake-era servers over stdio do; over HTTP, the stream says which request it is.
+        """
+        member = self._member(server_id)
         config = member.server.config
         if config is None or is_shared(member) or member.version in MODERN_PROTOCOL_VERSIONS:
             return False
-        return config.elicitation is not False or config.sampling is not None
+        if member.server.transport != "stdio" or (config.elicitation is False and config.sampling is None):
+            return False
+        await require_consent(member, self.store)
+        return not (await member.live().ready()).modern
+
+    def per_call_servers(self) -> frozenset[str]:
+        """The servers that are started anew for each request."""
+        return frozenset(
+            member.server.server_id
+            for member in self._above.members
+            if member.connection is not None and member.config.sharing == "call"
+        )
 
     def catalog(self, selection: Selection) -> Catalog:
         """The tools that are known now: the very catalog of the host above while nothing differs."""

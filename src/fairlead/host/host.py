@@ -218,6 +218,10 @@ class Host:
         """Where every server stands. Contacts nobody."""
         return [member.status() for member in self._members]
 
+    def statuses_besides(self, server_id: str) -> list[ServerStatus]:
+        """Where a server stands over the connections of single clients that stand beside this host."""
+        return self._members.statuses_besides(server_id)
+
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
         failures: dict[str, FairleadError] = {}

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -51,6 +52,34 @@ class ServerStatus:
     calls: int
     notes: tuple[str, ...]
     """What is odd about what it declares."""
+    session_connections: int = 0
+    """How many connections of single clients of a gateway to it are open, besides the shared one."""
+
+
+_LIVELINESS: Final[tuple[State, ...]] = ("ready", "connecting", "auth_required", "error", "idle", "disabled")
+
+
+def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
+    """Where a server stands over all connections to it: the shared one and those of single clients.
+
+    Its state is that of the connection that works best; an error of another shows only where none works.
+    """
+    if not others or not shared.enabled:
+        return shared
+    every = (shared, *others)
+    best = min(every, key=lambda status: _LIVELINESS.index(status.state))
+    return replace(
+        shared,
+        state=best.state,
+        version=shared.version or best.version,
+        tools=best.tools if shared.tools is None else shared.tools,
+        last_error=best.last_error,
+        hint=best.hint,
+        last_connected_at=max(each.last_connected_at or 0.0 for each in every) or None,
+        connects=sum(each.connects for each in every),
+        calls=sum(each.calls for each in every),
+        session_connections=sum(each.state in ("ready", "connecting") for each in others),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,6 +200,13 @@ class Member:
         return said or (self.snapshot.version if self.snapshot else None)
 
     @property
+    def keeps_sessions(self) -> bool:
+        """Is it a gateway that goes by the session that stateless requests name, or was it last time?"""
+        if self.connection is not None and self.connection.vitals.connects:
+            return self.connection.vitals.keeps_sessions
+        return self.snapshot is not None and self.snapshot.keeps_sessions
+
+    @property
     def listing(self) -> Listing | None:
         """What it offers, as far as is known, less what changed since its review; None before consent."""
         return self.screened.listing if self.screened and not self.awaits_consent else None
@@ -255,7 +291,7 @@ class Member:
         outdated = known is not None and apart and snapshot.saved_at > known.saved_at and bool(self.findings)
         stale = known is not None and apart and known.is_stale(self._ttl_ms())
         if known is None or outdated or stale:
-            self._was_listed(snapshot.listing, snapshot.version)
+            self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
 
     def join_pins(self, first_use: Pins) -> None:
         """Pin what was used for the first time over a connection beside this one, too."""
@@ -306,7 +342,10 @@ class Member:
     def _state(self) -> State:
         if not self.server.enabled:
             return "disabled"
-        return self.connection.vitals.state if self.connection else "error"
+        if self.connection is None:
+            return "error"
+        # Calls do not wait for its lists, which may take long: it works.
+        return "ready" if self.connection.is_answering else self.connection.vitals.state
 
     def _error(self) -> tuple[str | None, str | None]:
         error: ServerError | None = self.connection.vitals.last_error if self.connection else None
@@ -337,8 +376,13 @@ class Member:
         self._save(self)
 
     def _was_listed(self, listing: Listing, version: str) -> None:
+        self._take_listing(listing, version, keeps_sessions=self.keeps_sessions)
+
+    def _take_listing(self, listing: Listing, version: str, *, keeps_sessions: bool) -> None:
         before = self.snapshot
-        self.snapshot = self.unsaved = Snapshot(listing=listing, version=version, saved_at=time.time())
+        self.snapshot = self.unsaved = Snapshot(
+            listing=listing, version=version, saved_at=time.time(), keeps_sessions=keeps_sessions
+        )
         self._elsewhere = {}  # this is the newest
         self._update_pins(listing)
         self._screen(listing)

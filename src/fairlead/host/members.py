@@ -17,7 +17,7 @@ from fairlead.connection.admission import Admission
 from fairlead.connection.transports import Surroundings
 from fairlead.errors import StoreError, UnknownServer
 from fairlead.host.bus import EventBus
-from fairlead.host.member import Member, Person
+from fairlead.host.member import Member, Person, ServerStatus, combine
 from fairlead.host.snapshots import Known, News, load_known, load_pins, load_snapshot, save_news, snapshot_key
 from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, pins_key
 from fairlead.store.store import Store
@@ -76,6 +76,8 @@ class Members:
         """Why there is no store that could have pins."""
         self.followers: WeakSet[BesideMembers] = WeakSet()
         """Those with connections of their own to the same servers."""
+        self._gone: dict[str, ServerStatus] = {}
+        """The counts of followers' connections that ended."""
         self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
         """When each server was last listed over any connection, and what that is quarantined for."""
 
@@ -233,13 +235,28 @@ class Members:
 
     def _connections(self, server_id: str) -> list[Member]:
         own = [self._by_id[server_id]] if server_id in self._by_id else []
-        return own + [found for each in [*self.followers] if (found := each.own_to(server_id)) is not None]
+        return own + self.connections_besides(server_id)
 
     def _share_pins(self, member: Member) -> None:
         """Hold the connections of followers to the same pins."""
         if self._by_id.get(member.server.server_id) is member:
             for follower in [*self.followers]:
                 follower.repin(member)
+
+    def count_gone(self, status: ServerStatus) -> None:
+        """Keep the counts of a follower's connection that ends: counters never go back."""
+        ended = replace(status, state="idle", last_error=None, hint=None)
+        known = self._gone.get(status.server_id)
+        self._gone[status.server_id] = ended if known is None else combine(known, [ended])
+
+    def statuses_besides(self, server_id: str) -> list[ServerStatus]:
+        """Where a server stands over the connections of followers, those that ended included."""
+        gone = [self._gone[server_id]] if server_id in self._gone else []
+        return [*(member.status() for member in self.connections_besides(server_id)), *gone]
+
+    def connections_besides(self, server_id: str) -> list[Member]:
+        """The managed servers of followers that have a connection of their own to a server."""
+        return [found for each in [*self.followers] if (found := each.own_to(server_id)) is not None]
 
     async def end(self, server_id: str) -> None:
         """End every connection to a server, those of followers too. The next use starts it again."""

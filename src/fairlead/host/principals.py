@@ -22,7 +22,7 @@ from fairlead.host.bundles import Selection
 from fairlead.host.bus import EventBus, Subscriber
 from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
-from fairlead.host.member import Member, Person
+from fairlead.host.member import Member, Person, ServerStatus
 from fairlead.host.members import Members, same_definition
 from fairlead.host.snapshots import Known
 
@@ -107,6 +107,11 @@ class PrincipalHost(Host):
         members = self._above._members
         self._own = PrincipalMembers(members, self._tasks, self._around, self._person, self._bus)
         return self._own
+
+    def statuses_besides(self, server_id: str) -> list[ServerStatus]:
+        """Where a server stands over the connections of this principal alone, and of its clients."""
+        own = [self._own[server_id].status()] if self._own.has_own(server_id) else []
+        return [*own, *super().statuses_besides(server_id)]
 
     def holder_of(self, server_id: str) -> Host:
         """The host whose connection to a server this one shares: itself, or the one above."""

@@ -39,6 +39,8 @@ class Snapshot:
     listing: Listing
     version: str
     saved_at: float
+    keeps_sessions: bool = False
+    """Was it a gateway that goes by the session that stateless requests name?"""
 
     @property
     def known_version(self) -> str | None:
@@ -72,6 +74,7 @@ class StoredSnapshot(msgspec.Struct):
     instructions: str | None
     ttl_ms: int | None
     notes: list[str] = []
+    keeps_sessions: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -199,7 +202,12 @@ def snapshot_of(server_id: str, stored: StoredSnapshot) -> Snapshot:
         ttl_ms=stored.ttl_ms,
         notes=tuple(stored.notes),
     )
-    return Snapshot(listing=listing, version=stored.version, saved_at=stored.saved_at)
+    return Snapshot(
+        listing=listing,
+        version=stored.version,
+        saved_at=stored.saved_at,
+        keeps_sessions=stored.keeps_sessions,
+    )
 
 
 def read_trouble(value: bytes) -> Trouble:
@@ -261,4 +269,5 @@ def stored(snapshot: Snapshot) -> StoredSnapshot:
         instructions=listing.instructions,
         ttl_ms=listing.ttl_ms,
         notes=list(listing.notes),
+        keeps_sessions=snapshot.keeps_sessions,
     )

@@ -72,6 +72,26 @@ class Configuration(Protocol):
         ...
 
 
+class Connections(Protocol):
+    """All connections to servers: those of a gateway's sessions too, where there is one."""
+
+    def status(self) -> Sequence[ServerStatus]:
+        """Where every server stands."""
+        ...
+
+    async def close_server(self, server_id: str) -> None:
+        """End every connection to a server."""
+        ...
+
+
+class _HostConnections:
+    """The connections of a host that has no gateway in front."""
+
+    def __init__(self, host: Host) -> None:
+        self.status = host.status
+        self.close_server = host.close
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Running:
     """What there is only while the panel runs."""
@@ -105,11 +125,13 @@ class HostPanel:
         env: Mapping[str, str],
         queue: ApprovalQueue | None = None,
         sessions: Callable[[], Sequence[SessionInfo]] = tuple,
+        connections: Connections | None = None,
     ) -> None:
         self._host = host
         self._configuration = configuration
         self._env = env
         self._queue = queue or NoQueue()
+        self._connections: Connections = connections or _HostConnections(host)
         self.sessions = sessions
         """Everybody who uses the gateway."""
         self._changes = Changes()
@@ -144,7 +166,7 @@ class HostPanel:
         required = {name for name, server in servers.items() if server.config and server.config.required}
         waiting = [
             status.server_id
-            for status in self._host.status()
+            for status in self.status()
             if status.enabled and status.server_id in required and status.state != "ready"
         ]
         return self._running is not None and not waiting
@@ -152,13 +174,13 @@ class HostPanel:
     # Servers.
 
     def status(self) -> Sequence[ServerStatus]:
-        """Where every server stands."""
-        return self._host.status()
+        """Where every server stands, over all connections to it."""
+        return self._connections.status()
 
     async def details(self, server_id: str) -> ServerDetails:
         """All there is to say of one server."""
         self._host.listing(server_id)  # raises where there is none
-        status = next(each for each in self._host.status() if each.server_id == server_id)
+        status = next(each for each in self.status() if each.server_id == server_id)
         server = self._configuration.loaded.servers.get(server_id)
         config = server.config if server else None
         return ServerDetails(
@@ -171,11 +193,11 @@ class HostPanel:
         )
 
     async def restart(self, server_id: str) -> None:
-        """End a server's connection and begin another, beside."""
+        """End all connections to a server and begin another, beside."""
         status = (await self.details(server_id)).status
         if not status.enabled:
             raise ConnectFailed(server_id, "it is switched off")
-        await self._host.close(server_id)
+        await self._connections.close_server(server_id)
         self._now().tasks.start_soon(self._host.connect, server_id)
 
     async def switch(self, server_id: str, *, on: bool) -> None:

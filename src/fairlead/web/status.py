@@ -35,5 +35,6 @@ def as_json(status: ServerStatus) -> dict[str, Any]:
         "hint": status.hint,
         "connects": status.connects,
         "calls": status.calls,
+        "session_connections": status.session_connections,
         "notes": list(status.notes),
     }

@@ -111,10 +111,11 @@ def _change(
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
     from fairlead.gateway.install import apply, planned_install, planned_uninstall
+    from fairlead.gateway.local_token import remove_agent_token
 
     place = place_of(os.environ, Path.cwd())
     if install:
-        change = planned_install(install, place, options.reach(load(ctx), stdio=stdio))
+        change = planned_install(install, place, options.reach(load(ctx), install, stdio=stdio))
     else:
         change = planned_uninstall(uninstall or "", place)
     if change.is_none:
@@ -127,6 +128,8 @@ def _change(
         say("\nnothing was changed; `--yes` writes it without asking")
         return Exit.FIXABLE
     backup = apply(change, os.environ)
+    if uninstall:
+        remove_agent_token(os.environ, uninstall)
     say(f"\nwrote {shown_path(change.path)}")
     if backup:
         say(f"the file as it was: {shown_path(backup)}")
@@ -275,16 +278,18 @@ def remove_token(name: str) -> int:
 
 
 @token_command.command("show")
-def show_token() -> int:
+@click.argument("agent", required=False, type=click.Choice(AGENTS))
+def show_token(agent: str | None) -> int:
     """Print the token for your agents: for those that take it from their environment, say.
 
-    It calls tools and nothing else. What you decide with is in another file, which no agent needs.
+    With AGENT, the one that `--install` made for that agent alone. It calls tools and nothing else. What you
+    decide with is in another file, which no agent needs.
 
     \b
     Example:
       export FAIRLEAD_TOKEN="$(fairlead gateway token show)"
     """
-    from fairlead.gateway.local_token import local_token
+    from fairlead.gateway.local_token import agent_token, local_token
 
-    print_data(local_token(os.environ))
+    print_data(agent_token(os.environ, agent) if agent else local_token(os.environ))
     return Exit.OK

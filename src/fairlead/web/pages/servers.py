@@ -129,6 +129,7 @@ def _facts(details: ServerDetails) -> Html:
         ),
         ("Last connected", moment(status.last_connected_at)),
         ("Connections, calls", f"{status.connects:,}, {status.calls:,}"),
+        ("Open in sessions", f"{status.session_connections:,}"),
     ]
     if details.description:
         facts.insert(0, ("Description", details.description))
