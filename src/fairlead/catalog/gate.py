@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.catalog.sanitise import Finding, Kind, clean, inspect, made_visible, may_hide
-from fairlead.config.masking import SECRETS
+from fairlead.catalog.sanitise import Finding, Kind, clean, has_hiding_escape, inspect, made_visible, may_hide
+from fairlead.config.masking import SECRETS, telling
 from fairlead.config.shapes import is_list, is_object
 
 UNTRUSTED = "fairlead/untrusted"
@@ -108,6 +108,7 @@ def log_text(data: bytes) -> str:
 
 
 _PRINTED = bytes((*b"\t\n", *range(0x20, 0x7F)))
+_QUIET = bytes({*_PRINTED} - {*telling(_PRINTED)})
 
 
 def _head(said: str, limit: int) -> str:
@@ -176,6 +177,14 @@ def _refuse(constant: str) -> None:
 
 def is_plain(raw: bytes) -> bool:
     """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
+    if raw.isascii():
+        # One native pass leaves what both checks look at: control characters, digits and capitals.
+        if has_hiding_escape(raw):
+            return False
+        looked_at = raw.translate(None, _QUIET)
+        if looked_at.translate(None, _PRINTED):
+            return False
+        return not (SECRETS.knows_any and SECRETS.may_hold(raw, looked_at))
     try:
         return not may_hide(raw) and not (SECRETS.knows_any and SECRETS.may_hold(raw))
     except ValueError:
@@ -341,7 +350,8 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
 
     The very same bytes where there was nothing to do.
     """
-    cleaner, turn, made, start = cleaner or Cleaner(), _Turn(), bytearray(), 0
+    cleaner, turn, start = cleaner or Cleaner(), _Turn(), 0
+    made: list[bytes | memoryview] = []
     for begin, end in _literals(raw):
         if turn.is_over():
             yield
@@ -354,13 +364,52 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
             said = yield from _joined_steps(Opened(raw).pieces_of(begin, end))
             cleaned = yield from cleaner.text_steps(said)
         if cleaned != said or "\ufffd" in cleaned:  # which stands in for bytes that are no text
-            made += memoryview(raw)[start:begin]
-            made += msgspec.json.encode(cleaned)
+            made.append(memoryview(raw)[start:begin])
+            made += yield from _literal_steps(cleaned)
             start = end
     if not start:
         return raw
-    made += memoryview(raw)[start:]
-    return bytes(made)
+    made.append(memoryview(raw)[start:])
+    yield
+    return b"".join(made)
+
+
+def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
+    """JSON for a value whose texts may be long. The value is used up: its long texts are taken out of it."""
+    if isinstance(said, str):
+        return b"".join((yield from _literal_steps(said)))
+    word, long = f"long-{secrets.token_hex(8)}-", list[str]()
+    waiting: list[Any] = [said] if isinstance(said, (dict, list)) else []
+    while waiting:
+        holder = waiting.pop()
+        items: Any = holder.items() if is_object(holder) else enumerate(holder)
+        for place, item in [*items]:
+            if isinstance(item, str) and len(item) > SLICE_BYTES:
+                holder[place] = f"{word}{len(long)}"
+                long.append(item)
+            elif isinstance(item, (dict, list)):
+                waiting.append(item)
+    encoded = msgspec.json.encode(said)
+    if not long:
+        return encoded
+    parts = re.split(rb'"%b(\d+)"' % word.encode(), encoded)
+    whole: list[bytes] = []
+    for place, part in enumerate(parts):
+        whole += (yield from _literal_steps(long[int(part)])) if place % 2 else (part,)
+    yield
+    return b"".join(whole)
+
+
+def _literal_steps(said: str) -> "Steps[list[bytes]]":
+    """A text of any length as a JSON string, in parts."""
+    if len(said) <= SLICE_BYTES:
+        return [msgspec.json.encode(said)]
+    turn, parts = _Turn(), [b'"']
+    for start in range(0, len(said), SLICE_BYTES):
+        parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
+        if turn.is_over():
+            yield
+    return [*parts, b'"']
 
 
 def _joined_steps(pieces: Iterator[str]) -> "Steps[str]":

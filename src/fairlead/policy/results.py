@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from fairlead.catalog import gate
-from fairlead.catalog.results import Remarks, ToolResult, says_error
+from fairlead.catalog.results import Remarks, ToolResult, mentions, says_error
 from fairlead.config.shapes import as_object, is_list, is_object
 from fairlead.errors import CallFailed
 from fairlead.store.artifacts import SCHEME
@@ -84,6 +84,13 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 SMALL = 65_536
 """A result up to this size is scanned at once: that takes less than a step may."""
+PLAIN = 1024 * 1024
+"""So is one up to this size that is ASCII without escapes: that takes about a millisecond."""
+
+
+_TEXT_BEGINS = b'{"content":[{"type":"text"'
+_AROUND = len(b'{"content":[{"type":"text","text":""}],"isError":false,"resultType":"complete"}')
+"""What stands around a text, and costs nothing."""
 
 
 def hand_over(raw: msgspec.Raw | bytes, source: Source, *, keeping: bool = True) -> HandedOver:
@@ -93,8 +100,12 @@ def hand_over(raw: msgspec.Raw | bytes, source: Source, *, keeping: bool = True)
 
 def as_it_came(body: bytes, source: Source) -> ToolResult | None:
     """A small result that may be handed on as it is, as nearly all may; None asks for `hand_over_steps`."""
-    fits = len(body) <= SMALL and (source.limit is None or len(body) <= source.limit)
-    if not fits or _has_media(body) or not gate.is_plain(body):
+    size, limit = len(body), source.limit
+    if limit is not None and size > limit and not (body.startswith(_TEXT_BEGINS) and size <= limit + _AROUND):
+        return None
+    if size > SMALL and (size > PLAIN or b"\\" in body or b"%" in body or not body.isascii()):
+        return None
+    if _has_media(body) or not gate.is_plain(body):
         return None
     return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
 
@@ -109,7 +120,8 @@ def hand_over_steps(
     body = bytes(raw)
     try:
         fits = source.limit is None or len(body) <= source.limit
-        if fits and (not _has_media(body) or len(body) > gate.MAX_OPENED_BYTES):
+        is_opened = len(body) <= gate.MAX_OPENED_BYTES
+        if fits and not (is_opened and (yield from _has_media_steps(body))):
             plain = yield from gate.is_plain_steps(body)
             # What only might hide something, such as an emoji written as two escapes, as a rule does not.
             if plain or (yield from gate.clean_literals_steps(body)) is body:
@@ -117,7 +129,7 @@ def hand_over_steps(
                     source.server_id, body, untrusted=not source.trusted, definition=source.definition
                 )
                 return HandedOver(result)
-        if len(body) > gate.MAX_OPENED_BYTES:
+        if not is_opened:
             return (yield from _unopened_steps(body, source, keeping=keeping))
         opened = gate.Opened(body)
         if not (yield from opened.take_out_steps()):
@@ -129,8 +141,15 @@ def hand_over_steps(
 
 
 def _has_media(body: bytes) -> bool:
-    # From the end: `in` would take three times as long.
-    return body.rfind(b'"mimeType"') >= 0 or body.rfind(b'"blob"') >= 0
+    return mentions(body, b'"mimeType"', b'"blob"')
+
+
+def _has_media_steps(body: bytes) -> "gate.Steps[bool]":
+    for start in range(0, len(body), PLAIN):
+        if _has_media(body[start : start + PLAIN + 16]):
+            return True
+        yield
+    return False
 
 
 def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
@@ -140,11 +159,7 @@ def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Step
         result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
         return HandedOver(result)
     parcel = _Parcel(source.limit, keeping=keeping)
-    digest = hashlib.sha256()
-    for start in range(0, len(body), _HASHED_AT_ONCE):
-        digest.update(memoryview(body)[start : start + _HASHED_AT_ONCE])
-        yield
-    parcel.leave_unopened(Kept(content=body, media_type=PLAIN_JSON, sha256=digest.hexdigest()))
+    yield from parcel.leave_unopened_steps(body)
     result = ToolResult(
         source.server_id,
         msgspec.json.encode({"content": parcel.blocks, "isError": says_error(body)}),
@@ -155,7 +170,34 @@ def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Step
     return HandedOver(result, tuple(parcel.kept.values()))
 
 
-_HASHED_AT_ONCE = 1024 * 1024
+_AT_ONCE = 1024 * 1024
+_NOT_BASE64 = bytes({*range(256)} - {*base64.b64encode(bytes(range(256)) * 3), *b"+/="})
+
+
+def _digest_steps(content: bytes) -> "gate.Steps[str]":
+    digest = hashlib.sha256()
+    for start in range(0, len(content), _AT_ONCE):
+        digest.update(memoryview(content)[start : start + _AT_ONCE])
+        yield
+    return digest.hexdigest()
+
+
+def _utf8_steps(text: str) -> "gate.Steps[bytes]":
+    pieces: list[bytes] = []
+    for start in range(0, len(text), _AT_ONCE):
+        pieces.append(text[start : start + _AT_ONCE].encode())
+        yield
+    return b"".join(pieces)
+
+
+def _binary_steps(data: str) -> "gate.Steps[bytes]":
+    """The bytes that base64 stands for. Raises `ValueError`."""
+    plain = data.encode(errors="replace").translate(None, _NOT_BASE64)
+    pieces: list[bytes] = []
+    for start in range(0, len(plain), _AT_ONCE):  # which is a multiple of four
+        pieces.append(binascii.a2b_base64(plain[start : start + _AT_ONCE]))
+        yield
+    return b"".join(pieces)
 
 
 def _opened_steps(
@@ -171,20 +213,20 @@ def _opened_steps(
     yield
     yield from cleaner.value_steps(blocks, media=True)
     for block in blocks:
-        parcel.add(block)
-    parcel.finish_words()
+        yield from parcel.add_steps(block)
+    yield from parcel.finish_words_steps()
     yield
     rest: dict[str, msgspec.Raw] = {}
     for name, value in fields.items():
         if cleaner.text(name) != name:
             continue
         cleaned = yield from _cleaned_steps(bytes(value), cleaner)
-        if parcel.has_room_for(name, cleaned):
+        if (yield from parcel.has_room_steps(name, cleaned)):
             rest[name] = msgspec.Raw(cleaned)
     notes = (*parcel.notes, *cleaner.notes)
     result = ToolResult(
         source.server_id,
-        msgspec.json.encode({"content": parcel.blocks, **rest}),
+        (yield from _written_steps(parcel.blocks, rest)),
         original=body,
         untrusted=not source.trusted,
         remarks=Remarks(
@@ -196,6 +238,11 @@ def _opened_steps(
         definition=source.definition,
     )
     return HandedOver(result, tuple(parcel.kept.values()))
+
+
+def _written_steps(blocks: list[Block], rest: dict[str, msgspec.Raw]) -> "gate.Steps[bytes]":
+    content = yield from gate.encode_steps(blocks)
+    return msgspec.json.encode({"content": msgspec.Raw(content), **rest})
 
 
 def _decoded(raw: bytes, cleaner: gate.Cleaner) -> Any:  # noqa: ANN401 - any JSON value
@@ -218,7 +265,7 @@ def _cleaned_steps(raw: bytes, cleaner: gate.Cleaner) -> "gate.Steps[bytes]":
             return literal if gate.decode(literal) == cleaned else msgspec.json.encode(cleaned)
         except (ValueError, RecursionError):
             return msgspec.json.encode(cleaned)
-    return msgspec.json.encode((yield from cleaner.value_steps(_decoded(raw, cleaner))))
+    return (yield from gate.encode_steps((yield from cleaner.value_steps(_decoded(raw, cleaner)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,37 +327,38 @@ class _Parcel:
         self.kept: dict[str, Kept] = {}
         self.notes: list[str] = []
 
-    def add(self, block: Block) -> None:
+    def add_steps(self, block: Block) -> "gate.Steps[None]":
+        """Take in the next block."""
         words, media = words_of(block), _media_of(block)
         if words is not None:
             self._add_words(block, words)
         elif media is not None:
-            self._add_media(block, media)
+            yield from self._add_media_steps(block, media)
         elif self._spend(len(msgspec.json.encode(block))):
             self.blocks.append(block)
         else:
             self._left_out += 1
 
-    def finish_words(self) -> None:
+    def finish_words_steps(self) -> "gate.Steps[None]":
         """Write what could not be written before all blocks were seen."""
         if self._cut is not None:
             note, shown = self._cut
             whole = "\n".join(self._words)
-            handle = self._keep(whole.encode(), PLAIN_TEXT)
+            handle = yield from self._keep_steps((yield from _utf8_steps(whole)), PLAIN_TEXT)
             where = f"The rest: {handle} ({READ_TOOL}, start={shown})." if handle else f"The rest {_LOST}"
             note["text"] = f"[{shown:,} of {len(whole):,} characters shown. {where}]"
             self.notes.append("its text was cut")
         if self._left_out:
             self._say(f"{self._left_out:,} more blocks are left out.")
 
-    def has_room_for(self, name: str, value: bytes) -> bool:
+    def has_room_steps(self, name: str, value: bytes) -> "gate.Steps[bool]":
         """Is there room for another field of the result? Structured content that has none is kept."""
-        if name == "isError" or self._spend(len(value)):
+        if name in ("isError", "resultType") or self._spend(len(value)):
             return True
         if name != "structuredContent":
             self.notes.append(f"`{name}` was left out: it is too large")
             return False
-        self._leave("structured content", len(value), self._keep(value, PLAIN_JSON))
+        self._leave("structured content", len(value), (yield from self._keep_steps(value, PLAIN_JSON)))
         return False
 
     def _add_words(self, block: Block, words: str) -> None:
@@ -319,7 +367,9 @@ class _Parcel:
         self._length += len(words) + 1
         if self._cut is not None:
             return
-        if self._spend(len(words) if words.isascii() else len(words.encode())):
+        # What has more characters than there is room has more bytes, too: so much is not encoded in vain.
+        is_short = not words.isascii() and len(words) <= self._room < math.inf
+        if self._spend(len(words.encode()) if is_short else len(words)):
             self.blocks.append(block)
             return
         shown = "" if block["type"] == "resource_link" else _beginning(words, int(self._room))
@@ -328,14 +378,15 @@ class _Parcel:
             self.blocks.append(_cut_to(block, words, shown))
         self._cut = self._note(""), before + len(shown)
 
-    def _add_media(self, block: Block, media: _Media) -> None:
+    def _add_media_steps(self, block: Block, media: _Media) -> "gate.Steps[None]":
         fits = self._spend(media.cost)
         if fits and media.media_type in VISIBLE:
             self.blocks.append(block)
             return
         try:
-            handle = self._keep(base64.b64decode(media.data), media.media_type)
-        except (binascii.Error, ValueError):
+            content = yield from _binary_steps(media.data)
+            handle = yield from self._keep_steps(content, media.media_type)
+        except ValueError:
             handle = None
         if not fits:
             self._leave(media.media_type, len(media.data) * 3 // 4, handle)
@@ -344,13 +395,10 @@ class _Parcel:
             self.handles[len(self.blocks)] = handle
         self.blocks.append(block)
 
-    def leave_unopened(self, kept: Kept) -> None:
+    def leave_unopened_steps(self, body: bytes) -> "gate.Steps[None]":
         """Say of a whole result that it is kept as it came."""
-        handle = None
-        if self._keeping:
-            self.kept[kept.sha256] = kept
-            handle = kept.handle
-        self._leave("a result with too much in it to be opened", len(kept.content), handle)
+        handle = yield from self._keep_steps(body, PLAIN_JSON)
+        self._leave("a result with too much in it to be opened", len(body), handle)
 
     def _leave(self, what: str, size: int, handle: str | None) -> None:
         where = f"It is kept: {handle} ({READ_TOOL})." if handle else f"It {_LOST}"
@@ -372,10 +420,10 @@ class _Parcel:
         self._room -= cost
         return True
 
-    def _keep(self, content: bytes, kind: str) -> str | None:
+    def _keep_steps(self, content: bytes, kind: str) -> "gate.Steps[str | None]":
         if not self._keeping or len(self.kept) >= MOST_KEPT:
             return None
-        kept = Kept(content=content, media_type=kind, sha256=hashlib.sha256(content).hexdigest())
+        kept = Kept(content=content, media_type=kind, sha256=(yield from _digest_steps(content)))
         self.kept.setdefault(kept.sha256, kept)
         return kept.handle
 
@@ -384,7 +432,7 @@ def _beginning(text: str, room: int) -> str:
     """As much of the text as fits, to the end of a line if one ends nearby."""
     if room < SHORTEST_SHOWN:
         return ""
-    shown = text.encode()[:room].decode(errors="ignore")
+    shown = text[:room].encode()[:room].decode(errors="ignore")
     end = shown.rfind("\n", len(shown) * 9 // 10)
     return shown if end < 0 else shown[: end + 1]
 
