@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead.catalog import gate
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.keywords import below
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.sanitise import clean
 from fairlead.catalog.schema import Change, Screened, screen_definition
 from fairlead.config.shapes import is_list, is_object
 
@@ -81,5 +81,5 @@ def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
 def description_of(entry: ToolEntry, hint: str | None = None) -> str:
     """What a model reads about a tool: where it comes from, then what the server says about it."""
     label = f"{entry.key.server_id}/{entry.key.shown_tool}"[:_MAX_LABEL]
-    said = clean(entry.description or "").strip() or clean(entry.title or "")
+    said = gate.content(entry.description or "").strip() or gate.content(entry.title or "")
     return " ".join(part for part in (f"[{label}]", said, hint) if part)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.catalog.cleaning import CleanTool, Finding, clean_tool, hidden_text
 from fairlead.catalog.documents import Document
 from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
 from fairlead.catalog.index import Index
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
-from fairlead.catalog.sanitise import clean
 from fairlead.catalog.schema import MAX_HEIGHT, screen_definition
 from fairlead.catalog.search import Hit, search
 
@@ -228,7 +228,7 @@ def usable_tool(entry: ToolEntry) -> CleanTool:
     cleaned = clean_tool(entry)
     if cleaned.entry is not entry:
         reason = reason or cleaned.rejected or unsound(cleaned.entry)
-    return CleanTool(entry=cleaned.entry, rejected=None if reason is None else clean(reason))
+    return CleanTool(entry=cleaned.entry, rejected=None if reason is None else gate.content(reason))
 
 
 def unsound(entry: ToolEntry) -> str | None:

@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.keywords import MAPS, below
 from fairlead.catalog.offers import Offer, OfferT, Prompt, Resource, ResourceTemplate, read_offers
-from fairlead.catalog.sanitise import Kind, clean, clean_bytes, inspect, made_visible, may_hide
+from fairlead.catalog.sanitise import Kind, inspect, made_visible
 from fairlead.config.shapes import is_list, is_object
 
 MAX_FINDINGS = 100
@@ -61,9 +62,9 @@ class CleanTool:
 def clean_tool(entry: ToolEntry) -> CleanTool:
     """The tool with nothing hidden in it: the very same entry if there was nothing. Its key stays."""
     try:
-        if not may_hide(entry.definition):
+        if gate.is_plain(entry.definition):
             return CleanTool(entry=entry)
-        cleaned = _cleaned(entry.definition)
+        cleaned = _cleaned(entry.definition, gate.generation())
     except (ValueError, RecursionError):
         definition = msgspec.json.encode({"name": entry.key.shown_tool})
         return CleanTool(entry=_with(entry, definition), rejected="its definition cannot be read")
@@ -84,11 +85,11 @@ def clean_offers(server_id: str, kind: type[OfferT], definitions: Iterable[bytes
     """Read resources, templates or prompts that a server listed. What cannot be read is left out."""
     for definition in definitions:
         try:
-            cleaned = clean_bytes(definition)
+            cleaned = gate.finish(gate.clean_literals_steps(definition))
         except ValueError:
             continue
         listed = read_offers(server_id, kind, (definition,))
-        if cleaned is None:
+        if cleaned is definition:
             yield from listed
             continue
         for offer, shown in zip(listed, read_offers(server_id, kind, (cleaned,)), strict=False):
@@ -133,8 +134,8 @@ def _with(entry: ToolEntry, definition: bytes) -> ToolEntry:
     return ToolEntry(
         key=entry.key,
         definition=definition,
-        title=None if entry.title is None else clean(entry.title),
-        description=None if entry.description is None else clean(entry.description),
+        title=None if entry.title is None else gate.content(entry.title),
+        description=None if entry.description is None else gate.content(entry.description),
     )
 
 
@@ -147,7 +148,7 @@ class _Definition:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _cleaned(raw: bytes) -> _Definition:
+def _cleaned(raw: bytes, _generation: int) -> _Definition:
     definition = msgspec.json.decode(raw, type=dict[str, Any])
     cleaning = _Cleaning()
     cleaned = cleaning.read(definition)
@@ -212,7 +213,7 @@ class _Cleaning:
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, str):
-        return clean(value)
+        return gate.content(value)
     if is_list(value):
         return [_plain(item) for item in value]
     if is_object(value):
@@ -222,5 +223,5 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
 
 def _is_clean(value: object) -> bool:
     if isinstance(value, str):
-        return (value.isascii() and value.isprintable()) or clean(value) == value
+        return gate.content(value) == value
     return _plain(value) == value

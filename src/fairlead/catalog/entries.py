@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog import gate
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,7 +22,7 @@ class ToolKey:
     @property
     def shown_tool(self) -> str:
         """The tool's name for models and people: on one line, with nothing hidden in it. No identity."""
-        return " ".join(clean(self.tool).split())
+        return " ".join(gate.content(self.tool).split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,6 +37,8 @@ UNTRUSTED = "fairlead/untrusted"
 
 MAX_TEXT_BYTES = 4096
 """Of a sentence: an error's message, a progress report, a log line's logger, a title."""
+MAX_ERROR_BYTES = 16_384
+"""Of an error of ours, which may list several things that are wrong."""
 MAX_DATA_BYTES = 65_536
 """Of the data of an error or a log message."""
 MAX_VALUES = 20_000
@@ -91,6 +93,16 @@ def content(said: str, limit: int | None = None) -> str:
     if limit is None:
         return SECRETS.mask_known(clean(said))
     return _cut(SECRETS.mask_known(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
+
+
+def error_text(error: object) -> str:
+    """An error in words: it may quote a server, a file or a header."""
+    return text(str(error), MAX_ERROR_BYTES)
+
+
+def generation() -> int:
+    """Grows with the secrets that are known: what was cleaned before may have to be masked now."""
+    return SECRETS.generation
 
 
 def file_steps(data: bytes) -> "Steps[str]":

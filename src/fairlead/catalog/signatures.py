@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fairlead.catalog import gate
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.keywords import resolve
-from fairlead.catalog.sanitise import clean
 from fairlead.config.shapes import as_list, as_object, is_object
 
 MOST_PARAMETERS = 20
@@ -123,7 +123,7 @@ def _value(value: object) -> str:
 
 def _clean(text: str) -> str:
     """A text without line breaks, and without what is invisible or steers a terminal."""
-    return " ".join(clean(text).split())
+    return " ".join(gate.content(text).split())
 
 
 def _cut(text: str, most: int) -> str:

@@ -89,9 +89,9 @@ def print_error(error: FairleadError) -> None:
         say(f"{_styled('error:', 'red')} the configuration has {count}")
         print_problems(error.problems)
         return
-    from fairlead.config.masking import SECRETS  # which only a command that failed has a use for
+    from fairlead.catalog import gate  # which only a command that failed has a use for
 
-    say(f"{_styled('error:', 'red')} {printable_lines(SECRETS.mask(str(error)))}")
+    say(f"{_styled('error:', 'red')} {printable_lines(gate.error_text(error))}")
     if error.hint:
         say(f"\n{_styled('hint:', 'cyan')} {printable_lines(error.hint)}")
 

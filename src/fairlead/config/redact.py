@@ -1,7 +1,7 @@
 """What a person may see of an entry: references as they are, literal secrets as `•••`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -92,8 +92,12 @@ def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:
 def secret_values(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[str]:
     """The secrets of a server entry whose references were resolved, for a `Masker` to learn.
 
-    They are what looks like a secret, and what a file or the keyring kept.
+    They are what looks like a secret; whatever a file, the keyring or a variable holds, and all headers'
+    values, unless that is nothing special (`is_ordinary`): to mask `localhost` or a folder wherever a server
+    says it would garble what has nothing to do with secrets.
     """
+    yield from _values_of_references(entry, resolved)
+    yield from header_secrets(_texts(resolved.get("headers")))
     wanted = {path[:2] for path in literal_secrets(resolved)}
     wanted |= {path[:2] for path, text in strings(entry) if any(r.kind != "env" for r in references(text))}
     for path, text in strings(resolved):
@@ -106,6 +110,60 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[s
             text = flag[2] or ""
         yield text
         yield _SCHEME.sub("", text)  # `Authorization: Bearer …` is a secret, and so is what follows
+
+
+def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
+    """What of headers' values is to be masked: all that is not ordinary."""
+    for name, text in headers.items():
+        if name.lower() not in _PUBLIC_HEADERS and not is_ordinary(text):
+            yield text
+            yield _SCHEME.sub("", text)
+
+
+def proxy_secrets(env: Mapping[str, str]) -> Iterator[str]:
+    """The credentials in the variables that name proxies."""
+    for name, value in env.items():
+        if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") and "@" in value:
+            yield from _url_secrets(value if "://" in value else f"http://{value}")
+
+
+def is_ordinary(value: str) -> bool:
+    """Is this nothing that could be a secret: a path, a number, an address, a URL without a user, a word?"""
+    text = value.strip()
+    if has_token(text) or any(_RANDOM_SHAPE.fullmatch(part) for part in re.split(r"[/\\?&=:.]", text)):
+        return False
+    if "://" in text:
+        return "@" not in text and "?" not in text
+    return (len(text) < 12 and bool(_WORDS.fullmatch(text))) or bool(_ORDINARY.fullmatch(text))
+
+
+_WORDS = re.compile(r"[A-Za-z]+(?:[-_. ][A-Za-z]+)*")
+_ORDINARY = re.compile(
+    r"[\d.,:+\- ]+"  # a number, a date, an address
+    r"|(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w .@+\-]*)+"  # a path
+    r"|(?:localhost|(?:[a-z0-9-]+\.)+[a-z]{2,})(?::\d+)?"  # a host
+    r"|[a-z]+/[a-z0-9.+*-]+(?:[,;] ?[a-z0-9=.+*/-]+)*",  # a media type
+    re.IGNORECASE,
+)
+_PUBLIC_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent", "origin", "referer"})
+
+
+def _values_of_references(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[str]:
+    """What the references in an entry stand for, as far as it is nothing ordinary or its field is secret."""
+    texts = dict(strings(resolved))
+    for path, text in strings(entry):
+        if path[0] not in ("env", "headers", "args", "url", "headers_helper") or path not in texts:
+            continue
+        pieces = _pieces(text)
+        if all(isinstance(piece, str) for piece in pieces):
+            continue
+        shape = "".join(re.escape(piece) if isinstance(piece, str) else "(.*)" for piece in pieces)
+        found = re.fullmatch(shape, texts[path], re.DOTALL)
+        is_named = bool(_SENSITIVE_NAME.search(str(path[-1])))
+        for value in found.groups() if found else ():
+            if is_named or not is_ordinary(value):
+                yield value
+                yield from _url_secrets(value) if "://" in value else (_SCHEME.sub("", value),)
 
 
 def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:

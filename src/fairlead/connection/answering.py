@@ -14,7 +14,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog import gate
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer, refusal
 
@@ -116,13 +116,15 @@ class _AnsweringSession(ClientSession):
         info = super().server_info
         if info is None:
             return None
-        return info.model_copy(update={"name": clean(info.name), "version": clean(info.version)})
+        return info.model_copy(
+            update={"name": gate.content(info.name), "version": gate.content(info.version)}
+        )
 
     @property
     def instructions(self) -> str | None:
         """What the server wants a model to know."""
         said = super().instructions
-        return None if said is None else clean(said)
+        return None if said is None else gate.content(said)
 
 
 class _Introduced(Dispatcher[TransportContext]):

@@ -15,6 +15,8 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from fairlead.config.masking import SECRETS
+from fairlead.config.redact import header_secrets
 from fairlead.connection.endpoint import Challenge
 from fairlead.connection.http_outcomes import HeadersUnavailable
 from fairlead.connection.tail import Tail
@@ -63,7 +65,9 @@ class HeadersHelper:
                 # Of many requests that were refused the same headers, only the first has new ones printed.
                 if self._headers is None or (challenge is not None and challenge.refused == self._headers):
                     headers = CIMultiDict(self._fixed)
-                    headers.update(parse_headers(await self._output()))
+                    printed = parse_headers(await self._output())
+                    SECRETS.learn(*header_secrets(printed))
+                    headers.update(printed)
                     self._headers = headers
         return self._headers
 

@@ -17,8 +17,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
 
+from fairlead.catalog import gate
 from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
-from fairlead.catalog.sanitise import clean, inspect
+from fairlead.catalog.sanitise import inspect
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
@@ -169,7 +170,7 @@ class Lister:
             if self._session.dispatcher.ending is not None:
                 return  # which ends this listing as well
             reason = str(exc) if isinstance(exc, ListFailed) else f"{_METHODS[kind]} failed: {exc}"
-            self._notes[kind] = [clean(reason)[:MAX_NOTE]]
+            self._notes[kind] = [gate.text(reason)[:MAX_NOTE]]
             self._others[kind] = self._before[kind]
         else:
             self._notes[kind] = [*pages.notes, *_too_large(kind, pages.too_large)]
@@ -240,7 +241,7 @@ class Lister:
                 if declared and kind != "templates":  # which many leave out
                     pages.notes.append(f"it declares {kind}, and does not list them")
                 return pages
-            raise ListFailed(self._server_id, f"{method} failed: {clean(str(exc))}") from exc
+            raise ListFailed(self._server_id, f"{method} failed: {gate.text(str(exc))}") from exc
         except (TimeoutError, RequestExpired) as exc:
             if not declared:
                 return pages
@@ -317,7 +318,9 @@ _NAME: Final = re.compile(rb'"(?:name|uri|uriTemplate)"\s*:\s*"((?:[^"\\]|\\.){1
 def _name_in(head: bytes) -> str:
     """The name near the beginning of a definition that is too large to be read."""
     found = _NAME.search(head)
-    return clean(found[1].decode(errors="replace")) if found else "(a tool without a name at its beginning)"
+    return (
+        gate.text(found[1].decode(errors="replace")) if found else "(a tool without a name at its beginning)"
+    )
 
 
 def _too_large(kind: Kind, heads: list[bytes]) -> list[str]:
@@ -354,7 +357,7 @@ def _with_headers(
         name, schema = annotated
         reason = find_invalid_x_mcp_header(schema)
         if reason is not None:
-            rejected.append(RejectedTool(name=name, reason=clean(reason)))
+            rejected.append(RejectedTool(name=name, reason=gate.text(reason)))
         else:
             header_maps[name] = x_mcp_header_map(schema)
             yield definition

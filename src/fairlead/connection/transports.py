@@ -15,7 +15,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.masking import SECRETS
 from fairlead.config.models import BuiltinServer, RemoteServer, Sandbox, Server, StdioServer
 from fairlead.config.paths import home_folder
-from fairlead.config.redact import secret_values
+from fairlead.config.redact import proxy_secrets, secret_values
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.endpoint import HeaderSource
 from fairlead.connection.environment import child_environment
@@ -159,6 +159,7 @@ async def _resolved(server: LoadedServer, around: Surroundings) -> Server:
         resolved = await to_thread.run_sync(server.resolve, around.env)
     else:
         resolved = server.resolve(around.env)
+    SECRETS.learn(*proxy_secrets(around.env))
     SECRETS.learn(*secret_values(server.entry, resolved.model_dump(mode="json", exclude_unset=True)))
     return resolved
 

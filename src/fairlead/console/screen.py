@@ -41,7 +41,7 @@ class Screen:
 
     def error(self, error: FairleadError) -> None:
         """Show what went wrong, and what to do about it. Secrets in it are masked."""
-        from fairlead.config.masking import SECRETS
+        from fairlead.catalog import gate
 
         if isinstance(error, ConfigInvalid):
             self._labelled("error:", "red", "the configuration cannot be used")
@@ -50,7 +50,7 @@ class Screen:
                 if problem.hint:
                     self._labelled("      hint:", "cyan", problem.hint)
             return
-        self._labelled("error:", "red", SECRETS.mask(str(error)))
+        self._labelled("error:", "red", gate.error_text(error))
         if error.hint:
             self._labelled("hint:", "cyan", error.hint)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from fairlead.config.masking import SECRETS
+from fairlead.catalog import gate
 from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
 from fairlead.host.snapshots import StoredSnapshot, Trouble
 
@@ -130,7 +130,7 @@ def told(error: FairleadError) -> Failed:
     code = ConfigError.code if isinstance(error, ConfigInvalid) else error.code
     plain = (str, int, bool, type(None))
     details = {name: value for name, value in vars(error).items() if isinstance(value, plain)}
-    return Failed(code=code, message=SECRETS.mask(str(error)), details=details)
+    return Failed(code=code, message=gate.error_text(error), details=details)
 
 
 def raised(failed: Failed) -> FairleadError:

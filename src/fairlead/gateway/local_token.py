@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairlead.config.masking import SECRETS
 from fairlead.gateway.folder import decide_token_file, local_token_file, require_plain
 from fairlead.servers.http import own_token
 
@@ -21,4 +22,6 @@ def _kept(path: Path) -> str:
     require_plain(path)
     if path.exists():
         path.chmod(0o600)
-    return own_token(path)
+    token = own_token(path)
+    SECRETS.learn(token)
+    return token

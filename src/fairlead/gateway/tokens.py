@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from fairlead.config.files import locked, read_text, write_atomic
+from fairlead.config.masking import SECRETS
 from fairlead.config.principal import LOCAL
 from fairlead.errors import ConfigError, ConfigUnreadable
 from fairlead.gateway.folder import gateway_folder, require_plain
@@ -137,6 +138,7 @@ class TokenFile:
             return [*kept, made]
 
         self._change(change)
+        SECRETS.learn(token)
         return token
 
     def remove(self, name: str) -> bool:
@@ -194,6 +196,7 @@ class Tokens:
         owner = self._owners.get(digest_of(token))
         if owner is not None:
             self._latest = (sent, owner)
+            SECRETS.learn(token)  # only its digest was known before
         return owner
 
     def is_valid(self, credential: str) -> bool:
@@ -218,6 +221,7 @@ class Tokens:
                 logger.error("a token file cannot be read", extra={"reason": str(exc)})  # noqa: TRY400 - no trace needed
                 continue
             if token:
+                SECRETS.learn(token)
                 digest = digest_of(token)
                 # Should both files hold the same token, it is an agent's: the narrower counts.
                 found.setdefault(digest, Owner(principal=LOCAL, credential=digest, scopes=scopes))

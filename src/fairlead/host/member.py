@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import anyio
 from anyio.abc import TaskGroup
 
+from fairlead.catalog import gate
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
-from fairlead.config.masking import SECRETS
 from fairlead.config.models import RemoteServer, Server
 from fairlead.config.principal import LOCAL
 from fairlead.connection.admission import Admission
@@ -311,7 +311,7 @@ class Member:
     def _error(self) -> tuple[str | None, str | None]:
         error: ServerError | None = self.connection.vitals.last_error if self.connection else None
         if error is not None:
-            return SECRETS.mask(str(error)), error.hint
+            return gate.error_text(error), error.hint
         problem = next((p for p in self.server.problems if p.severity == "error"), None)
         return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
 
@@ -330,7 +330,7 @@ class Member:
         error = vitals.last_error
         self.unsaved_trouble = Trouble(
             state=vitals.state,
-            message=SECRETS.mask(str(error)),
+            message=gate.error_text(error),
             hint=error.hint if error else None,
             at=time.time(),
         )

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
-from fairlead.config.masking import SECRETS
+from fairlead.catalog import gate
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
 from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, StartupStatus, State
 from fairlead.host.member import Member
@@ -73,7 +73,7 @@ class Startups:
         server_id = member.server.server_id
         if server_id not in start.members or server_id in start.updates:
             return
-        reason = SECRETS.mask(str(error)) if error else None
+        reason = gate.error_text(error) if error else None
         update = McpStartupUpdate(server_id=server_id, status=status, error=reason)
         start.updates[server_id] = update
         self._starting.discard(server_id)

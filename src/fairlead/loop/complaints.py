@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from fairlead.catalog.sanitise import clean
-from fairlead.config.masking import SECRETS
+from fairlead.catalog import gate
 from fairlead.config.redact import redact_url
 from fairlead.errors import ModelFailed
 from fairlead.loop.dialect import ChatModel, Complaint, complaint_in
@@ -93,5 +92,5 @@ def _says(complaint: Complaint, signs: tuple[str, ...]) -> bool:
 
 def _words(complaint: Complaint) -> str:
     """What the API says, fit to be shown."""
-    words = " ".join(clean(SECRETS.mask(str(complaint))).split())[:_MAX_WORDS]
+    words = " ".join(gate.error_text(complaint).split())[:_MAX_WORDS]
     return f": {words}" if words else ""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
-from fairlead.config.masking import SECRETS
+from fairlead.catalog import gate
 from fairlead.errors import FairleadError
 from fairlead.web.door import Visit
 from fairlead.web.html import Child, Html, document, tag
@@ -43,7 +43,7 @@ def bare_page(title: str, script: str | None, *content: Child) -> str:
 def error_page(visit: Visit, panel: Panel, error: FairleadError) -> str:
     """What went wrong, and what to do about it."""
     content = (
-        tag("p", SECRETS.mask(str(error)), class_="trouble", role="alert"),
+        tag("p", gate.error_text(error), class_="trouble", role="alert"),
         tag("p", error.hint, class_="dim") if error.hint else None,
         tag("p", tag("a", "Back", href=visit.path)),
     )

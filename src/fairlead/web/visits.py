@@ -8,8 +8,8 @@ from anyio.abc import TaskGroup
 
 from fairlead.auth.callback import BrowserRedirect
 from fairlead.auth.flow import LoginTerms
+from fairlead.catalog import gate
 from fairlead.config.load import LoadedServer
-from fairlead.config.masking import SECRETS
 from fairlead.config.principal import LOCAL
 from fairlead.errors import FairleadError, LoginFailed
 from fairlead.host.host import Host
@@ -66,7 +66,7 @@ class Visits:
                     await self._host.close(server_id)  # what it was connected with is outdated
                     self._tasks.start_soon(self._host.connect, server_id)
             except FairleadError as exc:
-                self._note(key, LoginVisit(server_id=server_id, error=SECRETS.mask(str(exc))))
+                self._note(key, LoginVisit(server_id=server_id, error=gate.error_text(exc)))
             finally:
                 if self._scopes.get(key) is scope:
                     self._scopes.pop(key)

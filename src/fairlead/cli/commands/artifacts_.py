@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlead.catalog.sanitise import clean
+from fairlead.catalog import gate
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, printable_lines, say
@@ -65,7 +65,7 @@ def show_one(ctx: click.Context, handle: str, output: str | None) -> int:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     elif artifact.is_text:
-        print_data(printable_lines(clean(content.decode(errors="replace"))))
+        print_data(printable_lines(gate.finish(gate.file_steps(content))))
     else:
         say(f"{printable(artifact.media_type)}, {artifact.size:,} bytes, not text; -o FILE saves it")
     return Exit.OK

@@ -8,9 +8,9 @@ import click
 
 from fairlead.adapters.openai import MAX_TOOLS
 from fairlead.adapters.providers import PROVIDERS
+from fairlead.catalog import gate
 from fairlead.catalog.catalog import Catalog, Offering
 from fairlead.catalog.entries import ToolKey
-from fairlead.catalog.sanitise import clean
 from fairlead.catalog.schema import Change
 from fairlead.cli.exits import Exit
 from fairlead.cli.known import Known, known, warn_of_absent, with_unasked
@@ -154,7 +154,7 @@ def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[Finding]
         for each in hidden:
             yield Finding(key=key, provider=EVERY, hidden=f"{each.where} ({each.kind}): {each.sample}")
     for finding in catalog.names.findings:
-        yield Finding(key=finding.key, provider=EVERY, notice=clean(finding.message))
+        yield Finding(key=finding.key, provider=EVERY, notice=gate.content(finding.message))
 
 
 def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...]) -> None:
