@@ -137,9 +137,13 @@ class Callbacks:
     on_open_url: Callable[[str], Awaitable[bool]] | None = None
     on_notify: Callable[[str, str], None] | None = None
 
-    @cached_property
+    @property
     def abilities(self) -> frozenset[Ability]:
         """What there is a function for."""
+        return self._abilities
+
+    @cached_property
+    def _abilities(self) -> frozenset[Ability]:  # every call asks for them
         functions: dict[Ability, object] = {
             "approve": self.on_approve,
             "form": self.on_form,
