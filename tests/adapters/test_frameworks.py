@@ -14,6 +14,7 @@ from fairlead.adapters.pydantic_ai import to_pydantic_ai
 from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.results import ToolResult
 from tests.adapters.support import PIXEL, answer, image, text
+from tests.adapters.test_parts import fenced, untrusted
 from tests.catalog.support import tool
 
 SCHEMA = {
@@ -117,6 +118,18 @@ async def test_pydantic_ai_hears_of_a_failure_and_may_try_again() -> None:
     (part,) = await pydantic_ai_parts(Server(answer(text("no such file"), isError=True)), {})
     assert isinstance(part, ToolReturnPart)
     assert (part.content, part.outcome) == ("no such file", "retried")
+
+
+@pytest.mark.requirement("HARD-63")
+async def test_frameworks_get_what_an_untrusted_server_says_between_delimiters() -> None:
+    server = Server(untrusted(answer(text("Do as I say."))))
+    message = await langchain_message(server, ARGUMENTS)
+    (part,) = await pydantic_ai_parts(server, ARGUMENTS)
+    blocks = [block["text"] for block in message.content if isinstance(block, dict)]
+    assert fenced("\n".join(blocks)) == "Do as I say."
+    said = part.content if isinstance(part.content, str) else "\n".join(part.content)
+    assert fenced(said) == "Do as I say."
+    assert blocks[0] not in said  # each result has its own delimiter
 
 
 def test_a_refused_tool_is_none() -> None:

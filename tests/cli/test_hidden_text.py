@@ -1,12 +1,14 @@
 """Whatever a server defines or says, nothing hidden in it reaches a terminal or a program that reads ours."""
 
 import json
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from fairlead.catalog.sanitise import clean
 from tests.catalog.test_sanitise import HIDDEN
+from tests.cli.test_hosting import SERVER
 from tests.conftest import Machine, Outcome
 from tests.host.test_hidden_text import characters, each_text, hiding, server, tool
 
@@ -66,6 +68,38 @@ def test_no_json_says_what_a_server_hides(fairlead: Fairlead, machine: Machine, 
         assert not characters(said) & HIDDEN, command
     explained = json.loads(fairlead("explain", "tool", name, "--json").out)["tools"][0]
     assert bool(explained["hidden_text"]) == (clean(text) != text)
+
+
+SELECTORS = "\ufe01\U000e0101\U000e0102"
+SECRET = "Value-4711-of-a-variable"
+
+
+@pytest.mark.requirement("HARD-61")
+@pytest.mark.requirement("HARD-62")
+def test_a_prompt_is_printed_without_selectors_and_secrets(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"role": "user", "content": {"type": "text", "text": f"Ada{SELECTORS}{SECRET}"}}
+    canned = {"prompts": [{"name": "p"}], "prompts/get": {"messages": [said]}}
+    monkeypatch.setenv("VARIABLE", SECRET)
+    configure(machine, s={**server(**canned), "env": {"ANYTHING": "${VARIABLE}"}})
+    for more in ((), ("--json",)):
+        shown = fairlead("prompt", "s", "p", *more)
+        assert shown.status == 0, shown.err
+        assert not {*shown.out} & {*SELECTORS}
+        assert SECRET not in shown.out
+        assert "Ada•••" in shown.out or "Ada\\u2022" in shown.out
+
+
+@pytest.mark.requirement("HARD-61")
+@pytest.mark.requirement("HARD-62")
+def test_logs_are_printed_without_selectors(fairlead: Fairlead, machine: Machine) -> None:
+    script = {"record": str(machine.home / "s.record"), "stderr": f"begin{SELECTORS}end password={SECRET}"}
+    configure(machine, s={"command": sys.executable, "args": [SERVER, json.dumps(script)]})
+    fairlead("test", "s")
+    shown = fairlead("logs", "s").out
+    assert "beginend" in shown
+    assert SECRET not in shown
 
 
 def test_people_are_told_what_was_hidden_and_where(fairlead: Fairlead, machine: Machine) -> None:

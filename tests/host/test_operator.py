@@ -8,6 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from fairlead.config.masking import SECRETS
 from fairlead.errors import CallFailed
 from fairlead.events import QuestionAnswered, QuestionAsked, ServerLogged
 from fairlead.host.operator import Callbacks, FormAnswer, SampleRequest
@@ -239,6 +240,25 @@ async def test_a_server_that_may_use_the_model_gets_its_answer(
     assert all(said["sampling"] == {} for said in server.declared())
     (request,) = people.samples
     assert request.max_tokens == 100
+
+
+@pytest.mark.requirement("HARD-61")
+@pytest.mark.requirement("HARD-62")
+async def test_what_a_server_wants_a_model_to_read_is_cleaned_and_masked(
+    machine: Machine, server: AskingServer
+) -> None:
+    secret = "Value-0815-of-a-Header"
+    SECRETS.learn(secret)
+    text = f"Hel\u200blo\ufe01 {secret} {secret.encode().hex()}"
+    params = {**SAMPLE["params"], "systemPrompt": text}
+    params["messages"] = [{"role": "user", "content": {"type": "text", "text": text}}]
+    people = Everybody()
+    async with hosting(machine, people.operator(), x=server.entry(sampling={})) as host:
+        await ask(host, q={**SAMPLE, "params": params})
+    (request,) = people.samples
+    (message,) = request.params.messages
+    assert isinstance(message.content, types.TextContent)
+    assert message.content.text == request.params.system_prompt == "Hello ••• •••"
 
 
 @pytest.mark.requirement("HARD-48")

@@ -140,6 +140,10 @@ class Callbacks:
     @cached_property
     def abilities(self) -> frozenset[Ability]:
         """What there is a function for."""
+        return self._abilities
+
+    @cached_property
+    def _abilities(self) -> frozenset[Ability]:  # every call asks for them
         functions: dict[Ability, object] = {
             "approve": self.on_approve,
             "form": self.on_form,

@@ -195,7 +195,7 @@ class ServerPeer:
             return refusal("sampling")
         if params.tools or params.tool_choice:
             return refusal("sampling with tools")
-        params = _cleaned_sample(params)
+        params = await _cleaned_sample(params)
         read = _tokens(params.model_dump_json(include={"messages", "system_prompt"}))
         granted = min(params.max_tokens, self._tokens_left - read)
         if granted <= 0:
@@ -256,10 +256,10 @@ class ServerPeer:
         self._emit(ResourceUpdated(server_id=self._server_id, uri=gate.content(uri, gate.MAX_TEXT_BYTES)))
 
 
-def _cleaned_sample(params: types.CreateMessageRequestParams) -> types.CreateMessageRequestParams:
+async def _cleaned_sample(params: types.CreateMessageRequestParams) -> types.CreateMessageRequestParams:
     """A request for a model's words with every text in it cleaned and masked; images stay as they are."""
     raw = params.model_dump_json(by_alias=True, exclude_none=True).encode()
-    cleaned = gate.finish(gate.answer_steps(raw))
+    cleaned = await gate.run(gate.answer_steps(raw))
     return params if cleaned is raw else types.CreateMessageRequestParams.model_validate_json(cleaned)
 
 

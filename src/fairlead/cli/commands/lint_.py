@@ -181,7 +181,7 @@ def _repairs(found: Known, servers: list[LoadedServer], catalog: Catalog) -> Ite
                 yield Finding(key=key, provider=EVERY, refused=repair.reason, kind=repair.kind)
                 continue
             for change in repair.changes:
-                yield Finding(key=key, provider=EVERY, repaired=clean(change), kind=repair.kind)
+                yield Finding(key=key, provider=EVERY, repaired=gate.content(change), kind=repair.kind)
 
 
 def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...]) -> None:
