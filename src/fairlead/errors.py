@@ -44,6 +44,12 @@ Severity = Literal["error", "warning"]
 Delivery = Literal["not_sent", "unknown", "done"]
 
 
+_DELIVERY_NOTICES: dict[Delivery, str] = {
+    "not_sent": "the call was not sent to the server",
+    "unknown": "the server may have carried out the call",
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
     """One thing that is wrong in a configuration, and where."""
@@ -84,10 +90,17 @@ class FairleadError(Exception):
     """Base of every error here: a message for a person, a stable `code`, and a `hint` where there is one."""
 
     code: ClassVar[str] = "error"
+    delivery: Delivery = "not_sent"
+    """How far a call got that failed with it: not to its server, unless an error says otherwise."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+    @property
+    def delivery_notice(self) -> str | None:
+        """What the user of a call that failed with it has to know before repeating the call, if anything."""
+        return _DELIVERY_NOTICES.get(self.delivery)
 
 
 class ConfigError(FairleadError):
@@ -341,3 +354,4 @@ class ToolFailed(FairleadError):
     """A first-party tool could not do what it was asked. Message and hint are what the model reads."""
 
     code = "tool_failed"
+    delivery = "done"

@@ -85,7 +85,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Generator[Front]:
             yield Front(gateway.url, gateway.token, servers)
 
 
-def run(command: Sequence[str | Path], *, cwd: Path, script: str = "") -> dict[str, Any]:
+def run(command: Sequence[str | Path], *, cwd: Path, script: str = "", status: int = 0) -> dict[str, Any]:
     """What a client printed."""
     done = subprocess.run(
         command,
@@ -99,7 +99,7 @@ def run(command: Sequence[str | Path], *, cwd: Path, script: str = "") -> dict[s
         text=True,
         timeout=SECONDS,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return json.loads(done.stdout)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.catalog.sanitise import Finding
 from fairlead.config.shapes import is_object
-from fairlead.errors import CallFailed
+from fairlead.errors import CallFailed, FairleadError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from fairlead.catalog.validation import Check
 
 
+DELIVERY = "fairlead/delivery"
+"""Where `_meta` of a failed call's result, or the data of its error, says how far the call got."""
+
+
 class _Shape(msgspec.Struct, rename="camel"):
     content: list[dict[str, Any]] = []
-    structured_content: dict[str, Any] | None = None
+    structured_content: Any = None
     is_error: bool = False
 
 
@@ -64,13 +68,44 @@ class ToolResult:
         self.untrusted = untrusted
         """It comes from a server nobody vouches for: to a model it is data, never instructions."""
         self.remarks = remarks
-        self._definition = definition
+        self.definition = definition
+        """The definition of the tool as it is listed, as far as it is known."""
 
     @classmethod
     def failed(cls, text: str) -> "ToolResult":
         """A result that says why there is none, for a model to read."""
         content = {"content": [{"type": "text", "text": text}], "isError": True}
         return cls("", msgspec.json.encode(content))
+
+    @classmethod
+    def of_error(cls, error: FairleadError) -> "ToolResult":
+        """A result for a call that failed: what happened, how far it got, and what helps.
+
+        `_meta["fairlead/delivery"]` says how far for programs.
+        """
+        parts = (str(error), error.delivery_notice, f"hint: {error.hint}" if error.hint else None)
+        content = [{"type": "text", "text": "\n\n".join(part for part in parts if part)}]
+        meta = {DELIVERY: error.delivery}
+        return cls("", msgspec.json.encode({"content": content, "isError": True, "_meta": meta}))
+
+    def noted(self, note: str) -> "ToolResult":
+        """The same result with a block at its end that says something about it."""
+        fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
+        blocks = msgspec.json.decode(fields.get("content", b"[]"), type=list[msgspec.Raw])
+        blocks.append(msgspec.Raw(msgspec.json.encode({"type": "text", "text": f"[{note}]"})))
+        remarks = replace(
+            self.remarks,
+            notes=(*self.remarks.notes, note),
+            ours=self.remarks.ours | {len(blocks) - 1},
+        )
+        return ToolResult(
+            self.server_id,
+            msgspec.json.encode({**fields, "content": blocks}),
+            original=self.original,
+            untrusted=self.untrusted,
+            remarks=remarks,
+            definition=self.definition,
+        )
 
     @cached_property
     def _shape(self) -> _Shape:
@@ -86,8 +121,8 @@ class ToolResult:
         return self._shape.content
 
     @property
-    def structured(self) -> dict[str, Any] | None:
-        """The structured content, if the tool gave any and it fits."""
+    def structured(self) -> Any:  # noqa: ANN401 - any JSON value, from 2026-07-28 on
+        """The structured content, if the tool gave any and it fits. Up to 2025-11-25 it is an object."""
         return self._shape.structured_content
 
     @property
@@ -109,7 +144,7 @@ class ToolResult:
 
     def _misfit(self) -> str | None:
         """What in the structured content is not as the tool's output schema says. A failed call owes none."""
-        check = _output_check(self._definition) if self._definition is not None else None
+        check = output_check(self.definition) if self.definition is not None else None
         if check is None or self.is_error or self.structured is None:
             return None
         verdict = check.verdict(self.structured)
@@ -158,7 +193,7 @@ def says_error(raw: bytes) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
     if len(raw) > _LARGE_BYTES:
         return bool(_ERROR_FIRST.match(raw) or _ERROR_LAST.search(raw, len(raw) - 512))
-    if not mentions(raw, b'"isError"'):
+    if not may_have_string(raw, b"isError"):
         return False
     try:
         return _decode_outcome(raw).is_error
@@ -166,17 +201,22 @@ def says_error(raw: bytes) -> bool:
         return False
 
 
+def may_have_string(raw: bytes, string: bytes) -> bool:
+    """Might this string be in JSON, as a key or a value? A no is certain, even if it has escapes."""
+    return mentions(raw, b'"%b"' % string) or raw.rfind(b"\\u00") >= 0
+
+
 class _Promise(msgspec.Struct, rename="camel"):
     output_schema: Any = None
 
 
 @lru_cache(maxsize=1024)
-def _output_check(definition: bytes) -> "Check | None":
+def output_check(definition: bytes) -> "Check | None":
     """The output schema of a tool, compiled, if it has one that can be used."""
     if b"outputSchema" not in definition:
         return None
     # Not at the top: most who handle results never check one, and compilers take time to load.
-    from fairlead.catalog.schema import MAX_BYTES, screen
+    from fairlead.catalog.schema import MAX_BYTES, screen_output
     from fairlead.catalog.validation import Check
 
     if len(definition) > MAX_BYTES:
@@ -185,4 +225,4 @@ def _output_check(definition: bytes) -> "Check | None":
         promise = msgspec.json.decode(definition, type=_Promise)
     except (ValueError, RecursionError):
         return None
-    return Check(screen(promise.output_schema)) if is_object(promise.output_schema) else None
+    return Check(screen_output(promise.output_schema)) if is_object(promise.output_schema) else None

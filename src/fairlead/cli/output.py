@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,26 @@ def print_error(error: FairleadError) -> None:
     from fairlead.catalog import gate  # which only a command that failed has a use for
 
     say(f"{_styled('error:', 'red')} {printable_lines(gate.error_text(error))}")
+    for note in notes_of(error):
+        say(f"\n{_styled('note:', 'cyan')} {note}")
     if error.hint:
         say(f"\n{_styled('hint:', 'cyan')} {printable_lines(error.hint)}")
+
+
+@contextmanager
+def noting_delivery() -> Generator[None]:
+    """Have errors of a call say how far it got: whether the server may have carried it out."""
+    try:
+        yield
+    except FairleadError as exc:
+        if (notice := exc.delivery_notice) is not None and notice not in notes_of(exc):
+            exc.add_note(notice)
+        raise
+
+
+def notes_of(error: FairleadError) -> Sequence[str]:
+    """What was noted of an error where it happened."""
+    return getattr(error, "__notes__", ())
 
 
 def print_usage_error(error: click.ClickException) -> None:

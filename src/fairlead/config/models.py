@@ -420,6 +420,11 @@ class Gateway(StrictModel):
         default=5_000,
         description="How long a client's first list waits for servers that were never listed before.",
     )
+    max_structured_bytes: Annotated[int, Field(ge=0)] = Field(
+        default=4 * 1024 * 1024,
+        description="How large structured content may be that a client gets whole, beside `max_result_bytes`."
+        " Instead of more it gets an error with a preview and the handle of an artifact.",
+    )
     mode: BundleMode = "auto"
     approval: ApprovalMode | None = None
     approvals: Literal["person", "client"] = Field(

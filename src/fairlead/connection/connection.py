@@ -10,6 +10,7 @@ import mcp_types as types
 import msgspec
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.connection.deadline import Deadline
@@ -23,10 +24,13 @@ from fairlead.connection.session import Session
 from fairlead.connection.supervision import Supervised
 from fairlead.connection.tasks import (
     Question,
+    Support,
     Task,
     abandon_task,
     created_task,
     finish_task,
+    task_support,
+    without_task,
 )
 from fairlead.connection.tracing import TRACE, About, Tracer, carrying, is_tool_error
 from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
@@ -59,7 +63,7 @@ class Connection(Supervised):
         result = await self.begin_tool(
             tool, arguments, on_progress=on_progress, deadline=deadline, safe_to_repeat=safe_to_repeat
         )
-        task = created_task(result)
+        task = created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
         return result if task is None else await self.finish(task, on_progress=on_progress)
 
     async def begin_tool(
@@ -77,15 +81,20 @@ class Connection(Supervised):
         Modern servers choose between the two; older ones are asked for a task with `as_task`.
         """
         make_deadline = deadline or self.deadline
-        support = self._task_support.get(tool) if self._task_support else None
-        ask: Mapping[str, Any] = {"task": {}}
-        first = ask if support == "required" or (as_task and support == "optional") else None
 
-        async def send(more: Mapping[str, Any] | None = first, over: Link | None = None) -> msgspec.Raw:
+        async def send(more: Mapping[str, Any] | None = None, over: Link | None = None) -> msgspec.Raw:
+            def call(session: Session, asked: Mapping[str, Any] | None = more) -> Awaitable[msgspec.Raw]:
+                return session.call_tool(
+                    tool, arguments, deadline=make_deadline(), on_progress=on_progress, more=asked
+                )
+
+            async def call_as_wanted(session: Session) -> msgspec.Raw:
+                support = await self._task_support_of(tool)
+                is_task = support == "required" or (as_task and support == "optional")
+                return await call(session, {"task": {}} if is_task else None)
+
             return await self._deliver(
-                lambda session: session.call_tool(
-                    tool, arguments, deadline=make_deadline(), on_progress=on_progress, more=more
-                ),
+                lambda session: call_as_wanted(session) if session.runs_tasks else call(session),
                 safe_to_repeat=safe_to_repeat,
                 over=over,
                 about=("tools/call", tool),
@@ -98,6 +107,19 @@ class Connection(Supervised):
             result = await send()
         self.vitals.calls += 1
         return await self._rounds(result, send) if wants_input(result) else result
+
+    async def _task_support_of(self, tool: str) -> Support:
+        """What an older server says of calling a tool as a task: in this run's list, or in an earlier one.
+
+        A tool of which neither is known waits for the list: it cannot be called in the wrong way and again.
+        """
+        link = self._link
+        if link is not None and not link.listed.is_set():
+            known = next((entry for entry in self._known_tools if entry.key.tool == tool), None)
+            if known is not None:
+                return task_support(known.definition)
+            await self._list_anew(link)
+        return self._task_support.get(tool, "forbidden")
 
     async def finish(self, task: Task, *, on_progress: ProgressFnT | None = None) -> msgspec.Raw:
         """Wait for a task's end and return what the call brought. Whoever stops waiting stops the task."""
@@ -119,7 +141,7 @@ class Connection(Supervised):
 
         try:
             with anyio.move_on_after(seconds):
-                return await self._deliver(wait, safe_to_repeat=True)
+                return without_task(await self._deliver(wait, safe_to_repeat=True))
         except anyio.get_cancelled_exc_class():
             await self._abandon(task)
             raise

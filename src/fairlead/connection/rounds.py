@@ -13,7 +13,7 @@ import msgspec
 from mcp.client.session import ClientRequestContext
 from pydantic import ValidationError
 
-from fairlead.catalog.results import mentions
+from fairlead.catalog.results import may_have_string
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
 from fairlead.connection.peer import QUESTION
 from fairlead.connection.session import Session
@@ -26,7 +26,6 @@ MAX_QUESTIONS = 64
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 1.0
 
-_TAG = b'"input_required"'
 _MAX_REQUEST_BYTES = 1024 * 1024
 """A larger answer is a result: looking through all of it would hold up every other call."""
 
@@ -55,7 +54,7 @@ _decode = msgspec.json.Decoder(_Tagged).decode
 
 def wants_input(result: msgspec.Raw) -> bool:
     """Is this a question rather than a result?"""
-    if len(memoryview(result)) > _MAX_REQUEST_BYTES or not mentions(bytes(result), _TAG):
+    if len(memoryview(result)) > _MAX_REQUEST_BYTES or not may_have_string(bytes(result), b"input_required"):
         return False
     try:
         return _decode(result).result_type == "input_required"

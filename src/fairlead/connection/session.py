@@ -33,7 +33,7 @@ from fairlead.connection.answering import Questions
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CALLER, SESSION_META_KEY, Introduction
-from fairlead.connection.tasks import NAME_PARAMETERS
+from fairlead.connection.tasks import NAME_PARAMETERS, supports_tasks
 from fairlead.connection.tracing import TRACE
 
 _NAMED = {**NAME_BEARING_METHODS, **NAME_PARAMETERS}
@@ -60,6 +60,8 @@ class Session:
         self._questions = questions
         self.version = version
         self.modern = version in MODERN_PROTOCOL_VERSIONS
+        self.runs_tasks = not self.modern and supports_tasks(self.capabilities, modern=False)
+        """Is it a server of 2025-11-25 some of whose tools may have to be called as tasks?"""
         self._over_http = dispatcher.kind != "stdio"
         self._header_maps: dict[str, HeaderMap] = {}
         self._version_header = {MCP_PROTOCOL_VERSION_HEADER: version}

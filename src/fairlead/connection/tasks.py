@@ -15,9 +15,13 @@ import msgspec
 from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
 from fairlead.catalog import gate
+from fairlead.catalog.results import may_have_string
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestFailed
 from fairlead.connection.wire import rejection
+
+RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+"""Where `_meta` names the task that a message belongs to."""
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -174,16 +178,24 @@ _decode_created = msgspec.json.Decoder(_Created).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-def created_task(answer: msgspec.Raw) -> Task | None:
-    """The task that a call was answered with, or `None` if it is a result. Raises `AnswerUnreadable`."""
-    if len(memoryview(answer)) > _MAX_HANDLE_BYTES or b'"task"' not in bytes(answer):
+def created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Task | None:
+    """The task that a call was answered with, or `None` if it is a result. Raises `AnswerUnreadable`.
+
+    Where it is known whether the server is `modern`, only what means a task in its protocol version is one.
+    """
+    if len(memoryview(answer)) > _MAX_HANDLE_BYTES:
+        return None
+    body = bytes(answer)
+    if not may_have_string(body, b"task"):  # which is the key of the older era and the value of the later one
         return None
     try:
         created = _decode_created(answer)
     except (msgspec.DecodeError, RecursionError):
         return None
-    if created.result_type == "task":
+    if created.result_type == "task" and modern is not False:
         return read_task(answer)
+    if modern:
+        return None
     return read_task(created.task) if created.task and not created.content else None
 
 
@@ -266,6 +278,21 @@ async def task_result(session: Requests, task: Task) -> msgspec.Raw:
     if task.result is None:
         raise AnswerUnreadable(f"the task is {task.status} and has neither result nor error")
     return task.result
+
+
+def without_task(result: msgspec.Raw) -> msgspec.Raw:
+    """A task's result as that of a plain call: without the name of the task, which callers never see."""
+    try:
+        fields = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
+        meta = msgspec.json.decode(fields.get("_meta", b"{}"), type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return result
+    if meta.pop(RELATED_TASK, None) is None:
+        return result
+    fields["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
+    if not meta:
+        del fields["_meta"]
+    return msgspec.Raw(msgspec.json.encode(fields))
 
 
 async def finish_task(

@@ -7,7 +7,7 @@ from shutil import get_terminal_size
 
 import click
 
-from fairlead.cli.output import Row, printable
+from fairlead.cli.output import Row, notes_of, printable
 from fairlead.errors import ConfigInvalid, FairleadError
 
 Write = Callable[[str], None]
@@ -51,6 +51,8 @@ class Screen:
                     self._labelled("      hint:", "cyan", problem.hint)
             return
         self._labelled("error:", "red", gate.error_text(error))
+        for note in notes_of(error):
+            self._labelled("note:", "cyan", note)
         if error.hint:
             self._labelled("hint:", "cyan", error.hint)
 

@@ -20,7 +20,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from fairlead.catalog import gate
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
-from fairlead.catalog.results import ToolResult
+from fairlead.catalog.results import DELIVERY, ToolResult
 from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
@@ -342,6 +342,9 @@ class Client:
     async def list_tools(self) -> bytes:
         """The tools it is given, valid for its protocol version: a JSON array."""
         await self.view.prepare()
+        if self.abilities != UNASKABLE:
+            chosen = [name for name in self._server_ids() if self.endpoint.selection.has(name)]
+            await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
         tools = (
             await self.tools.tools(self.toolset, self.version)
             if self._differs
@@ -349,6 +352,9 @@ class Client:
         )
         self.news.handed_tools(self.toolset.catalog)
         return tools
+
+    def _server_ids(self) -> list[str]:
+        return [member.server.server_id for member in self.host.members]
 
     @property
     def _differs(self) -> bool:
@@ -380,11 +386,11 @@ class Client:
             async with self.at(turn, tool.key.server_id) as host:
                 return await self._call(host, tool.key, arguments, on_progress)
         except UnknownTool as exc:
-            raise MCPError(INVALID_PARAMS, _with_hint(exc)) from exc
+            raise MCPError(INVALID_PARAMS, _with_hint(exc), {DELIVERY: exc.delivery}) from exc
         except CallRejected as exc:
             raise rejection(exc) from exc
         except FairleadError as exc:
-            return ToolResult.failed(_with_hint(exc))
+            return ToolResult.of_error(exc)
 
     def _is_plain(self, turn: Turn) -> bool:
         """Would `at` have nothing to see to? So it is for most calls, and it would cost them a lot."""
@@ -397,11 +403,18 @@ class Client:
         wanted = arguments.get("name") if name in CALLING_TOOLS else None
         tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
         if tool is None:
-            return await self.toolset.call(name, arguments)
-        async with self.at(turn, tool.key.server_id) as host:
-            if host is self.host:
-                return await self.toolset.call(name, arguments)
-            return await Toolset(host, self.endpoint.selection, self.principal).call(name, arguments)
+            result = await self.toolset.call(name, arguments)
+        else:
+            async with self.at(turn, tool.key.server_id) as host:
+                toolset = (
+                    self.toolset
+                    if host is self.host
+                    else Toolset(host, self.endpoint.selection, self.principal)
+                )
+                result = await toolset.call(name, arguments)
+        # Our tools are listed without output schemas, whatever the tool promises that one of them called.
+        result.definition = None
+        return result
 
     async def _call(
         self, host: Host, key: ToolKey, arguments: Mapping[str, Any], on_progress: OnProgress | None
@@ -413,6 +426,7 @@ class Client:
             on_progress=on_progress,
             within=self.endpoint.selection.within(key.server_id),
             principal=self.principal,
+            max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
         )
         result.raw = with_public_uris(result.raw, key.server_id, self.known_offers)
         return result
@@ -548,11 +562,6 @@ def rejection(exc: CallRejected) -> MCPError:
     """A server's protocol error as it goes on to the client."""
     data = gate.marked_data(exc.data, exc.server_id if exc.untrusted else None)
     return MCPError(exc.rpc_code, exc.words, data)
-
-
-def marked(result: ToolResult) -> bytes:
-    """A result as clients get it: what an untrusted server wrote says so in its `_meta`."""
-    return gate.mark(result.raw, result.server_id if result.untrusted else None)
 
 
 def as_dict(raw: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ request, down to a header, sends it the long way, to the SDK's server, which kno
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,10 +31,11 @@ from fairlead.connection.tracing import (
     read_trace,
 )
 from fairlead.gateway.access import Admitted
-from fairlead.gateway.client import MAX_SESSION_KEY, Client, ClientKey, marked
+from fairlead.gateway.client import MAX_SESSION_KEY, Client, ClientKey
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
+from fairlead.gateway.tool_results import fit_result
 from fairlead.gateway.turns import UNASKABLE, Conversation, RequestIdentity, Turn, abilities_of
 from fairlead.host.operator import Ability
 
@@ -299,8 +300,10 @@ class _Exchange:
                     called = await _called(client, request.params, found)
                 else:
                     called = await _conversed(client, request.params, abilities)
-                raw = called.raw if isinstance(called, _Asked) else marked(called)
-                result = _older(raw) if in_session else _modern(raw)
+                if isinstance(called, _Asked):
+                    result = called.raw
+                else:
+                    result = fit_result(called, modern=not in_session)
         except MCPError as exc:
             error = exc
         except asyncio.CancelledError:
@@ -427,21 +430,6 @@ def _info(info: bytes) -> _Info:
         return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
         return _Info()
-
-
-def _modern(raw: bytes) -> bytes:
-    """A result as the modern protocol wants it, whatever the era of the server it came from."""
-    if b'"resultType"' in raw or not raw.startswith(b"{"):
-        return raw
-    return b'{"resultType":"complete"%b%b' % (b"" if raw[1:].lstrip()[:1] == b"}" else b",", raw[1:])
-
-
-def _older(raw: bytes) -> bytes:
-    """A result without what only the modern protocol knows."""
-    if b'"resultType"' not in raw:
-        return raw
-    fields: Mapping[str, Raw] = msgspec.json.decode(raw, type=dict[str, Raw])
-    return _encode({name: value for name, value in fields.items() if name != "resultType"})
 
 
 async def _body(receive: Receive) -> bytes | Refused:

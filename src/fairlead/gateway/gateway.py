@@ -119,6 +119,11 @@ class Gateway:
             await endpoint.serve_streams(received, sent, principal)
 
     @property
+    def startup_wait(self) -> float:
+        """How many seconds a client's first list waits for servers."""
+        return self.loaded.config.gateway.startup_wait_ms / 1000
+
+    @property
     def trusts_clients(self) -> bool:
         """Does an approval that is answered in the client count as its user's?"""
         return self.loaded.config.gateway.approvals == "client"

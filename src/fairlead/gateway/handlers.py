@@ -21,8 +21,9 @@ from fairlead.config.shapes import is_object
 from fairlead.connection.peer import CALLER, SESSION_META_KEY
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access import Admitted
-from fairlead.gateway.client import Client, ClientKey, as_dict, marked, rejection, session_key
+from fairlead.gateway.client import Client, ClientKey, as_dict, rejection, session_key
 from fairlead.gateway.lists import with_asked_uris, with_public_uris
+from fairlead.gateway.tool_results import MAX_EVENT_BYTES, fit_result, take_structured
 from fairlead.gateway.traces import traced
 from fairlead.gateway.turns import (
     Context,
@@ -34,6 +35,7 @@ from fairlead.gateway.turns import (
     check_state,
 )
 from fairlead.host.contents import Answered
+from fairlead.policy.results import PLAIN_JSON, READ_TOOL, Source
 
 if TYPE_CHECKING:
     from fairlead.gateway.endpoint import Endpoint
@@ -149,7 +151,11 @@ class Handlers:
                 else:
                     await context.session.report_progress(done, total, message)
 
-            return await client.call(turn, params.name, params.arguments or {}, progressed)
+            result = await client.call(turn, params.name, params.arguments or {}, progressed)
+            is_streamed = turn.has_streamed or not _is_modern(context)
+            if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
+                return await _fit_event(client, params.name, result)
+            return result
 
         return await self._worked(client, context, params, params.name, work)
 
@@ -280,7 +286,9 @@ class Handlers:
                 result = await self._conversed(client, context, params, name, work)
             else:
                 result = await self._done(SessionTurn(client, context), work)
-        return _completed(context, as_dict(marked(result))) if isinstance(result, ToolResult) else result
+        if isinstance(result, ToolResult):
+            return as_dict(fit_result(result, modern=_is_modern(context), keeps_null=False))
+        return result
 
     async def _done(self, turn: Turn, work: Work) -> dict[str, Any] | ToolResult:
         token = CALLER.set(turn)
@@ -320,6 +328,18 @@ class Handlers:
 
         client.tasks.start_soon(begun.run, worked)
         return await begun.next_round()
+
+
+async def _fit_event(client: Client, tool: str, result: ToolResult) -> ToolResult:
+    """Keep structured content as an artifact that makes a result too large for an event of a stream."""
+    structured, rest = take_structured(result)
+    if structured is None:
+        return result
+    source = Source(server_id=result.server_id, tool=tool, trusted=not result.untrusted, limit=None)
+    handle = await client.host.artifacts.keep(structured, PLAIN_JSON, source, principal=client.principal)
+    where = f"It is kept: {handle} ({READ_TOOL})." if handle else "It could not be kept."
+    size = f"{len(structured):,} bytes"
+    return rest.noted(f"structured content, {size}: too large for an event of a stream. {where}")
 
 
 def _is_modern(context: Context) -> bool:

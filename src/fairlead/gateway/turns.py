@@ -72,6 +72,8 @@ class Turn:
 
     names_servers = False
     """Is the client told which server asks, apart from the question?"""
+    has_streamed = False
+    """Was the client told something meanwhile, so that the answer comes on a stream of events?"""
 
     def __init__(
         self,
@@ -287,11 +289,13 @@ class Conversation(Turn, Generic[ResultT]):
     async def tell(self, notification: types.ServerNotification) -> None:
         """Tell on the stream that the present answer comes on."""
         if self._context is not None:
+            self.has_streamed = True
             await self._context.session.send_notification(notification, self._context.request_id)
 
     async def progress(self, done: float, total: float | None, message: str | None) -> None:
         """Report progress on the stream that the present answer comes on."""
         if self._context is not None:
+            self.has_streamed = True
             await self._context.session.report_progress(done, total, message)
 
     async def next_round(self) -> ResultT | types.InputRequiredResult:

@@ -21,9 +21,10 @@ from fairlead.host.bus import EventBus, Subscriber
 from fairlead.host.host import Host
 from fairlead.host.member import Member, Person
 from fairlead.host.members import Members, same_definition
-from fairlead.host.operator import Operator
+from fairlead.host.operator import Ability, Operator
+from fairlead.host.peer import declarable
 from fairlead.host.readiness import require_consent
-from fairlead.host.snapshots import Known
+from fairlead.host.snapshots import Known, Snapshot
 from fairlead.policy.quarantine import Screened
 
 
@@ -76,9 +77,27 @@ class BesideMembers(Members):
         if is_shared(above):
             return above
         known = Known(
-            snapshot=above.snapshot, pins=above.pins, lock=above.lock, approved=not above.awaits_consent
+            snapshot=self._listed_for_client(above) or above.snapshot,
+            pins=above.pins,
+            lock=above.lock,
+            approved=not above.awaits_consent,
         )
         return self._put(above.server, known)
+
+    def _key(self, above: Member) -> tuple[str, frozenset[Ability]]:
+        return above.server.server_id, declarable(above.config, self._person.operator.abilities)
+
+    def _listed_for_client(self, above: Member) -> Snapshot | None:
+        return self._above.listed_for.get(self._key(above))
+
+    def take_listing_for_client(self, server_id: str) -> bool:
+        """Offer what a server lists for a client with these abilities. True where it was not asked yet."""
+        above = self._above[server_id]
+        is_own = above.is_usable and not above.awaits_consent and not is_shared(above)
+        if not is_own or server_id in self._by_id or not self._key(above)[1]:
+            return False
+        self[server_id]
+        return self._listed_for_client(above) is None
 
     def own_to(self, server_id: str) -> Member | None:
         """The one with a connection of this host's own to a server, if there is one."""
@@ -151,7 +170,12 @@ class BesideMembers(Members):
             member.pins = above.pins
         if member.unsaved is not None:
             snapshot, member.unsaved = member.unsaved, None
-            above.adopt(snapshot)
+            key = self._key(above)
+            if key[1]:
+                self._above.listed_for[key] = snapshot
+            # What depends on a client's abilities is not for those without, unless what they have is worse.
+            if not key[1] or above.snapshot is None or above.findings:
+                above.adopt(snapshot)
 
     def _screened(self, member: Member) -> None:
         """Have all other connections to the server follow, where this listing is the newest."""
@@ -195,6 +219,26 @@ class BesideHost(Host):
         if not is_shared(member) and member.version not in MODERN_PROTOCOL_VERSIONS:
             await require_consent(member, self.store)
             await member.live().set_log_level(level)
+
+    async def list_for_client(self, server_ids: Iterable[str], *, seconds: float) -> None:
+        """List servers as they are for a client with these abilities, which some offer more tools.
+
+        Only those are asked that the client does not share, that are told of its abilities, and that no
+        client with the same abilities has listed. They are waited for so many seconds;
+        later ones are announced.
+        """
+        unknown = [name for name in server_ids if self._beside.take_listing_for_client(name)]
+        if not unknown:
+            return
+        done = anyio.Event()
+
+        async def connect() -> None:
+            await self.connect(*unknown)
+            done.set()
+
+        self._tasks.start_soon(connect)  # it goes on where the list is not waited for any longer
+        with anyio.move_on_after(seconds):
+            await done.wait()
 
     async def prepare_to_be_asked(self, server_id: str) -> bool:
         """Connect a server if it may ask without saying in which request. Returns whether it may.

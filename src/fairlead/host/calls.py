@@ -14,7 +14,7 @@ from fairlead.catalog.results import ToolResult
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import fit_arguments
 from fairlead.connection.deadline import Deadline
-from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadError
+from fairlead.errors import ArgumentsInvalid, CallDenied, FairleadError
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
@@ -36,6 +36,8 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int | None = None
     whole: bool = False
     """The result as large as it is, rather than what of it a model may be handed."""
+    max_structured_bytes: int | None = None
+    """Structured content up to this size beside the budget, for a program that checks it; None: within it."""
 
 
 class Calls:
@@ -72,7 +74,14 @@ class Calls:
         audited.returned("begun", "done", size=len(raw))
         return raw
 
-    async def deliver(self, raw: msgspec.Raw, proposal: Proposal, *, whole: bool = False) -> ToolResult:
+    async def deliver(
+        self,
+        raw: msgspec.Raw,
+        proposal: Proposal,
+        *,
+        whole: bool = False,
+        max_structured_bytes: int | None = None,
+    ) -> ToolResult:
         """A result as it may be handed on: nothing hidden in it, and no larger than it may be."""
         member, tool = proposal.member, proposal.tool
         entry = member.entry(tool)
@@ -81,6 +90,7 @@ class Calls:
             tool=tool,
             trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
             limit=None if whole else member.config.max_result_bytes,
+            max_structured_bytes=max_structured_bytes,
             definition=entry.definition if entry else None,
         )
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
@@ -175,7 +185,9 @@ class Calls:
         audited.sent()
         try:
             raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
-            result = await self.deliver(raw, proposal, whole=options.whole)
+            result = await self.deliver(
+                raw, proposal, whole=options.whole, max_structured_bytes=options.max_structured_bytes
+            )
             is_error = result.is_error
         except BaseException as exc:
             error = _failed(audited, exc)
@@ -204,7 +216,7 @@ def _failed(audited: AuditedCall, exc: BaseException) -> str:
     if not isinstance(exc, FairleadError):
         audited.returned("cancelled", "unknown")
         return "cancelled"
-    audited.returned(exc.code, exc.delivery if isinstance(exc, CallFailed) else "not_sent")
+    audited.returned(exc.code, exc.delivery)
     return exc.code
 
 

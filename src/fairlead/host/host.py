@@ -377,11 +377,14 @@ class Host:
         principal: str = LOCAL,
         whole: bool = False,
         unsaid: Unsaid | None = None,
+        max_structured_bytes: int | None = None,
     ) -> ToolResult:
         """Call a tool. `reviewed` says that a person looked at this very call and wants it; `within` is what
         a bundle takes from the server; `principal` is who it is made for. The result is as large as a model
         may be handed, and the rest is kept in `artifacts`, unless you want it `whole`. `unsaid` is what holds
         where nothing speaks of the tool, if that is something else than for this host's other calls.
+        Structured content is part of what a model may be handed, or has a limit of its own with
+        `max_structured_bytes`.
 
         Where the configuration says `ask`, the operator's person is asked first. Raises `CallDenied` where
         policy or that person says no (`ApprovalRequired` where nobody can be asked), `UnknownTool` where the
@@ -390,7 +393,12 @@ class Host:
         failed returns a result with `is_error`.
         """
         proposal = self._proposal(server_id, tool, within, principal, reviewed=reviewed, unsaid=unsaid)
-        options = CallOptions(on_progress=on_progress, request_timeout_ms=request_timeout_ms, whole=whole)
+        options = CallOptions(
+            on_progress=on_progress,
+            request_timeout_ms=request_timeout_ms,
+            whole=whole,
+            max_structured_bytes=max_structured_bytes,
+        )
         return await self._calls.call(proposal, arguments or {}, options)
 
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:

@@ -18,7 +18,17 @@ from fairlead.connection.transports import Surroundings
 from fairlead.errors import StoreError, UnknownServer
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member, Person, ServerStatus, combine
-from fairlead.host.snapshots import Known, News, load_known, load_pins, load_snapshot, save_news, snapshot_key
+from fairlead.host.operator import Ability
+from fairlead.host.snapshots import (
+    Known,
+    News,
+    Snapshot,
+    load_known,
+    load_pins,
+    load_snapshot,
+    save_news,
+    snapshot_key,
+)
 from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, pins_key
 from fairlead.store.store import Store
 
@@ -78,6 +88,8 @@ class Members:
         """Those with connections of their own to the same servers."""
         self._gone: dict[str, ServerStatus] = {}
         """The counts of followers' connections that ended."""
+        self.listed_for: dict[tuple[str, frozenset[Ability]], Snapshot] = {}
+        """What servers offer to clients that can be asked something, by the abilities it is told of."""
         self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
         """When each server was last listed over any connection, and what that is quarantined for."""
 
@@ -139,6 +151,8 @@ class Members:
 
     def _put(self, server: LoadedServer, known: Known) -> Member:
         before, unsaved = self._by_id.get(server.server_id), None
+        for key in [key for key in self.listed_for if key[0] == server.server_id]:
+            del self.listed_for[key]
         if before is not None:
             self._retire(before)
             if pins_key(before.server) == pins_key(server):

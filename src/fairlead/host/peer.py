@@ -47,6 +47,18 @@ CHARACTERS_PER_TOKEN = 4
 Samples = types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData
 
 
+def declarable(config: Server, abilities: frozenset[Ability]) -> frozenset[Ability]:
+    """The abilities of an operator that a server is told of, as its entry allows."""
+    is_trusted = config.trust == "trusted"
+    allowed: dict[Ability, bool] = {
+        "form": is_trusted if config.elicitation is None else config.elicitation,
+        "url": config.elicitation is not False,
+        "sample": config.sampling is not None,
+        "roots": is_trusted,
+    }
+    return frozenset(ability for ability in abilities if allowed.get(ability, False))
+
+
 class ServerPeer:
     """The host as one server sees it."""
 

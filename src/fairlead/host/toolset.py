@@ -240,7 +240,7 @@ class Toolset:
         except RunCancelled:
             raise  # a person wants the run to end, not the model to try something else
         except FairleadError as exc:
-            return ToolResult.failed(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
+            return ToolResult.of_error(exc)
 
 
 class ProviderTools:

@@ -37,6 +37,8 @@ MAX_IMAGE = 5 * 1024 * 1024
 """Of base64: larger ones are refused by providers."""
 MOST_KEPT = 64
 """How many artifacts one result may leave behind."""
+PREVIEW_BYTES = 2_000
+"""How much is shown of JSON that is kept as an artifact, where there is no text beside it."""
 SHORTEST_SHOWN = 200
 """Less of a text than this is not worth showing."""
 
@@ -57,6 +59,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool
     limit: int | None
     """The budget in bytes; None for as much as there is."""
+    max_structured_bytes: int | None = None
+    """Structured content up to this size is delivered whole, beside the budget; None: it is part of it."""
     definition: bytes | None = None
     """The tool's definition, as far as it is known: it may promise a shape of the result."""
 
@@ -131,10 +135,11 @@ def hand_over_steps(
                 return HandedOver(result)
         if not is_opened:
             return (yield from _unopened_steps(body, source, keeping=keeping))
-        opened = gate.Opened(body)
+        rest, structured = (body, None) if fits else _set_apart(body, source)
+        opened = gate.Opened(rest)
         if not (yield from opened.take_out_steps()):
             return (yield from _unopened_steps(body, source, keeping=keeping))
-        return (yield from _opened_steps(opened, body, source, keeping=keeping))
+        return (yield from _opened_steps(opened, body, structured, source, keeping=keeping))
     except (ValueError, RecursionError) as exc:
         message = f"what it answered is not a tool result: {gate.text(str(exc))}"
         raise CallFailed(source.server_id, message, delivery="done") from exc
@@ -152,13 +157,27 @@ def _has_media_steps(body: bytes) -> "gate.Steps[bool]":
     return False
 
 
+def _set_apart(body: bytes, source: Source) -> tuple[bytes, bytes | None]:
+    """A result without its structured content, and that content, where it has a budget of its own.
+
+    It is delivered as it came, and so it never has to be parsed, however many values it has.
+    """
+    if source.max_structured_bytes is None:
+        return body, None
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    structured = fields.pop("structuredContent", None)
+    if structured is None:
+        return body, None
+    return msgspec.json.encode(fields), bytes(structured)
+
+
 def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
     """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
     if source.limit is None:
         cleaned = yield from gate.clean_literals_steps(body)
         result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
         return HandedOver(result)
-    parcel = _Parcel(source.limit, keeping=keeping)
+    parcel = _Parcel(source.limit, source.max_structured_bytes, keeping=keeping)
     yield from parcel.leave_unopened_steps(body)
     result = ToolResult(
         source.server_id,
@@ -166,6 +185,7 @@ def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Step
         original=body,
         untrusted=not source.trusted,
         remarks=Remarks(notes=tuple(parcel.notes), ours=frozenset(parcel.ours)),
+        definition=source.definition,
     )
     return HandedOver(result, tuple(parcel.kept.values()))
 
@@ -201,12 +221,12 @@ def _binary_steps(data: str) -> "gate.Steps[bytes]":
 
 
 def _opened_steps(
-    opened: gate.Opened, body: bytes, source: Source, *, keeping: bool
+    opened: gate.Opened, body: bytes, structured: bytes | None, source: Source, *, keeping: bool
 ) -> "gate.Steps[HandedOver]":
     fields = msgspec.json.decode(opened.short, type=dict[str, msgspec.Raw])
     yield
     cleaner = gate.Cleaner(opened)
-    parcel = _Parcel(source.limit, keeping=keeping)
+    parcel = _Parcel(source.limit, source.max_structured_bytes, keeping=keeping)
     blocks = _decoded(bytes(fields.pop("content", b"[]")), cleaner)
     if not is_list(blocks) or not all(is_object(block) for block in blocks):
         raise ValueError("its content is not a list of blocks")
@@ -223,6 +243,10 @@ def _opened_steps(
         cleaned = yield from _cleaned_steps(bytes(value), cleaner)
         if (yield from parcel.has_room_steps(name, cleaned)):
             rest[name] = msgspec.Raw(cleaned)
+    if structured is not None:
+        structured = yield from gate.clean_literals_steps(structured, cleaner)
+        if (yield from parcel.has_room_steps("structuredContent", structured)):
+            rest["structuredContent"] = msgspec.Raw(structured)
     notes = (*parcel.notes, *cleaner.notes)
     result = ToolResult(
         source.server_id,
@@ -313,8 +337,9 @@ def words_of(block: Block) -> str | None:
 class _Parcel:
     """Blocks, as far as the budget goes, and what has to be kept of the rest."""
 
-    def __init__(self, limit: int | None, *, keeping: bool) -> None:
+    def __init__(self, limit: int | None, max_structured_bytes: int | None = None, *, keeping: bool) -> None:
         self._room: float = math.inf if limit is None else limit
+        self._max_structured_bytes = max_structured_bytes
         self._keeping = keeping
         self._words: list[str] = []
         self._length = 0
@@ -353,13 +378,24 @@ class _Parcel:
 
     def has_room_steps(self, name: str, value: bytes) -> "gate.Steps[bool]":
         """Is there room for another field of the result? Structured content that has none is kept."""
-        if name in ("isError", "resultType") or self._spend(len(value)):
+        has_own_budget = name == "structuredContent" and self._max_structured_bytes is not None
+        if has_own_budget and len(value) <= (self._max_structured_bytes or 0):
+            return True
+        if name in ("isError", "resultType") or (not has_own_budget and self._spend(len(value))):
             return True
         if name != "structuredContent":
             self.notes.append(f"`{name}` was left out: it is too large")
             return False
+        if not self._words:
+            self._preview(value)
         self._leave("structured content", len(value), (yield from self._keep_steps(value, PLAIN_JSON)))
         return False
+
+    def _preview(self, value: bytes) -> None:
+        """Show the beginning of JSON that does not fit, where no text says what is in it."""
+        shown = gate.content(_beginning_of(value, PREVIEW_BYTES))
+        if self._spend(len(shown.encode())):
+            self.blocks.append({"type": "text", "text": shown})
 
     def _add_words(self, block: Block, words: str) -> None:
         before = self._length
@@ -398,6 +434,7 @@ class _Parcel:
     def leave_unopened_steps(self, body: bytes) -> "gate.Steps[None]":
         """Say of a whole result that it is kept as it came."""
         handle = yield from self._keep_steps(body, PLAIN_JSON)
+        self._preview(body)
         self._leave("a result with too much in it to be opened", len(body), handle)
 
     def _leave(self, what: str, size: int, handle: str | None) -> None:
@@ -426,6 +463,10 @@ class _Parcel:
         kept = Kept(content=content, media_type=kind, sha256=(yield from _digest_steps(content)))
         self.kept.setdefault(kept.sha256, kept)
         return kept.handle
+
+
+def _beginning_of(value: bytes, size: int) -> str:
+    return value[:size].decode(errors="ignore")
 
 
 def _beginning(text: str, room: int) -> str:

@@ -19,6 +19,7 @@ from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import (
     is_interactive,
     is_watched,
+    noting_delivery,
     print_data,
     print_json,
     printable,
@@ -117,7 +118,8 @@ async def _called_here(loaded: LoadedConfig, wanted: _Wanted) -> ToolResult:
     from fairlead.host.host import Host
 
     async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
-        result = await _called(host, wanted)
+        with noting_delivery():
+            result = await _called(host, wanted)
         await _remember(host, wanted)
         return result
 
@@ -129,7 +131,8 @@ async def _called_by_gateway(running: Running, loaded: LoadedConfig, wanted: _Wa
 
     async with attached_host(running, loaded, operator_here()) as host:
         try:
-            result = await _called(host, wanted)
+            with noting_delivery():
+                result = await _called(host, wanted)
         except GatewayGone as exc:
             warn_of_gone(exc)
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.catalog.entries import ToolEntry, tool_called
 from fairlead.cli.arguments import read_argument, read_document
-from fairlead.cli.output import printable
+from fairlead.cli.output import noting_delivery, printable
 from fairlead.config.shapes import as_list, as_object
 from fairlead.config.validate import suggestion
 from fairlead.console.arguments import words_of
@@ -24,12 +24,14 @@ async def _run(session: Session, rest: str) -> None:
     name, _, typed = rest.strip().partition(" ")
     if not server_id or not name:
         raise ArgumentsInvalid("say which tool of which server", hint=USAGE)
-    entry = await _tool(session, server_id, name)
+    with noting_delivery():
+        entry = await _tool(session, server_id, name)
     schema = as_object(entry.read().get("inputSchema"))
     arguments = _typed(typed.strip(), schema)
     if not await _complete_arguments(session, schema, arguments):
         return
-    result = await session.host.call(server_id, entry.key.tool, arguments, reviewed=True, whole=True)
+    with noting_delivery():
+        result = await session.host.call(server_id, entry.key.tool, arguments, reviewed=True, whole=True)
     await show_blocks(session, Origin(server_id=server_id, what=entry.key.tool), result.content)
     if not result.content and result.structured is not None:
         session.screen.data(json.dumps(result.structured, indent=2, ensure_ascii=False))

@@ -1,0 +1,102 @@
+"""Every call that failed says how far it got: as data, to models, on the command line and in the console."""
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import click
+import pytest
+
+from fairlead import errors
+from fairlead.catalog.results import ToolResult
+from fairlead.cli.output import noting_delivery, print_error
+from fairlead.console.screen import Screen
+from fairlead.errors import CallTimedOut, ConnectFailed, FairleadError
+from fairlead.gateway.errands import raised, told
+from fairlead.testing.hosts import open_host
+from fairlead.testing.scripted import ScriptedServer
+from tests.gateway.support import Raw, serving
+
+MISSING = {"command": "no-such-program-anywhere", "trust": "trusted", "approval": "allow"}
+NOT_SENT, UNKNOWN = "the call was not sent to the server", "the server may have carried out the call"
+
+
+def test_every_error_has_a_delivery() -> None:
+    classes = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    kinds = [kind for kind in classes if issubclass(kind, FairleadError)]
+    assert len(kinds) > 25
+    for kind in kinds:
+        error = kind.__new__(kind)
+        expected = {"tool_failed": "done"}.get(kind.code, "not_sent")
+        if not issubclass(kind, errors.CallFailed):
+            assert error.delivery == expected
+
+
+async def test_a_call_to_a_server_that_does_not_start_was_not_sent(tmp_path: Path) -> None:
+    exits = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"], "trust": "trusted"}
+    async with open_host(tmp_path, missing=MISSING, exits=exits, off={**MISSING, "enabled": False}) as host:
+        for server_id in ("missing", "exits", "off"):
+            with pytest.raises(FairleadError) as failed:
+                await host.call(server_id, "any", {})
+            assert failed.value.delivery == "not_sent"
+            assert failed.value.delivery_notice == NOT_SENT
+        answer = await host.tools.answer("nothing_like_it", {})
+        assert answer.is_error
+        assert NOT_SENT in answer.text
+
+
+async def test_a_call_to_a_server_that_dies_may_have_been_carried_out(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["crash", "echo"])
+    async with open_host(tmp_path, flaky=server.entry()) as host:
+        with pytest.raises(FairleadError) as failed:
+            await host.call("flaky", "crash", {})
+        assert failed.value.delivery == "unknown"
+        result = ToolResult.of_error(failed.value)
+        assert UNKNOWN in result.text
+        assert b'"fairlead/delivery":"unknown"' in result.raw
+
+
+async def test_the_gateway_says_how_far_a_failed_call_got(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["crash", "echo"])
+    flaky: dict[str, Any] = server.entry(approval="allow")
+    async with serving(tmp_path, flaky=flaky) as served, aiohttp.ClientSession() as http:
+        modern, older = Raw(http, f"{served.url}/mcp"), Raw(http, f"{served.url}/mcp", "older")
+        await older.begin()
+        for request in (modern.modern, older.older):
+            result = (await request("tools/call", 3, name="flaky_crash", arguments={}))["result"]
+            assert result["isError"] is True
+            assert result["_meta"]["fairlead/delivery"] == "unknown"
+            error = (await request("tools/call", 4, name="flaky_none", arguments={}))["error"]
+            assert error["data"]["fairlead/delivery"] == "not_sent"
+
+
+@pytest.mark.parametrize(
+    ("error", "notice"),
+    [
+        (ConnectFailed("x", "it would not start", hint="install it"), NOT_SENT),
+        (CallTimedOut("x", "no answer", delivery="unknown"), UNKNOWN),
+        (errors.CallDenied("no"), NOT_SENT),
+        (errors.CallRejected("x", "refused", rpc_code=1), None),
+    ],
+)
+def test_the_command_line_and_the_console_say_it(
+    error: FairleadError, notice: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FairleadError), noting_delivery():
+        raise error
+    print_error(error)
+    lines: list[str] = []
+    Screen(lines.append).error(error)
+    for said in (click.unstyle(capsys.readouterr().err), click.unstyle("\n".join(lines))):
+        if notice is None:
+            assert "note:" not in said
+        else:
+            assert said.count(notice) == 1
+
+
+def test_an_error_of_a_gateway_keeps_its_delivery() -> None:
+    for error in (ConnectFailed("x", "gone"), CallTimedOut("x", "late", delivery="unknown")):
+        again = cast("Any", raised(told(error)))
+        assert type(again) is type(error)
+        assert again.delivery == error.delivery
