@@ -10,6 +10,7 @@ FairleadError                     catch this to catch them all
 │   └── UnknownBundle             no bundle has that name
 ├── StoreError                    the state on disk cannot be used
 │   ├── VersionConflict           somebody else changed the value first; read it again
+│   ├── ValueTooLarge             a value is larger than any may be; it was not read
 │   ├── LockBusy                  somebody else holds the lock, and went on holding it
 │   └── LockLost                  a lease ran out before its holder was done
 ├── ServerError                   one server failed; the others are unaffected
@@ -160,6 +161,16 @@ class VersionConflict(StoreError):
     """Somebody else changed the value first. Read it again and decide anew."""
 
     code = "version_conflict"
+
+
+class ValueTooLarge(StoreError):
+    """A stored value is larger than any may be. It was not read."""
+
+    code = "value_too_large"
+
+    def __init__(self, message: str, *, hint: str | None = None, version: int) -> None:
+        super().__init__(message, hint=hint)
+        self.version = version
 
 
 class LockBusy(StoreError):

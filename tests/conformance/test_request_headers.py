@@ -140,7 +140,11 @@ async def test_arguments_that_are_passed_on_unread_are_mirrored_too(deployer: tu
     async with talking(url) as session:
         found: list[Listed] = []
         budget = ListBudget(max_items=100, max_bytes=1024 * 1024)
-        await Lister("deployer", session, budget, Listing(), found.append).run()
+
+        async def publish(listed: Listed) -> None:
+            found.append(listed)
+
+        await Lister("deployer", session, budget, Listing(), publish).run()
         session.learn_headers(found[0].header_maps)
         await session.call_tool(
             "deploy",

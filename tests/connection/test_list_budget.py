@@ -92,7 +92,7 @@ async def test_one_definition_that_is_too_large_is_left_out_and_named(machine: M
 @pytest.mark.requirement("HARD-68")
 @pytest.mark.parametrize(
     ("behaviour", "count"),
-    [("tiny", 50_000), ("duplicates", 1), ("empty-objects", 1), ("dense-later", 1)],
+    [("tiny", 10_000), ("duplicates", 1), ("empty-objects", 1), ("dense-later", 1)],
 )
 async def test_very_many_entries_are_listed_up_to_the_limit(
     machine: Machine, behaviour: str, count: int
@@ -125,7 +125,18 @@ async def test_instructions_are_cut_to_a_limit(machine: Machine, tmp_path: Path)
 @pytest.mark.requirement("HARD-86")
 @pytest.mark.parametrize("method", OTHERS)
 @pytest.mark.parametrize(
-    "behaviour", ["error", "not-a-list", "same-cursor", "empty-pages", "dense", "huge-pages"]
+    "behaviour",
+    [
+        "error",
+        "null",
+        "no-list",
+        "null-list",
+        "not-a-list",
+        "same-cursor",
+        "empty-pages",
+        "dense",
+        "huge-pages",
+    ],
 )
 async def test_a_list_that_fails_costs_nothing_but_itself(
     machine: Machine, method: str, behaviour: str
@@ -176,3 +187,45 @@ async def test_a_storm_of_changes_does_not_keep_a_list_from_being_finished(machi
     async with hosting(machine, x=entry(behaviours)) as host:
         assert len(await tools_of(host)) == 26
         assert (await host.call("x", "echo")).text == "echoed"
+
+
+BROKEN = ["error", "null", "no-list", "null-list", "not-a-list", "same-cursor", "dense"]
+
+
+@pytest.mark.requirement("HARD-86")
+@pytest.mark.parametrize("behaviour", BROKEN)
+async def test_tools_that_cannot_be_listed_hide_no_resources_and_no_prompts(
+    machine: Machine, behaviour: str
+) -> None:
+    async with hosting(machine, x=entry({"tools/list": behaviour})) as host:
+        with pytest.raises(ListFailed), anyio.fail_after(30):
+            await host.tools_of("x")
+        assert status_of(host).state == "error"
+        assert status_of(host).tools is None
+        with anyio.fail_after(30):
+            offered = await host.offers("x")
+        assert [len(part) for part in (offered.resources, offered.templates, offered.prompts)] == [1, 1, 1]
+        assert await until_noted(host, "tools/list")
+        with pytest.raises(ListFailed), anyio.fail_after(30):
+            await host.list_now("x")
+
+
+@pytest.mark.requirement("HARD-86")
+@pytest.mark.parametrize("behaviour", ["error", "null", "hang"])
+async def test_tools_that_were_known_stay_known_when_they_cannot_be_listed(
+    machine: Machine, behaviour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MAX_SECONDS", 2.0)
+    program = tmp_path / "behaviours.json"
+    program.write_text("{}")
+    server = {**entry({}), "args": [listing_stdio.__file__, f"@{program}"]}
+    async with hosting(machine, x=server) as host:
+        assert await tools_of(host) == ["echo"]
+    program.write_text(json.dumps({"tools/list": behaviour}))
+    async with hosting(machine, x=server) as host:
+        with anyio.fail_after(30):
+            assert await host.connect("x")
+        assert await tools_of(host) == ["echo"]
+        assert (await host.call("x", "echo")).text == "echoed"
+    async with hosting(machine, x=server) as host:
+        assert host.status()[0].tools == 1  # what was saved is the last sound listing

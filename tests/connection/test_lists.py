@@ -89,10 +89,10 @@ async def test_a_list_that_takes_too_long_is_an_error(
 @pytest.mark.requirement("HARD-45")
 async def test_twenty_thousand_tools_are_listed(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", more_tools=20_000)
-    async with hosting(machine, x=server.entry()) as host:
+    async with hosting(machine, x=server.entry(max_list_items=50_000)) as host:
         assert len(await host.tools_of("x")) == 20_001
         assert (await host.call("x", "echo")).text == "{}"
-    async with hosting(machine, x=server.entry()) as host:
+    async with hosting(machine, x=server.entry(max_list_items=50_000)) as host:
         assert len(await host.tools_of("x")) == 20_001
     assert server.starts == 1
 

@@ -1,15 +1,20 @@
 """Bodies of every kind, and what they say."""
 
 import logging
+import resource
 import time
+import zlib
 from io import BytesIO
 
+import anyio
 import pypdf
 import pytest
+from anyio import to_thread
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from fairlead.servers import pages
 from fairlead.servers.pages import Page, decode, kind_of, read_page
+from fairlead.testing import watch_loop
 
 URL = "https://docs.test/guide/loops.html"
 
@@ -132,13 +137,65 @@ def test_a_pdf_is_read_page_by_page(content_type: str) -> None:
 
 
 def test_a_pdf_that_takes_too_long_is_read_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "PDF_SECONDS", -1.0)
+    monkeypatch.setattr(pages, "PAGE_SECONDS", -1.0)
     page = read(a_pdf("one", "two"), "application/pdf")
     assert (page.text, page.whole, page.note) == ("", False, "the PDF holds no text")
-    monkeypatch.undo()
-    monkeypatch.setattr(pages, "MAX_TEXT", 2)
-    page = read(a_pdf("one", "two"), "application/pdf")
-    assert (page.text, page.whole, page.note) == ("on", False, "only the first 1 of 2 pages were read")
+
+
+def a_bomb() -> bytes:
+    """Make a PDF of a few hundred kilobytes whose one page unpacks to hundreds of megabytes."""
+    stream = zlib.compress(b"BT (a) Tj ET " * 20_000_000, 9)
+    parts = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"]
+    parts.append(b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>")
+    parts.append(b"<< /Length %d /Filter /FlateDecode >>stream\n%b\nendstream" % (len(stream), stream))
+    made, places = b"%PDF-1.4\n", list[int]()
+    for number, part in enumerate(parts, 1):
+        places.append(len(made))
+        made += b"%d 0 obj\n%b\nendobj\n" % (number, part)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(made)
+    made += b"xref\n0 5\n0000000000 65535 f \n" + table
+    return made + b"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % start
+
+
+@pytest.mark.requirement("HARD-68")
+async def test_a_pdf_that_is_a_bomb_costs_a_bounded_time_and_nothing_of_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, "PAGE_SECONDS", 1.0)
+    monkeypatch.setattr(pages, "GRACE_SECONDS", 2.0)
+    bomb = a_bomb()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with anyio.fail_after(30), watch_loop():
+        page = await to_thread.run_sync(read, bomb, "application/pdf")
+    assert page.text == ""
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+HUGE_PAGES = {
+    "paragraphs": b"<p>a</p>" * 600_000,
+    "nested headings": b"<h1>" * 1_200_000,
+    "nested divs": b"<div>" * 1_000_000,
+    "cells": b"<table>" + b"<tr><td>a<td>b" * 350_000,
+    "links": b"<a href=x>y</a>" * 330_000,
+    "hidden": b"<span style='display:none'>a</span>" * 140_000,
+    "nothing but <": b"<" * 5_000_000,
+    "attributes": b"<p " + b" ".join(b"a%d=1" % number for number in range(400_000)) + b">x</p>",
+    "lists": b"<ul><li>" * 600_000,
+    "entities": b"&amp;" * 1_000_000,
+}
+
+
+@pytest.mark.requirement("HARD-68")
+@pytest.mark.parametrize("shape", HUGE_PAGES)
+async def test_a_huge_page_holds_no_loop_and_takes_a_bounded_time(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGE_SECONDS", 1.0)
+    monkeypatch.setattr(pages, "GRACE_SECONDS", 2.0)
+    with anyio.fail_after(30), watch_loop():
+        page = await to_thread.run_sync(read, b"<html><body>" + HUGE_PAGES[shape], "text/html")
+    assert page.text or page.note
 
 
 @pytest.mark.parametrize(

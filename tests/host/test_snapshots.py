@@ -41,8 +41,7 @@ async def test_a_new_host_knows_the_tools_without_starting_a_server(machine: Mac
         assert host.listing("x") == before
         assert before is not None
         assert before.instructions == "Be kind."
-        del tool["x-own"]  # a field that the protocol does not name is not seen
-        assert before.tools[1].read() == tool
+        assert before.tools[1].read() == {name: value for name, value in tool.items() if name != "x-own"}
         assert (before.tools[1].title, before.tools[1].description) == ("Find", "Finds.")
         [status] = host.status()
         assert (status.tools, status.version, status.stale) == (2, "2025-11-25", False)

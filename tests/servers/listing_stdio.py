@@ -1,4 +1,4 @@
-"""A server process whose lists misbehave: `listing_stdio.py '{"tools/list": "huge-pages", …}'`.
+"""A server process whose lists misbehave: `listing_stdio.py '{"tools/list": "huge-pages", …}'`, or `@FILE`.
 
 Lists that are not named are short and sound. Each behaviour yields the pages of a list; `hang` never answers.
 """
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 FIELDS = {
@@ -73,14 +74,18 @@ def _send(message: dict[str, Any]) -> None:
 
 def _list(message: dict[str, Any], behaviour: str) -> None:
     method, request_id = message["method"], message["id"]
+    no_lists: dict[str, Any] = {
+        "null": None,
+        "no-list": {},
+        "null-list": {FIELDS[method]: None},
+        "not-a-list": {FIELDS[method]: "none"},
+    }
     if behaviour == "hang":
         return
     if behaviour == "error":
         _send({"id": request_id, "error": {"code": -32000, "message": "the database is down"}})
-    elif behaviour == "null":
-        _send({"id": request_id, "result": None})
-    elif behaviour == "not-a-list":
-        _send({"id": request_id, "result": {FIELDS[method]: "none"}})
+    elif behaviour in no_lists:
+        _send({"id": request_id, "result": no_lists[behaviour]})
     elif behaviour == "same-cursor":
         _send({"id": request_id, "result": {FIELDS[method]: [SOUND[method]], "nextCursor": "again"}})
     elif behaviour == "exit":
@@ -116,7 +121,8 @@ def _answer(message: dict[str, Any], behaviours: dict[str, str]) -> None:
 
 
 def main() -> None:
-    behaviours: dict[str, str] = json.loads(sys.argv[1])
+    said = sys.argv[1]
+    behaviours: dict[str, str] = json.loads(Path(said[1:]).read_text() if said[:1] == "@" else said)
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

@@ -192,7 +192,7 @@ class Catalog:
             key = ToolKey(offering.server_id, tool.name)
             self.hidden[key] = Hidden(absence="rejected", reason=tool.reason)
         for entry in offering.tools:
-            usable = usable_tool(entry)
+            usable = entry.derive(usable_tool)
             if usable.entry is not entry:
                 self._hiding.append(entry)
             if (hidden := offering.denied.get(entry.key.tool)) is not None:

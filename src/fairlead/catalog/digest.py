@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.catalog.definitions import TOOL_FIELDS, visible_definition
+from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.keywords import LISTS, MAPS, SINGLES
 from fairlead.config.shapes import is_list, is_object
 
@@ -67,6 +68,15 @@ def digests_of(definition: bytes, format: int = FORMAT) -> Digests:  # noqa: A00
     except (ValueError, RecursionError):
         raw = _digest(counted_bytes)  # what cannot be read for certain counts byte for byte
         return Digests(strict=raw, loose=raw)
+
+
+def entry_digests(entry: ToolEntry, format: int = FORMAT) -> Digests:  # noqa: A002 - what pins call it
+    """Both digests of a tool, worked out once for as long as it is known."""
+    return entry.derive(_digests, format)
+
+
+def _digests(entry: ToolEntry, format: int) -> Digests:  # noqa: A002
+    return digests_of(entry.definition, format)
 
 
 def _counted(definition: bytes, format: int) -> tuple[bytes, tuple[str, ...]]:  # noqa: A002

@@ -1,12 +1,15 @@
 """Tools as their servers define them: read just far enough to find and call them, the rest as it came."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
 
 from fairlead.catalog import gate
+
+ResultT = TypeVar("ResultT")
+Given = TypeVarTuple("Given")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,6 +36,17 @@ class ToolEntry:
     definition: bytes = field(repr=False)
     title: str | None = None
     description: str | None = None
+    _derived: dict[object, Any] = field(
+        default_factory=dict[object, Any], init=False, repr=False, compare=False
+    )
+
+    def derive(self, work: Callable[["ToolEntry", *Given], ResultT], *given: *Given) -> ResultT:
+        """What a pure function makes of this tool: worked out once, in whatever thread asks first."""
+        try:
+            return self._derived[work, given]
+        except KeyError:
+            made = self._derived[work, given] = work(self, *given)
+            return made
 
     def read(self) -> dict[str, Any]:
         """The whole definition."""
@@ -85,6 +99,19 @@ class Listing:
     """What is odd about what it declares."""
     repairs: tuple[Repair, ...] = field(default=(), repr=False)
     """Its malformed definitions, where they were made valid (see `catalog.protocol`)."""
+    is_partial: bool = False
+    """Could the tools not be listed? They are as they were known before, if at all."""
+    _derived: dict[object, Any] = field(
+        default_factory=dict[object, Any], init=False, repr=False, compare=False
+    )
+
+    def derive(self, work: Callable[["Listing"], ResultT]) -> ResultT:
+        """What a pure function makes of this listing: worked out once, in whatever thread asks first."""
+        try:
+            return self._derived[work]
+        except KeyError:
+            made = self._derived[work] = work(self)
+            return made
 
 
 class _Head(msgspec.Struct, gc=False):

@@ -173,7 +173,7 @@ class Limits(StrictModel):
     )
     max_result_bytes: Bytes = Field(default=100_000, description="What a result may hand to a model.")
     max_list_items: Annotated[int, Field(ge=1)] = Field(
-        default=50_000, description="How many tools, resources or prompts a server may list."
+        default=10_000, description="How many tools, resources or prompts a server may list."
     )
     max_list_bytes: Bytes = Field(
         default=16 * 1024 * 1024,

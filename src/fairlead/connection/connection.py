@@ -115,7 +115,7 @@ class Connection(Supervised):
         """
         link = self._link
         if link is not None and not link.listed.is_set():
-            known = next((entry for entry in self._known_tools if entry.key.tool == tool), None)
+            known = next((entry for entry in self._listing.tools if entry.key.tool == tool), None)
             if known is not None:
                 return task_support(known.definition)
             await self._list_anew(link)

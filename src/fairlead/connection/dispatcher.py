@@ -367,7 +367,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Keep what a server says before it is spoken to only for diagnosis."""
         for item in items:
             if isinstance(item, Unusable):
-                self.noise.add(item.excerpt)
+                self.noise.keep(item.excerpt)
 
     def _is_behind(self) -> bool:
         return self._arrived_bytes > _MAX_ARRIVED_BYTES or len(self._arrived) > _MAX_ARRIVED
@@ -425,10 +425,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._answers += 1
             call.settle(frame)
         elif frame.id is None:
-            self.noise.add(bytes(frame.error))
+            self.noise.keep(bytes(frame.error))
 
     def _unusable(self, item: Unusable) -> None:
-        self.noise.add(item.excerpt)
+        self.noise.keep(item.excerpt)
         call = None if item.answers is None else self._calls.get(item.answers)
         if call is not None:
             call.settle(AnswerUnreadable(item.reason))
@@ -439,7 +439,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         try:
             params = object_of(raw) if raw else None
         except ValueError:
-            self.noise.add(bytes(raw))
+            self.noise.keep(bytes(raw))
             return
         if method == "notifications/progress" and (progress := progress_of(params or {})) is not None:
             token, report = progress

@@ -6,7 +6,7 @@ out and named in the listing's notes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, Literal
@@ -23,7 +23,7 @@ from fairlead.catalog.sanitise import inspect
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
-from fairlead.errors import FairleadError, ListFailed
+from fairlead.errors import AuthRequired, FairleadError, ListFailed
 
 MAX_PAGES = 100
 MAX_SECONDS = 30.0
@@ -69,6 +69,8 @@ class Listed:
 
     listing: Listing
     header_maps: dict[str, HeaderMap]
+    failure: Exception | None = None
+    """Why the tools could not be listed, where they are only those of before."""
 
 
 Kind = Literal["tools", "resources", "templates", "prompts"]
@@ -88,6 +90,8 @@ class ListBudget:
 
     max_items: int
     max_bytes: int
+    request_seconds: float = MAX_SECONDS
+    """How long one page may take, as any request."""
     used_bytes: int = 0
 
     def take(self, size: int) -> bool:
@@ -122,12 +126,13 @@ class Lister:
         session: Session,
         budget: ListBudget,
         before: Listing,
-        publish: Callable[[Listed], None],
+        publish: Callable[[Listed], Awaitable[None]],
     ) -> None:
         self._server_id = server_id
         self._session = session
         self._budget = budget
         self._publish = publish
+        self._known = before
         self._others: dict[Kind, tuple[bytes, ...]] = {}
         self._before: Mapping[Kind, tuple[bytes, ...]] = {
             "resources": before.resources,
@@ -139,12 +144,23 @@ class Lister:
         self._late: set[Kind] = set()
         self._all_came = anyio.Event()
         self._is_published = False
+        self._publishing = anyio.Lock()
 
     async def run(self) -> None:
-        """List everything. Raises `ListFailed` where the tools cannot be had, or what ended their request."""
+        """List everything. Raises `ListFailed` where the tools cannot be had, or what ended their request.
+
+        Where the tools cannot be had the other lists are published all the same, with the tools as before.
+        """
         offers = self._session.capabilities
-        pages = await self._list("tools", declared=offers.tools is not None)
-        self._tools = await self._read_tools(pages)
+        failure: Exception | None = None
+        try:
+            pages = await self._list("tools", declared=offers.tools is not None)
+            self._tools = await self._read_tools(pages)
+        except (MCPError, NotSent, FairleadError) as exc:
+            has_others = offers.resources is not None or offers.prompts is not None
+            if isinstance(exc, AuthRequired) or not has_others or self._session.dispatcher.ending is not None:
+                raise
+            failure, self._tools = exc, self._known_tools(exc)
         if offers.resources is not None:
             self._late |= {"resources", "templates"}
         if offers.prompts is not None:
@@ -156,7 +172,16 @@ class Lister:
             if self._late:
                 with anyio.move_on_after(GRACE_SECONDS):
                     await self._all_came.wait()
-            self._publish_all()
+            await self._publish_all()
+        if failure is not None:
+            raise failure
+
+    def _known_tools(self, failure: Exception) -> Listed:
+        """The tools as they were known before, because they could not be listed."""
+        note = gate.text(str(failure), MAX_NOTE)
+        tools, rejected = self._known.tools, self._known.rejected
+        listing = Listing(tools=tools, rejected=rejected, notes=(note,), is_partial=True)
+        return Listed(listing=listing, header_maps=known_headers(tools), failure=failure)
 
     async def list_undeclared(self, kind: Kind) -> list[bytes]:
         """One list that the server did not declare."""
@@ -177,13 +202,18 @@ class Lister:
             self._others[kind] = tuple(pages.entries)
         self._late.discard(kind)
         if self._is_published:
-            self._publish_all()
+            await self._publish_all()
         elif not self._late:
             self._all_came.set()
 
-    def _publish_all(self) -> None:
-        assert self._tools is not None
+    async def _publish_all(self) -> None:
+        """Publish what is known, one listing after the other: preparing one may take a while."""
         self._is_published = True
+        async with self._publishing:
+            await self._publish(self._listed())
+
+    def _listed(self) -> Listed:
+        assert self._tools is not None
         notes = [note for kind in KINDS for note in self._notes.get(kind, ())]
         notes += [f"{_METHODS[kind]} has not been answered yet" for kind in KINDS if kind in self._late]
         lists: dict[Kind, tuple[bytes, ...]] = {kind: self._before[kind] for kind in self._late}
@@ -195,7 +225,7 @@ class Lister:
             prompts=lists.get("prompts", ()),
             notes=(*notes, *self._tools.listing.notes),
         )
-        self._publish(Listed(listing=listing, header_maps=self._tools.header_maps))
+        return replace(self._tools, listing=listing)
 
     async def _read_tools(self, pages: _Pages) -> Listed:
         header_maps: dict[str, HeaderMap] = {}
@@ -235,7 +265,7 @@ class Lister:
         pages = _Pages()
         try:
             with anyio.fail_after(seconds):
-                await self._follow(kind, pages, seconds)
+                await self._follow(kind, pages, seconds, declared=declared)
         except RequestRejected as exc:
             if not declared or (exc.code == METHOD_NOT_FOUND and kind != "tools"):
                 if declared and kind != "templates":  # which many leave out
@@ -245,15 +275,18 @@ class Lister:
         except (TimeoutError, RequestExpired) as exc:
             if not declared:
                 return pages
+            if isinstance(exc, RequestExpired):
+                seconds = min(seconds, self._budget.request_seconds)
             raise ListFailed(self._server_id, f"{method} took longer than {seconds:g} s") from exc
         except (msgspec.DecodeError, RecursionError) as exc:
             raise ListFailed(self._server_id, f"{method} was answered with something else: {exc}") from exc
         return pages
 
-    async def _follow(self, kind: Kind, pages: _Pages, seconds: float) -> None:
+    async def _follow(self, kind: Kind, pages: _Pages, seconds: float, *, declared: bool) -> None:
         method = _METHODS[kind]
         seen: set[str] = set()
         params: dict[str, str] | None = None
+        seconds = min(seconds, self._budget.request_seconds)
         for _ in range(MAX_PAGES):
             answer = await self._session.request(method, params, seconds=seconds)
             if _count_parts(answer) > MAX_PAGE_PARTS:
@@ -263,7 +296,11 @@ class Lister:
                 pages.notes.append(f"{reason}; it and what follows are left out")
                 return
             page = _decode_page(answer)
-            found: list[msgspec.Raw] = getattr(page, kind) or []
+            found: list[msgspec.Raw] | None = getattr(page, kind)
+            if found is None:
+                if not declared:
+                    return
+                raise ListFailed(self._server_id, f"{method} was answered without a list of {kind}")
             is_whole = await self._keep(method, found, pages)
             if page.next_cursor is None or not is_whole:
                 pages.ttl_ms = _milliseconds(page.ttl_ms)
@@ -302,12 +339,16 @@ class Lister:
         return True
 
 
+async def _ignore(_listed: Listed) -> None:
+    """Take no listing: only one list is wanted."""
+
+
 async def list_anyway(
     server_id: str, session: Session, method: str, *, budget: ListBudget
 ) -> tuple[bytes, ...]:
     """One list of a server that did not declare it: some have it all the same. Nothing, if it has not."""
     kinds: dict[str, Kind] = {method: kind for kind, method in _METHODS.items()}
-    lister = Lister(server_id, session, budget, Listing(), lambda _: None)
+    lister = Lister(server_id, session, budget, Listing(), _ignore)
     return tuple(await lister.list_undeclared(kinds.get(method, "prompts")))
 
 

@@ -33,6 +33,8 @@ class PipeReader:
         """What was read and not handed on yet; nothing more is read before it is."""
         self._loop = asyncio.get_running_loop()
         self._held = False
+        self._waits = False
+        """Is `_go_on` going to be called?"""
         os.set_blocking(self._fd, False)
         self._loop.add_reader(self._fd, self._read)
 
@@ -43,8 +45,8 @@ class PipeReader:
         self._held = hold
         if hold:
             self._loop.remove_reader(self._fd)
-        else:
-            self._loop.add_reader(self._fd, self._read)
+        elif not self._waits:
+            self._go_on_in(0)
 
     def close(self) -> None:
         """Read no more."""
@@ -68,11 +70,19 @@ class PipeReader:
         pause = self._on_data(data)
         if (pause or self._rest) and not self._file.closed:
             self._loop.remove_reader(self._fd)
-            self._loop.call_later(pause or 0, self._go_on)
+            self._go_on_in(pause or 0)
+
+    def _go_on_in(self, seconds: float) -> None:
+        self._waits = True
+        self._loop.call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
-        """Hand on the rest, a piece in each turn of the event loop, and then read again."""
-        if self._file.closed:
+        """Hand on the rest, a piece in each turn of the event loop, and then read again.
+
+        Not while reading is held: a pause that ends must not bring in what nothing has room for.
+        """
+        self._waits = False
+        if self._file.closed or self._held:
             return
         pause = self._on_data(b"")
         if not pause and self._rest:
@@ -81,8 +91,8 @@ class PipeReader:
         if self._file.closed:
             return
         if pause or self._rest:
-            self._loop.call_later(pause or 0, self._go_on)
-        else:
+            self._go_on_in(pause or 0)
+        elif not self._held:
             self._loop.add_reader(self._fd, self._read)
 
 

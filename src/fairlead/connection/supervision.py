@@ -4,7 +4,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.entries import Listing
 from fairlead.config.models import Limits, Server
 from fairlead.connection.admission import Admission
 from fairlead.connection.backoff import Backoff
@@ -113,12 +113,13 @@ class Supervised:
         tasks: TaskGroup,
         admission: Admission | None = None,
         known_version: str | None = None,
-        known_tools: Sequence[ToolEntry] = (),
+        known_listing: Listing | None = None,
         peer: Peer | None = None,
         log_level: LoggingLevel | None = None,
         log_in: LogIn | None = None,
         tracer: Tracer | None = None,
         on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
+        prepare: Callable[[Listing], Awaitable[None]] | None = None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
     ) -> None:
         self.server_id = server_id
@@ -130,14 +131,14 @@ class Supervised:
         self._tasks = tasks
         self._admission = admission
         self._known_version = known_version
-        self._known_tools = known_tools
-        self._listing: Listing | None = None
-        """What it said last, in this run."""
+        self._listing = known_listing or Listing()
+        """What it said last, in this run or an earlier one."""
         self._peer = peer or NobodyThere()
         self._log_level: LoggingLevel | None = log_level
         self._log_in = log_in
         self._tracer = tracer
         self._on_state = on_state
+        self._prepare = prepare
         self._on_listed = on_listed
         self._link: Link | None = None
         self._links: set[Link] = set()
@@ -295,7 +296,7 @@ class Supervised:
         now = time.monotonic()
         link = Link(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:
-            session.learn_headers(known_headers(self._known_tools))
+            session.learn_headers(known_headers(self._listing.tools))
         self._links.add(link)
         self._link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
@@ -415,24 +416,37 @@ class Supervised:
     async def _list(self, link: Link, published: anyio.Event) -> None:
         """List the server. `published` is set once its tools are known, or cannot be; the rest may follow."""
 
-        def publish(listed: Listed) -> None:
+        async def publish(listed: Listed) -> None:
+            if self._prepare is not None and link is self._link:
+                await self._prepare(listed.listing)
             self._take_listing(link, listed)
+            if listed.failure is not None:
+                self._tools_failed(link, listed.failure)
             self._note_listed(link)
             published.set()
 
-        before = self._listing or Listing()
-        lister = Lister(self.server_id, link.session, self._list_budget(), before, publish)
+        lister = Lister(self.server_id, link.session, self._list_budget(), self._listing, publish)
         try:
-            with calling(self.server_id):
-                await lister.run()
-        except ServerError as exc:
-            if link is self._link and link.usable:
-                self._list_failed(link, exc)
+            await lister.run()
+        except Exception as exc:  # noqa: BLE001 - what is no failure of a server is raised again there
+            self._tools_failed(link, exc)
         self._note_listed(link)
         published.set()
 
+    def _tools_failed(self, link: Link, failure: Exception) -> None:
+        try:
+            with calling(self.server_id):
+                raise failure
+        except ServerError as exc:
+            if link is self._link and link.usable:
+                self._list_failed(link, exc)
+
     def _list_budget(self) -> ListBudget:
-        return ListBudget(self._limits.max_list_items, self._limits.max_list_bytes)
+        return ListBudget(
+            self._limits.max_list_items,
+            self._limits.max_list_bytes,
+            request_seconds=self._limits.request_timeout_ms / 1000,
+        )
 
     def _note_listed(self, link: Link) -> None:
         link.listed.set()
@@ -443,10 +457,10 @@ class Supervised:
         link.session.learn_headers(listed.header_maps)
         if link is self._link:
             self._listing = listed.listing
-            self._known_tools = listed.listing.tools
             self._task_support = _task_support(link.session, listed.listing)
             self._on_listed(listed.listing, link.session.version)
-            self._move("ready")
+            if not listed.listing.is_partial:
+                self._move("ready")
 
     def _list_failed(self, link: Link, failure: ServerError) -> None:
         error = failure

@@ -21,11 +21,18 @@ class Tail:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._kept: deque[bytes] = deque(maxlen=MAX_LINES)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines that are left, oldest first."""
+        while self._kept:
+            self.add(self._kept.popleft())
         return tuple(self._lines)
+
+    def keep(self, data: bytes) -> None:
+        """Take in whole lines, to be cleaned only if they are read: so a flood of them costs little."""
+        self._kept.append(data[:_MAX_LINE_BYTES])
 
     def add(self, data: bytes) -> str:
         """Take in whole lines, and return all of their text."""

@@ -24,10 +24,11 @@ from fairlead.catalog.results import DELIVERY, ToolResult
 from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
-from fairlead.gateway.lists import Offered, ToolList, with_public_uris
+from fairlead.gateway.lists import Offered, ToolList, names_resources, with_public_uris
 from fairlead.gateway.news import Kind, News
 from fairlead.gateway.plain_calls import PlainCall, TaskStarter
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
+from fairlead.host.background import run_off_loop
 from fairlead.host.beside import BesideHost, beside
 from fairlead.host.calls import OnProgress
 from fairlead.host.host import Host
@@ -345,12 +346,13 @@ class Client:
         if self.abilities != UNASKABLE:
             chosen = [name for name in self._server_ids() if self.endpoint.selection.has(name)]
             await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+        catalog = self.toolset.catalog  # it may change while its tools are written
         tools = (
             await self.tools.tools(self.toolset, self.version)
             if self._differs
             else await self.view.list_tools(self.version)
         )
-        self.news.handed_tools(self.toolset.catalog)
+        self.news.handed_tools(catalog)
         return tools
 
     def _server_ids(self) -> list[str]:
@@ -428,18 +430,26 @@ class Client:
             principal=self.principal,
             max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
         )
-        result.raw = with_public_uris(result.raw, key.server_id, self.known_offers)
+        if names_resources(result.raw):
+            result.raw = with_public_uris(result.raw, key.server_id, await self.prepared_offers())
         return result
 
     async def offered(self) -> Offered:
         """What servers offer it besides tools."""
         await self.view.prepare()
-        return self.known_offers()
+        return await self.prepared_offers()
 
     async def listed(self, kind: Kind) -> Offered:
         """What servers offer it besides tools; of this kind, it is told when it changes."""
         offered = await self.offered()
         self.news.handed_offers(kind, offered)
+        return offered
+
+    async def prepared_offers(self) -> Offered:
+        """What is known now, with everything about it worked out: off the event loop where it is much."""
+        offered = self.known_offers()
+        if not offered.is_prepared:
+            await run_off_loop(offered.prepare, offered.size)
         return offered
 
     def known_offers(self) -> Offered:

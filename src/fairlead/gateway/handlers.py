@@ -238,7 +238,9 @@ class Handlers:
         async def work(turn: Turn) -> dict[str, Any]:
             async with client.at(turn, route.server_id) as host:
                 got = await _handed_on(host.prompts.get(route.server_id, route.name, params.arguments))
-            linked = with_public_uris(msgspec.json.encode(got), route.server_id, client.known_offers)
+            linked = with_public_uris(
+                msgspec.json.encode(got), route.server_id, await client.prepared_offers()
+            )
             return _completed(context, as_dict(linked))
 
         return await self._worked(client, context, params, params.name, work)

@@ -1,9 +1,9 @@
 """What clients are told there is, over all servers: tools as prebuilt bytes, the rest by a table."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.protocol import definition_for, version_number
 from fairlead.config.shapes import is_list, is_object
+from fairlead.host.background import run_off_loop
 from fairlead.host.resource_owners import (
     Clash,
     Owned,
@@ -50,11 +51,15 @@ class ToolList:
         catalog = toolset.catalog
         if catalog is not self._catalog or number not in self._tools:
             offered = await toolset.offered(seconds=0)  # the endpoint has waited already, for all servers
-            tools = b"[" + b",".join(_tool_for(name, entry, number) for name, entry in offered) + b"]"
+            tools = await run_off_loop(partial(_tool_array, offered, number), len(offered))
             if catalog is not self._catalog:
                 self._catalog, self._tools = catalog, {}
             self._tools[number] = tools
         return self._tools[number]
+
+
+def _tool_array(offered: Iterable[tuple[str, ToolEntry]], number: int) -> bytes:
+    return b"[" + b",".join(_tool_for(name, entry, number) for name, entry in offered) + b"]"
 
 
 def _tool_for(name: str, entry: ToolEntry, number: int) -> bytes:
@@ -81,6 +86,7 @@ class Offered:
         self._scheme: Scheme = scheme
         self._trusted = frozenset(trusted)
         self._by_version: dict[tuple[OfferKind, int], list[Definition]] = {}
+        self.is_prepared = False
 
     def is_of(self, listings: Mapping[str, Listing]) -> bool:
         """Was it made of these very listings?"""
@@ -93,6 +99,16 @@ class Offered:
         if kind == "prompts":
             return self.prompts == other.prompts
         return (self.resources, self.templates) == (other.resources, other.templates)
+
+    @property
+    def size(self) -> int:
+        """How many definitions there are."""
+        return sum(len(of.resources) + len(of.templates) + len(of.prompts) for of in self.listings.values())
+
+    def prepare(self) -> None:
+        """Work everything out ahead. For a thread, where there is much of it."""
+        _ = self.owners.resources, self.owners.templates, self._names
+        self.is_prepared = True
 
     # Resources have owners.
 
@@ -169,18 +185,23 @@ class Offered:
 _NAMES_RESOURCES = re.compile(rb'"resource(?:_link)?"')
 
 
-def with_public_uris(raw: bytes, server_id: str, offered: Callable[[], Offered]) -> bytes:
+def names_resources(raw: bytes) -> bool:
+    """Might a result have links or embedded resources? Most have none."""
+    return _NAMES_RESOURCES.search(raw) is not None
+
+
+def with_public_uris(raw: bytes, server_id: str, offered: Offered) -> bytes:
     """A result whose links and embedded resources lead to the server that they come from.
 
     The same object where it has none, as most.
     """
-    if _NAMES_RESOURCES.search(raw) is None:
+    if not names_resources(raw):
         return raw
     try:
         result: object = msgspec.json.decode(raw)
     except (ValueError, RecursionError):
         return raw
-    owners = offered().owners
+    owners = offered.owners
     changed = [_lead_home(block, server_id, owners) for block in _blocks(result)]
     return msgspec.json.encode(result) if any(changed) else raw
 

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
@@ -26,6 +27,7 @@ from fairlead.connection.peer import for_nobody
 from fairlead.events import Event, OffersChanged, ServerLogged, ToolsChanged, ToolsQuarantined
 from fairlead.gateway.lists import Offered
 from fairlead.gateway.turns import Turn
+from fairlead.host.background import run_off_loop
 from fairlead.host.resource_owners import Owned, qualify
 
 if TYPE_CHECKING:
@@ -111,8 +113,10 @@ class News:
         await self._announce(ToolsListChanged())
 
     async def _offers_changed(self, kind: Kind) -> None:
-        now, handed = self._client.known_offers(), self._offers.get(kind)
-        if (handed is None and self._has_session) or (handed is not None and handed.is_like(now, kind)):
+        now, handed = await self._client.prepared_offers(), self._offers.get(kind)
+        if handed is None and self._has_session:
+            return
+        if handed is not None and await run_off_loop(partial(handed.is_like, now, kind), now.size):
             return
         if self._has_session:
             del self._offers[kind]  # as with tools

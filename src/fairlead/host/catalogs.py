@@ -1,14 +1,18 @@
 """Catalogs of what servers are known to offer: a host's, made anew only where something changed, or one."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import anyio
 
 from fairlead.catalog.catalog import Catalog, Hidden, Offering
-from fairlead.catalog.entries import Listing, ToolKey
+from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.tokens import estimate
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.host.background import AT_ONCE, run_off_loop
 from fairlead.host.bundles import Selection
 from fairlead.policy.decision import CallPolicy, Decision
 from fairlead.policy.quarantine import Screened
@@ -18,12 +22,18 @@ if TYPE_CHECKING:
 
 
 class Catalogs:
-    """Keeps the latest catalog of each selection. Unchanged servers give the same objects, byte for byte."""
+    """Keeps the latest catalog of each selection. Unchanged servers give the same objects, byte for byte.
 
-    def __init__(self, scheme: Scheme, reserved: frozenset[str]) -> None:
+    A small catalog is made when it is asked for. A large one is made in the background (see `background`):
+    until it is ready the one before is handed out, or at first one of as many servers as are small together.
+    """
+
+    def __init__(self, scheme: Scheme, reserved: frozenset[str], background: "Background") -> None:
         self._scheme: Scheme = scheme
         self._reserved = reserved
+        self._background = background
         self._latest: dict[str | None, _Latest] = {}
+        self._builds: dict[str | None, _Build] = {}
 
     def current(
         self, selection: Selection, members: Iterable["Member"], generation: int | None = None
@@ -36,6 +46,26 @@ class Catalogs:
         if latest is not None and _same(latest.sources, sources):
             latest.generation = generation
             return latest.catalog
+        if _count(sources) <= AT_ONCE or not self._background.is_open:
+            catalog = self._build(selection, sources, latest)
+            self._latest[selection.name] = _Latest(sources, catalog, generation)
+            return catalog
+        self._build_soon(selection, sources)
+        if latest is None:
+            small = _small(sources)
+            latest = self._latest[selection.name] = _Latest(small, self._build(selection, small, None), None)
+        return latest.catalog
+
+    async def wait(self, selection: Selection) -> None:
+        """Wait for the catalog of a selection that is being made, if one is."""
+        while (build := self._builds.get(selection.name)) is not None:
+            await build.is_over.wait()
+
+    def forget(self) -> None:
+        """Begin anew: the configuration changed, and with it what is allowed."""
+        self._latest.clear()
+
+    def _build(self, selection: Selection, sources: "list[_Source]", latest: "_Latest | None") -> Catalog:
         known: dict[int, Offering] = {}
         before: Catalog | None = None
         if latest is not None:
@@ -46,13 +76,56 @@ class Catalogs:
             for member, screened in sources
         ]
         scheme: Scheme = "plain" if selection.plain_names else self._scheme
-        catalog = Catalog(offerings, scheme=scheme, reserved=self._reserved, before=before)
-        self._latest[selection.name] = _Latest(sources, catalog, generation)
-        return catalog
+        return Catalog(offerings, scheme=scheme, reserved=self._reserved, before=before)
 
-    def forget(self) -> None:
-        """Begin anew: the configuration changed, and with it what is allowed."""
-        self._latest.clear()
+    def _build_soon(self, selection: Selection, sources: "list[_Source]") -> None:
+        build = self._builds.get(selection.name)
+        if build is None:
+            self._builds[selection.name] = _Build(sources)
+            self._background.start(partial(self._build_latest, selection))
+        else:
+            build.sources = sources  # once the one under way is done
+
+    async def _build_latest(self, selection: Selection) -> None:
+        """Make a catalog, and again for as long as servers change meanwhile."""
+        build = self._builds[selection.name]
+        done: list[_Source] | None = None
+        try:
+            while done is None or not _same(done, build.sources):
+                done, latest = build.sources, self._latest.get(selection.name)
+                catalog = await run_off_loop(partial(self._build, selection, done, latest), _count(done))
+                self._latest[selection.name] = _Latest(done, catalog, None)
+                before = latest.sources if latest is not None else []
+                new = {id(screened) for _, screened in done} ^ {id(screened) for _, screened in before}
+                self._background.built([member for member, screened in done if id(screened) in new])
+        finally:
+            del self._builds[selection.name]
+            build.is_over.set()
+
+
+class Background(Protocol):
+    """What large catalogs are made with."""
+
+    @property
+    def is_open(self) -> bool:
+        """Can something still be started?"""
+        ...
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something beside."""
+        ...
+
+    def built(self, members: "Sequence[Member]") -> None:
+        """Take note that a catalog now has what these servers offer."""
+        ...
+
+
+@dataclass(slots=True)
+class _Build:
+    """A catalog that is being made."""
+
+    sources: "list[_Source]"
+    is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
 _Source = tuple["Member", Screened]
@@ -77,6 +150,21 @@ def _sources(selection: Selection, members: Iterable["Member"]) -> list[_Source]
                 member.use_first(within)
             sources.append((member, member.screened))
     return sources
+
+
+def _count(sources: "list[_Source]") -> int:
+    return sum(len(screened.listing.tools) for _, screened in sources)
+
+
+def _small(sources: "list[_Source]") -> "list[_Source]":
+    """As many servers as can be handled at once."""
+    small: list[_Source] = []
+    count = 0
+    for member, screened in sources:
+        if count + len(screened.listing.tools) <= AT_ONCE:
+            count += len(screened.listing.tools)
+            small.append((member, screened))
+    return small
 
 
 def _same(before: list[_Source], now: list[_Source]) -> bool:
@@ -141,7 +229,11 @@ def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:
 
 def cost_of(catalog: Catalog) -> int:
     """About how many tokens all definitions are together."""
-    return sum(estimate(tool.entry.definition) for tool in catalog.tools)
+    return sum(tool.entry.derive(_cost) for tool in catalog.tools)
+
+
+def _cost(entry: ToolEntry) -> int:
+    return estimate(entry.definition)
 
 
 def is_direct(key: ToolKey, selection: Selection, cost: int) -> bool:

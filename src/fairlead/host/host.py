@@ -1,7 +1,16 @@
 """The host: owns every connection, and knows the order things happen in."""
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +43,7 @@ from fairlead.errors import (
     FairleadError,
     StoreError,
 )
-from fairlead.events import Event
+from fairlead.events import Event, ToolsChanged
 from fairlead.host.bundles import Selection, select
 from fairlead.host.bus import EventBus, Subscriber
 from fairlead.host.calls import CallOptions, Calls, OnProgress
@@ -96,7 +105,7 @@ class Host:
     ) -> None:
         self._config = config
         self._names: Scheme | None = names
-        self._catalogs = Catalogs(names or config.config.tools.names, RESERVED)
+        self._catalogs = Catalogs(names or config.config.tools.names, RESERVED, self)
         self._tasks = tasks
         self._around = around
         self._records = records
@@ -272,7 +281,7 @@ class Host:
         self.docs_allow = config.config.docs.allow
         self._audit.settings = config.config.audit
         self._config = config
-        self._catalogs = Catalogs(self._names or config.config.tools.names, RESERVED)
+        self._catalogs = Catalogs(self._names or config.config.tools.names, RESERVED, self)
         own = {name: program_server(name, Path(), config.rules) for name in self._around.programs}
         wanted = config.servers | own
         self._members.keep_only(wanted)
@@ -313,9 +322,34 @@ class Host:
         """The tools that are known now, as a selection has them. Contacts nobody."""
         return self._catalogs.current(selection, self._members, self._members.generation)
 
+    async def wait_for_catalog(self, selection: Selection) -> None:
+        """Wait until a large catalog that is being made is there. Contacts no server."""
+        self.catalog(selection)
+        await self._catalogs.wait(selection)
+
+    @property
+    def is_open(self) -> bool:
+        """Can something still be started beside? For large catalogs."""
+        return not self._closed
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something beside for as long as the host is open. For large catalogs."""
+        self._tasks.start_soon(work)
+
+    def built(self, members: Sequence[Member]) -> None:
+        """Say that servers' tools are there now, or others. For large catalogs."""
+        for member in members:
+            listing = member.listing
+            self._bus.emit(
+                ToolsChanged(server_id=member.server.server_id, tools=len(listing.tools) if listing else 0)
+            )
+
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
         """A server's tools: at once where they are known, else it is connected and asked."""
-        return (await self.offers(server_id)).tools
+        listing = await self.offers(server_id)
+        if listing.is_partial and not listing.tools:
+            listing = await self.list_now(server_id)  # which raises why there are none
+        return listing.tools
 
     async def list_now(self, server_id: str) -> Listing:
         """What a server offers, as it says in this run. It is connected if it is not."""

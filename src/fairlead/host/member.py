@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -20,13 +21,14 @@ from fairlead.connection.logging_in import LogIn
 from fairlead.connection.transports import Surroundings, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
 from fairlead.events import Event, OffersChanged, State, StateChanged, ToolsChanged, ToolsQuarantined
+from fairlead.host.background import run_off_loop, size_of
 from fairlead.host.custom import CustomCapabilities
 from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
 from fairlead.policy.decision import CallPolicy, Unsaid, Within
 from fairlead.policy.pins import NoPins, Pins, extend, granting, is_guarded, joined, pinned_on_first_use
-from fairlead.policy.quarantine import Refusal, Screened, screen
+from fairlead.policy.quarantine import Refusal, Screened, prepare, screen
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +160,7 @@ class Member:
                 tasks=tasks,
                 admission=admission if server.transport == "stdio" else None,
                 known_version=snapshot.known_version if snapshot else None,
-                known_tools=snapshot.listing.tools if snapshot else (),
+                known_listing=snapshot.listing if snapshot else None,
                 peer=ServerPeer(
                     server.server_id,
                     server.config,
@@ -172,6 +174,7 @@ class Member:
                 log_in=person.log_in,
                 tracer=around.tracer,
                 on_state=self._moved,
+                prepare=self._prepare,
                 on_listed=self._was_listed,
             )
         if snapshot is not None:
@@ -321,7 +324,7 @@ class Member:
             enabled=self.server.enabled,
             state=self._state(),
             version=self.version,
-            tools=len(self.snapshot.listing.tools) if self.snapshot else None,
+            tools=self._count_tools(),
             stale=self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()),
             last_error=error[0],
             hint=error[1],
@@ -330,6 +333,12 @@ class Member:
             calls=vitals.calls if vitals else 0,
             notes=(*login_notes(self.server), *(self.screened.listing.notes if self.screened else ())),
         )
+
+    def _count_tools(self) -> int | None:
+        listing = self.snapshot.listing if self.snapshot else None
+        if listing is None or (listing.is_partial and not listing.tools):
+            return None
+        return len(listing.tools)
 
     def refresh_if_stale(self) -> None:
         """Ask a connected server again for what it offers, if the answer is too old."""
@@ -375,19 +384,30 @@ class Member:
         )
         self._save(self)
 
+    async def _prepare(self, listing: Listing) -> None:
+        """Work out what takes long about a large listing, while the earlier one is still offered."""
+        work = partial(prepare, self.server, listing, self.pins, self.lock)
+        await run_off_loop(work, size_of(listing))
+
     def _was_listed(self, listing: Listing, version: str) -> None:
         self._take_listing(listing, version, keeps_sessions=self.keeps_sessions)
 
     def _take_listing(self, listing: Listing, version: str, *, keeps_sessions: bool) -> None:
         before = self.snapshot
-        self.snapshot = self.unsaved = Snapshot(
+        self.snapshot = Snapshot(
             listing=listing, version=version, saved_at=time.time(), keeps_sessions=keeps_sessions
         )
+        if listing.is_partial:
+            # The tools are as old as they were, and the next run had better ask again.
+            self.snapshot = replace(self.snapshot, saved_at=before.saved_at if before else 0.0)
+        else:
+            self.unsaved = self.snapshot
         self._elsewhere = {}  # this is the newest
         self._update_pins(listing)
         self._screen(listing)
         self._save(self)
-        self.listed.set()
+        if not listing.is_partial:  # else the failure that follows says that it has been listed
+            self.listed.set()
         if before is None or before.listing.tools != listing.tools:
             self._emit_tools()
         self._emit_offers(before.listing if before else Listing(), listing)

@@ -137,7 +137,7 @@ class Callbacks:
     on_open_url: Callable[[str], Awaitable[bool]] | None = None
     on_notify: Callable[[str, str], None] | None = None
 
-    @cached_property
+    @property
     def abilities(self) -> frozenset[Ability]:
         """What there is a function for."""
         return self._abilities

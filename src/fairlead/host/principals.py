@@ -119,9 +119,20 @@ class PrincipalHost(Host):
 
     def catalog(self, selection: Selection) -> Catalog:
         """The tools that are known now: the very catalog of the host above where no login matters."""
-        if not any(is_personal(member.server) for member in self._above.members):
+        if not self._is_personal:
             return self._above.catalog(selection)
         return self._catalogs.current(selection, self._members)
+
+    async def wait_for_catalog(self, selection: Selection) -> None:
+        """Wait until a large catalog that is being made is there, here or above."""
+        if self._is_personal:
+            await super().wait_for_catalog(selection)
+        else:
+            await self._above.wait_for_catalog(selection)
+
+    @property
+    def _is_personal(self) -> bool:
+        return any(is_personal(member.server) for member in self._above.members)
 
     def _attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
         """Have a subscriber hear what happens here, and above to servers that are shared."""

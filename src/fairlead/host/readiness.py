@@ -48,7 +48,7 @@ async def listing_of(member: Member, store: Store | None, *, fresh: bool = False
         await connection.log_in(error)
         await connection.ready()
         error = await _list_error(member)
-    if error is not None:
+    if error is not None and (fresh or member.listing is None):
         raise error
     if member.listing is None:
         raise ListFailed(member.server.server_id, "it was closed before it said what it offers")

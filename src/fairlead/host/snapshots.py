@@ -3,8 +3,9 @@
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import anyio
@@ -16,11 +17,14 @@ from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
 from fairlead.config.principal import LOCAL
 from fairlead.errors import FairleadError, StoreError
+from fairlead.host.background import USUAL_BYTES, run_off_loop, size_of
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import NoPins, Pins, is_guarded, pins_key, read_pins, save_first_use
+from fairlead.policy.quarantine import prepare
+from fairlead.store.database import MAX_VALUE_BYTES
 from fairlead.store.store import NewValue, Store
 
 logger = logging.getLogger(__name__)
@@ -143,6 +147,13 @@ async def load_known(
             for server, part in product(servers, (load, load_pinned, load_consent)):
                 tasks.start_soon(part, server, store)
     locks = locks_of(servers)
+    for server in servers:
+        snapshot = snapshots.get(server.server_id)
+        if snapshot is not None:
+            held_to = (pins.get(server.server_id), locks.get(server.server_id))
+            await run_off_loop(
+                partial(prepare, server, snapshot.listing, *held_to), size_of(snapshot.listing)
+            )
     return {
         name: Known(
             snapshot=snapshots.get(name),
@@ -168,7 +179,10 @@ async def load_pins(store: Store, server: LoadedServer) -> Pins | NoPins | None:
     """What is pinned of a server, if anything is, or why that cannot be known."""
     try:
         found = await store.get(PINS, pins_key(server))
-        return read_pins(found.value, server.server_id) if found else None
+        if found is None:
+            return None
+        read = partial(read_pins, found.value, server.server_id)
+        return await run_off_loop(read, len(found.value) // USUAL_BYTES)
     except StoreError as exc:
         logger.warning("pins cannot be read", exc_info=True, extra={"server_id": server.server_id})
         return NoPins.because(exc)
@@ -178,8 +192,12 @@ async def load_snapshot(store: Store, server: LoadedServer, principal: str = LOC
     """What a server offered when it was last listed, in whatever process, as far as that can be read."""
     try:
         found = await store.get(NAMESPACE, snapshot_key(server, principal))
-        return read_snapshot(server.server_id, found.value) if found else None
-    except (StoreError, msgspec.DecodeError):
+        if found is None:
+            return None
+        return await run_off_loop(
+            partial(read_snapshot, server.server_id, found.value), len(found.value) // USUAL_BYTES
+        )
+    except (StoreError, ValueError, RecursionError):
         logger.warning("a saved catalog cannot be read", exc_info=True, extra={"server_id": server.server_id})
         return None
 
@@ -230,7 +248,10 @@ class News:
 
 async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]:
     """Keep what servers offer and what went wrong with them. Returns why pins were not kept, by server."""
-    values = [value for of_one in news for value in _values(of_one)]
+    values: list[NewValue] = []
+    for of_one in news:
+        size = size_of(of_one.snapshot.listing) if of_one.snapshot else 0
+        values += await run_off_loop(partial(_values, of_one), size)
     try:
         if values:
             await store.put_all(values)
@@ -247,12 +268,18 @@ async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]
     return failures
 
 
-def _values(news: News) -> Iterator[NewValue]:
+def _values(news: News) -> list[NewValue]:
     key = snapshot_key(news.server, news.principal)
+    values: list[NewValue] = []
     if news.snapshot is not None:
-        yield NAMESPACE, key, _encode(stored(news.snapshot))
+        value = _encode(stored(news.snapshot))
+        if len(value) <= MAX_VALUE_BYTES:
+            values.append((NAMESPACE, key, value))
+        else:
+            logger.warning("a listing is too large to be kept", extra={"server_id": news.server.server_id})
     if news.trouble is not None:
-        yield TROUBLE, key, _encode(news.trouble)
+        values.append((TROUBLE, key, _encode(news.trouble)))
+    return values
 
 
 def stored(snapshot: Snapshot) -> StoredSnapshot:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import to_thread
 
 from fairlead.adapters import anthropic, gemini, openai
 from fairlead.adapters.adapted import AdaptedTool, Caller
@@ -17,6 +16,7 @@ from fairlead.catalog.search import Hit
 from fairlead.config.principal import LOCAL
 from fairlead.errors import FairleadError, RunCancelled, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
+from fairlead.host.background import AT_ONCE, run_off_loop
 from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
 from fairlead.host.catalogs import cost_of, has_reading, is_direct
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 15.0
 """How long servers that were never listed are waited for, before the rest is handed out without them."""
-
-LARGE = 2_000
-"""With more tools than this a catalog is searched in a thread: up to here its index takes little time."""
 
 SETTLE_SECONDS = 2.0
 """How long a list that has changed is waited for."""
@@ -96,6 +93,8 @@ class Toolset:
         if untried:
             with anyio.move_on_after(seconds):
                 await self._host.connect(*untried)
+        with anyio.move_on_after(seconds):
+            await self._host.wait_for_catalog(self.selection)
         return self
 
     async def settled(self) -> "Toolset":
@@ -125,7 +124,7 @@ class Toolset:
         tool = catalog.called(name)
         if tool is None:
             # The name of a tool that is not there is no reason to hold up the event loop.
-            near = [hit.key for hit in catalog.find(name, limit=1)] if len(catalog) <= LARGE else []
+            near = [hit.key for hit in catalog.find(name, limit=1)] if len(catalog) <= AT_ONCE else []
             hint = f"did you mean `{catalog.shown(near[0])}`?" if near else None
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
@@ -137,8 +136,7 @@ class Toolset:
         catalog = (await self.ready()).catalog
         by_meaning = self.selection.search == "meaning"
         find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
-        # Making the index of tens of thousands of tools takes seconds, and a thread shares the interpreter.
-        hits = find() if len(catalog) <= LARGE else await to_thread.run_sync(find)
+        hits = await run_off_loop(find, len(catalog))
         return Found(hits=hits, unavailable=self.unavailable)
 
     # What a model gets.
@@ -151,7 +149,7 @@ class Toolset:
         if seconds:
             await self.ready(seconds=seconds)
         catalog = self.catalog
-        direct = self._direct(catalog)
+        direct = await run_off_loop(partial(self._direct, catalog), len(catalog))
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()
         # Whatever has been kept so far: a list of tools that changes costs a provider's cache of all of it.
@@ -161,7 +159,8 @@ class Toolset:
     async def is_direct(self) -> bool:
         """Does a model get the tools themselves, all of them?"""
         catalog = (await self.ready()).catalog
-        return len(self._direct(catalog)) == len(catalog)
+        direct = await run_off_loop(partial(self._direct, catalog), len(catalog))
+        return len(direct) == len(catalog)
 
     def _direct(self, catalog: Catalog) -> Sequence[CatalogTool]:
         cost = cost_of(catalog)

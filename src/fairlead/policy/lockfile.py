@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.catalog.digest import FORMAT, digests_of, field_digests, text_digest
+from fairlead.catalog.digest import FORMAT, entry_digests, field_digests, text_digest
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.files import read_text
 from fairlead.config.load import LoadedServer
@@ -84,7 +84,7 @@ def locked_server(
 
 
 def _locked_tool(entry: ToolEntry, format: int) -> LockedTool:  # noqa: A002
-    digests = digests_of(entry.definition, format)
+    digests = entry_digests(entry, format)
     loose = digests.loose if digests.loose != digests.strict else None
     fields = field_digests(entry.definition, format)
     return LockedTool(digest=digests.strict, without_defaults=loose, fields=fields)

@@ -18,17 +18,21 @@ from typing import Literal
 import msgspec
 
 from fairlead.catalog.definitions import visible_definition
-from fairlead.catalog.digest import FORMAT, digests_of, without_default_texts
+from fairlead.catalog.digest import FORMAT, entry_digests, without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
-from fairlead.errors import StoreError, VersionConflict
+from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
 from fairlead.policy.decision import Within
 from fairlead.policy.tool_patterns import matches_any
 from fairlead.store.database import Database
 from fairlead.store.store import Store, update
 
 NAMESPACE = "pins"
+MAX_PINS_BYTES = 32 * 1024 * 1024
+"""What the pins of one server may take in the store: twice what it may list as a rule."""
+_PIN_BYTES = 256
+"""Of a pin without its definition, roughly."""
 REVIEWED = "pins reviewed"
 """The topic that is told when a review changed pins."""
 
@@ -109,7 +113,7 @@ def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
 
 def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -> Change | None:  # noqa: A002
     """How a tool differs from the one with these digests, which are of this format."""
-    digests = digests_of(entry.definition, format)
+    digests = entry_digests(entry, format)
     if digests.strict == strict:
         return None
     return "defaults" if digests.loose == loose else "changed"
@@ -172,16 +176,24 @@ def pinned_on_first_use(
     if not new:
         return None
     left_out = before.tools.keys() | set(withheld)
-    found = {
-        entry.key.tool: pin_of(entry, "first use", at)
-        for entry in listing.tools
-        if entry.key.tool not in left_out and matches_any(entry.key.tool, new)
-    }
+    found: dict[str, Pin] = {}
+    room = MAX_PINS_BYTES - sum(map(_size, before.tools.values()))
+    for entry in listing.tools:
+        if entry.key.tool not in left_out and matches_any(entry.key.tool, new):
+            pin = pin_of(entry, "first use", at)
+            room -= _size(pin) + len(entry.key.tool)
+            if room < 0:
+                break  # those that follow are new, and so they wait for a review
+            found[entry.key.tool] = pin
     return Pins(
         tools={**before.tools, **found},
         instructions=before.instructions,
         patterns=(*before.patterns, *new),
     )
+
+
+def _size(pin: Pin) -> int:
+    return len(pin.definition) + _PIN_BYTES
 
 
 def pinned_by_review(
@@ -203,11 +215,8 @@ def pinned_by_review(
 
 def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
     """A tool as it is now."""
-    digests = digests_of(entry.definition)
-    try:
-        definition = visible_definition("tool", entry.definition)
-    except (ValueError, RecursionError):
-        definition = entry.definition
+    digests = entry_digests(entry)
+    definition = entry.derive(_shown_definition)
     return Pin(
         strict=digests.strict,
         loose=digests.loose,
@@ -216,6 +225,13 @@ def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
         at=at,
         format=FORMAT,
     )
+
+
+def _shown_definition(entry: ToolEntry) -> bytes:
+    try:
+        return visible_definition("tool", entry.definition)
+    except (ValueError, RecursionError):
+        return entry.definition
 
 
 # In the store.
@@ -286,14 +302,30 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
     key = pins_key(server)
     with Database.open(store_path) as database:
         while True:
-            found = database.get(NAMESPACE, key)
-            pins = review(_reviewable(found.value, server.server_id) if found else None)
+            version, before = _to_review(database, key, server.server_id)
+            pins = review(before)
+            value = written(pins)
+            if len(value) > MAX_PINS_BYTES:
+                raise StoreError(
+                    f"the pins of `{server.server_id}` would take {len(value)} bytes;"
+                    f" {MAX_PINS_BYTES} is the most",
+                    hint="allow fewer of its tools",
+                )
             try:
-                database.put(NAMESPACE, key, written(pins), expect=found.version if found else None)
+                database.put(NAMESPACE, key, value, expect=version)
             except VersionConflict:
                 continue  # another process pinned something meanwhile
             database.publish(REVIEWED, key.encode())
             return
+
+
+def _to_review(database: Database, key: str, server_id: str) -> tuple[int | None, Pins | None]:
+    """Stored pins and their version. What is damaged, or too large to be read, is pinned anew."""
+    try:
+        found = database.get(NAMESPACE, key)
+    except ValueTooLarge as exc:
+        return exc.version, None
+    return (found.version, _reviewable(found.value, server_id)) if found else (None, None)
 
 
 def _reviewable(stored: bytes, server_id: str) -> Pins | None:

@@ -15,7 +15,7 @@ from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.protocol import valid_listing
 from fairlead.config.load import LoadedServer
 from fairlead.policy.lockfile import FILE_NAME, LockedServer, check_lock
-from fairlead.policy.pins import UNCHANGED, NoPins, Pins, Verdicts, check, is_guarded
+from fairlead.policy.pins import UNCHANGED, NoPins, Pins, Verdicts, check, is_guarded, pin_of
 
 MAX_REMEMBERED = 4096
 """Answers that one `Screened` remembers: callers may ask for tools that no server ever listed."""
@@ -69,7 +69,7 @@ class Screened:
             return Refusal(kind="quarantined", reason=reason, hint=self.hint)
         entry = self.entry(tool)
         if entry is not None:
-            rejected = usable_tool(entry).rejected
+            rejected = entry.derive(usable_tool).rejected
             return Refusal(kind="rejected", reason=rejected) if rejected is not None else None
         rejected = next((each.reason for each in self.listing.rejected if each.name == tool), None)
         if rejected is not None:
@@ -77,6 +77,20 @@ class Screened:
         if self.needs_pins:
             return Refusal(kind="unlisted", reason="its server does not list it, so that it cannot be pinned")
         return None
+
+
+def prepare(
+    server: LoadedServer, listing: Listing, pins: Pins | NoPins | None, lock: LockedServer | str | None
+) -> None:
+    """Work out everything about a listing that takes long, so that `screen` and a catalog find it done.
+
+    For a thread: the tools remember what is worked out about them, and nothing else changes.
+    """
+    for entry in screen(server, listing, pins, lock).listing.tools:
+        entry.derive(usable_tool)
+    if is_guarded(server):
+        for entry in listing.tools:
+            pin_of(entry, "first use", 0)
 
 
 def screen(
@@ -96,7 +110,7 @@ def screen(
         elsewhere: What a newer listing over another connection is quarantined for, by tool.
     """
     guarded = is_guarded(server)
-    visible = valid_listing(listing)
+    visible = listing.derive(valid_listing)
     unknown = lock if isinstance(lock, str) else None
     hint = f"run `fairlead review {server.server_id}` to see what changed"
     if isinstance(pins, NoPins):
@@ -154,11 +168,15 @@ def _as_known(entry: ToolEntry, pins: Pins | None, by_pins: Verdicts, by_lock: V
     """The tool without texts of defaults that nobody looked at, where it is the same but for those."""
     tool = entry.key.tool
     if by_lock.tools.get(tool) == "defaults":
-        return replace(entry, definition=without_default_texts(entry.definition))
+        return entry.derive(_without_default_texts, None)
     if by_pins.tools.get(tool) == "defaults" and pins is not None:
         known = bytes(pins.tools[tool].definition)
-        return replace(entry, definition=without_default_texts(entry.definition, known))
+        return entry.derive(_without_default_texts, known)
     return entry
+
+
+def _without_default_texts(entry: ToolEntry, known: bytes | None) -> ToolEntry:
+    return replace(entry, definition=without_default_texts(entry.definition, known))
 
 
 def _notes(server_id: str, by_pins: Verdicts, by_lock: Verdicts) -> Iterator[str]:

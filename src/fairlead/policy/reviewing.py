@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from fairlead.catalog.definitions import TOOL_FIELDS, visible_definition
-from fairlead.catalog.digest import digests_of, read_for_certain
+from fairlead.catalog.digest import entry_digests, read_for_certain
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.sanitise import made_visible
 from fairlead.config.load import LoadedServer
@@ -50,7 +50,7 @@ class ReviewedTool:
     @property
     def digest(self) -> str:
         """What its definition is at this moment, to tell whether that is still what somebody looked at."""
-        return digests_of(self.entry.definition).strict
+        return entry_digests(self.entry).strict
 
     def definition(self) -> dict[str, Any]:
         """Its visible definition."""

@@ -1,20 +1,30 @@
 """What the body of a response says: a title and text, whatever kind of thing the body is."""
 
 import codecs
+import logging
 import re
+import sys
 import time
 import zlib
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
+
+from fairlead.servers.child import limit_child, run_child
 from fairlead.servers.html import parse_html
 from fairlead.servers.markdown import to_markdown
 
 MAX_INPUT = 5 * 1024 * 1024
 """How much of a body is looked at."""
 MAX_TEXT = 5_000_000
-PDF_SECONDS = 10.0
+MAX_HTML_HERE = 512 * 1024
+"""A larger page is read in a process of its own."""
+PAGE_SECONDS = 10.0
+"""After which no further page of a PDF is begun."""
+GRACE_SECONDS = 5.0
+"""How much longer a process may take that reads a page."""
 
 Kind = Literal["html", "text", "pdf", "binary", "unknown"]
 
@@ -68,16 +78,47 @@ def kind_of(content_type: str) -> Kind:
 
 
 def read_page(body: bytes, content_type: str, *, url: str, whole: bool = True) -> Page:
-    """Return what a body says; `whole` is whether all of it is there. It takes its time: use a thread."""
+    """Return what a body says; `whole` is whether all of it is there. It takes its time: use a thread.
+
+    A PDF, and a large page, is read in a process of its own.
+    """
     kind = kind_of(content_type)
     if kind == "unknown":
         kind = _guess(body)
+    if (kind != "pdf" or not whole) and (kind != "html" or len(body) <= MAX_HTML_HERE):
+        return _read(kind, body, content_type, url, whole=whole)
+    # What a site says may be of any length; a command line cannot be, nor can it hold a NUL.
+    asked = (kind, content_type[:500].replace("\0", ""), url[:8000].replace("\0", ""))
+    asked = (*asked, "whole" if whole else "part")
+    limits: dict[str, Any] = {"seconds": PAGE_SECONDS + GRACE_SECONDS, "max_output": 6 * MAX_TEXT + 65_536}
+    said = run_child("fairlead.servers.pages", str(PAGE_SECONDS), *asked, given=body, **limits)
+    if said is None:
+        return Page(whole=False, note=f"the page cannot be read in {PAGE_SECONDS:g} s")
+    return msgspec.json.decode(said, type=Page)
+
+
+def _main(seconds: str, kind: Kind, content_type: str, url: str, whole: str) -> None:
+    """Read the page on stdin, and write it to stdout: in the child process."""
+    limit_child(float(seconds) + GRACE_SECONDS)
+    logging.disable()
+    try:
+        body = sys.stdin.buffer.read()
+        if kind == "pdf":
+            page = _read_pdf(body, time.monotonic() + float(seconds))
+        else:
+            page = _read(kind, body, content_type, url, whole=whole == "whole")
+    except (MemoryError, RecursionError) as exc:
+        page = Page(whole=False, note=f"the page cannot be read: {type(exc).__name__}")
+    sys.stdout.buffer.write(msgspec.json.encode(page))
+
+
+def _read(kind: Kind, body: bytes, content_type: str, url: str, *, whole: bool) -> Page:
     if kind == "html":
         return _read_html(decode(body, content_type, is_html=True), url, whole=whole)
     if kind == "text":
         return Page(text=decode(body, content_type), whole=whole)
     if kind == "pdf":
-        return _read_pdf(body, whole=whole)
+        return Page(whole=False, note=f"a PDF of more than {MAX_INPUT >> 20} MiB is not read")
     return Page(note=f"{media_type(content_type) or 'what is there'} holds no text")
 
 
@@ -128,13 +169,10 @@ def _read_html(text: str, url: str, *, whole: bool) -> Page:
     return Page(text=markdown, title=html.title, whole=whole, note=note)
 
 
-def _read_pdf(body: bytes, *, whole: bool) -> Page:
-    if not whole:
-        return Page(whole=False, note=f"a PDF of more than {MAX_INPUT >> 20} MiB is not read")
+def _read_pdf(body: bytes, until: float) -> Page:
     import pypdf
     from pypdf.errors import PyPdfError
 
-    until = time.monotonic() + PDF_SECONDS
     texts: list[str] = []
     try:
         reader = pypdf.PdfReader(BytesIO(body))
@@ -157,3 +195,7 @@ def _read_pdf(body: bytes, *, whole: bool) -> Page:
 def _sound(text: str) -> str:
     """Return a text without halves of characters, which nobody could send on."""
     return text.encode(errors="replace").decode()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])  # pyright: ignore[reportArgumentType] - `read_page` gives them

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
-from fairlead.errors import LockLost, StoreError, VersionConflict
+from fairlead.errors import LockLost, StoreError, ValueTooLarge, VersionConflict
 from fairlead.store.file import connect, explained, require_trusted
 from fairlead.store.store import ANY, Anything, Expected, Lease, NewValue, Record, Stored
 
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+"""The largest value that is read."""
 MESSAGES_KEPT = 1000
 MESSAGE_SECONDS = 60.0
 
@@ -57,10 +59,22 @@ class Database:
     def get(self, namespace: str, key: str) -> Stored | None:
         """The value, or None where there is none."""
         with explained(self._path):
-            row: tuple[bytes, int] | None = self._connection.execute(
-                "SELECT value, version FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+            # The size of a blob is in its head: one that is too large is never read.
+            row: tuple[bytes | None, int, int] | None = self._connection.execute(
+                "SELECT CASE WHEN length(value) <= ?1 THEN value END, version, length(value)"
+                " FROM entry WHERE namespace = ?2 AND key = ?3",
+                (MAX_VALUE_BYTES, namespace, key),
             ).fetchone()
-        return Stored(key=key, value=row[0], version=row[1]) if row else None
+        if row is None:
+            return None
+        value, version, size = row
+        if value is None:
+            raise ValueTooLarge(
+                f"a value in {self._path} ({namespace}) has {size} bytes; {MAX_VALUE_BYTES} is the most",
+                hint="what servers offer is listed anew; for pins, run `fairlead review` for the server",
+                version=version,
+            )
+        return Stored(key=key, value=value, version=version)
 
     def put(
         self,

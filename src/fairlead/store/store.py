@@ -12,6 +12,9 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from fairlead.errors import VersionConflict
 
+AT_ONCE_BYTES = 256 * 1024
+"""A larger value is changed in a thread."""
+
 
 class Anything(Enum):
     """The type of `ANY`."""
@@ -156,7 +159,12 @@ async def update(store: Store, namespace: str, key: str, change: Callable[[bytes
     """Change a value without losing anybody else's change. `change` is called again after each conflict."""
     while True:
         found = await store.get(namespace, key)
-        value = change(found.value if found else None)
+        if found is not None and len(found.value) > AT_ONCE_BYTES:
+            import asyncio  # which those who use the file without an event loop do not load
+
+            value = await asyncio.to_thread(change, found.value)
+        else:
+            value = change(found.value if found else None)
         try:
             version = await store.put(namespace, key, value, expect=found.version if found else None)
         except VersionConflict:

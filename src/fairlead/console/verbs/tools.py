@@ -1,6 +1,7 @@
 """`/tools`."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.entries import ToolEntry, ToolKey
@@ -9,18 +10,20 @@ from fairlead.cli.output import counted
 from fairlead.console.session import Session
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import FairleadError
+from fairlead.host.background import run_off_loop
 
 MOST_HITS = 20
 
 
 async def _run(session: Session, query: str) -> None:
     toolset = await session.conversation.toolset.ready()
-    known = known_tools(session)
     catalog = toolset.catalog
+    known = await run_off_loop(partial(known_tools, session), len(catalog))
     if query in {entry.key.server_id for entry in known.values()}:
         known = {key: entry for key, entry in known.items() if key.server_id == query}
     elif query:
-        known = _matching(known, [hit.key for hit in catalog.find(query, limit=MOST_HITS)], query)
+        hits = (await toolset.search(query, limit=MOST_HITS)).hits
+        known = await run_off_loop(partial(_matching, known, [hit.key for hit in hits], query), len(known))
     if not known:
         session.screen.say("no tool fits that" if query else "no tools known")
     else:
@@ -57,7 +60,7 @@ def _matching(
 def known_tools(session: Session) -> dict[ToolKey, ToolEntry]:
     """Every tool that servers are known to have, with nothing hidden in it. Contacts nobody."""
     return {
-        entry.key: clean_tool(entry).entry
+        entry.key: entry.derive(clean_tool).entry
         for status in session.host.status()
         if status.enabled
         for entry in tools_of(session, status.server_id)
