@@ -17,20 +17,46 @@ that yields whenever it has worked for `STEP_SECONDS`, so that an event loop can
 (`run`); `finish` runs one to its end at once.
 """
 
-import asyncio
-import json
 import re
 import secrets
-import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from fairlead.catalog.sanitise import Finding, Kind, clean, has_hiding_escape, inspect, made_visible, may_hide
+from fairlead.catalog.slices import (
+    MAX_OPENED_BYTES,
+    MAX_PARSED_BYTES,
+    MAX_VALUES,
+    SLICE_BYTES,
+    TEXT_AT_ONCE,
+    Opened,
+    Steps,
+    Turn,
+    boundary,
+    decode,
+    finish,
+    joined_steps,
+    literals,
+    run,
+)
 from fairlead.config.masking import SECRETS, telling
 from fairlead.config.shapes import is_list, is_object
+
+__all__ = [
+    "MAX_OPENED_BYTES",
+    "MAX_PARSED_BYTES",
+    "MAX_VALUES",
+    "Cleaner",
+    "Opened",
+    "Steps",
+    "decode",
+    "finish",
+    "run",
+]
+"""What of `catalog.slices` belongs to the gate's interface, besides its own functions."""
 
 UNTRUSTED = "fairlead/untrusted"
 _MARK = UNTRUSTED.encode()
@@ -42,41 +68,8 @@ MAX_ERROR_BYTES = 16_384
 """Of an error of ours, which may list several things that are wrong."""
 MAX_DATA_BYTES = 65_536
 """Of the data of an error or a log message."""
-MAX_VALUES = 20_000
-"""How many JSON values are opened at once. More would take longer to look at than anybody wants to wait."""
-MAX_OPENED_BYTES = 16 * 1024 * 1024
-"""A larger message is never opened: what is made of it would take several times as much memory."""
-MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""What a native parser reads within a step, whatever is in it. Long strings are taken out before."""
-STEP_SECONDS = 0.002
-SLICE_BYTES = 65_536
-_TEXT_AT_ONCE = 8192
-_LONG_LITERAL = 4096
 _MAX_INSPECTED = 1000
 """In how many texts it is counted what was hidden; of more, nobody wants to know how many they are."""
-
-ResultT = TypeVar("ResultT")
-Steps = Generator[None, None, ResultT]
-
-
-def finish(steps: "Steps[ResultT]") -> ResultT:
-    """Run steps to their end, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
-async def run(steps: "Steps[ResultT]") -> ResultT:
-    """Run steps to their end, and let the event loop serve others in between."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        await asyncio.sleep(0)
-
 
 # Text.
 
@@ -175,19 +168,6 @@ def error(message: str, data: bytes) -> tuple[str, Any]:
     return said, without_mark(decode(cleaned))
 
 
-def decode(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """What the JSON says, even where its strings hold halves of characters or bytes that are none."""
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # what is wrong, if the other parser cannot read it either, it will say
-    return json.loads(raw.decode(errors="replace"), strict=False, parse_constant=_refuse)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
 _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 
@@ -216,144 +196,18 @@ def secret_reach() -> int:
 
 def is_plain_steps(raw: bytes) -> "Steps[bool]":
     """The same for JSON of any size, in steps."""
-    turn = _Turn()
+    turn = Turn()
     start = 0
     while start < len(raw):
-        end = _boundary(raw, start + SLICE_BYTES)
+        end = boundary(raw, start + SLICE_BYTES)
         # An escape, or a secret, may begin in one slice and end in the next.
-        reach = _boundary(raw, end + SECRETS.reach)
+        reach = boundary(raw, end + SECRETS.reach)
         if not is_plain(raw[start:reach]):
             return False
         start = end
         if turn.is_over():
             yield
     return True
-
-
-def _boundary(raw: bytes, place: int) -> int:
-    """The place, or the nearest before it at which no character of UTF-8 is torn."""
-    if place >= len(raw):
-        return len(raw)
-    for back in range(4):
-        if raw[place - back] & 0xC0 != 0x80:
-            return place - back
-    return place  # no UTF-8
-
-
-class Opened:
-    """A JSON document that is read in two parts: its long strings apart, in pieces, and all else at once.
-
-    `short` is the document with a random word in place of each long string.
-    """
-
-    def __init__(self, raw: bytes) -> None:
-        self.short = raw
-        self._raw = raw
-        self._word = f"long-{secrets.token_hex(8)}-"
-        self._places: dict[str, tuple[int, int]] = {}
-
-    def take_out_steps(self) -> "Steps[bool]":
-        """Take the long strings out. False where what is left is still too much to be parsed."""
-        if len(self._raw) <= _LONG_LITERAL:
-            return True
-        turn, parts, start, count = _Turn(), list[bytes](), 0, 0
-        for begin, end in _literals(self._raw):
-            if turn.is_over():
-                yield
-            if begin < 0:
-                continue
-            count += 1 + _structure(self._raw, start, begin)
-            if count > MAX_VALUES:
-                return False
-            if end - begin > _LONG_LITERAL:
-                word = f"{self._word}{len(self._places)}"
-                self._places[word] = (begin, end)
-                parts += (self._raw[start:begin], b'"%b"' % word.encode())
-                start = end
-            else:
-                parts.append(self._raw[start:end])
-                start = end
-        parts.append(self._raw[start:])
-        self.short = b"".join(parts)
-        return count + _structure(self._raw, start, len(self._raw)) <= MAX_VALUES and (
-            len(self.short) <= MAX_PARSED_BYTES
-        )
-
-    def has_any(self, raw: bytes) -> bool:
-        """Does a part of `short` stand in for any long text?"""
-        return bool(self._places) and self._word.encode() in raw
-
-    def stands_in(self, said: str) -> bool:
-        """Does this text stand in for a long one?"""
-        return said in self._places
-
-    def size(self, word: str) -> int:
-        """How many bytes the long text has in JSON."""
-        begin, end = self._places[word]
-        return end - begin
-
-    def pieces(self, word: str) -> Iterator[str]:
-        """The long text that a word stands in for, in pieces."""
-        return self.pieces_of(*self._places[word])
-
-    def pieces_of(self, begin: int, end: int) -> Iterator[str]:
-        """The text of the string between two places, in pieces."""
-        start, last = begin + 1, end - 1
-        while start < last:
-            place = _safe_cut(self._raw, start, start + 4 * _TEXT_AT_ONCE, last)
-            piece: object = decode(b'"%b"' % self._raw[start:place])
-            yield str(piece)
-            start = place
-
-
-def _structure(raw: bytes, start: int, end: int) -> int:
-    return raw.count(b",", start, end) + raw.count(b"[", start, end) + raw.count(b"{", start, end)
-
-
-def _safe_cut(raw: bytes, start: int, place: int, last: int) -> int:
-    """A place at which a JSON string can be cut: in no escape, in no character, in no pair of surrogates."""
-    if place >= last:
-        return last
-    place = _boundary(raw, place)
-    slash = raw.rfind(b"\\", max(start, place - 12), place)
-    if slash >= 0:
-        slashes = _slashes_before(raw, start, slash + 1)
-        place = slash + 1 - slashes
-        if place <= start:
-            return start + slashes // 2 * 2 if slashes > 1 else min(start + 12, last)
-    if place - 6 > start and _HIGH_SURROGATE.match(raw, place - 6):
-        place -= 6
-    return place
-
-
-_HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
-
-
-def _literals(raw: bytes) -> Iterator[tuple[int, int]]:
-    """Where each string of a JSON document begins and ends; (-1, -1) where it took long to find an end."""
-    turn = _Turn()
-    end = 0
-    while (begin := raw.find(b'"', end)) >= 0:
-        end = begin + 1
-        while True:
-            end = raw.find(b'"', end) + 1
-            if end == 0:
-                return  # it never ends
-            if raw[end - 2] != 0x5C or _slashes_before(raw, begin + 1, end - 1) % 2 == 0:
-                break
-            if turn.is_over():
-                yield -1, -1
-        yield begin, end
-
-
-def _slashes_before(raw: bytes, begin: int, place: int) -> int:
-    size = 64
-    while True:  # no further back than the run goes: there may be as many runs as quotes
-        start = max(begin, place - size)
-        other = len(raw[start:place].rstrip(b"\\"))
-        if other or start == begin:
-            return place - start - other
-        size *= 4
 
 
 def answer_steps(raw: bytes) -> "Steps[bytes]":
@@ -375,18 +229,18 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
 
     The very same bytes where there was nothing to do.
     """
-    cleaner, turn, start = cleaner or Cleaner(), _Turn(), 0
+    cleaner, turn, start = cleaner or Cleaner(), Turn(), 0
     made: list[bytes | memoryview] = []
-    for begin, end in _literals(raw):
+    for begin, end in literals(raw):
         if turn.is_over():
             yield
         if begin < 0 or (end - begin <= SLICE_BYTES and is_plain(raw[begin:end])):
             continue
-        if end - begin <= _TEXT_AT_ONCE:
+        if end - begin <= TEXT_AT_ONCE:
             said = str(decode(raw[begin:end]))
             cleaned = cleaner.text(said)
         else:
-            said = yield from _joined_steps(Opened(raw).pieces_of(begin, end))
+            said = yield from joined_steps(Opened(raw).pieces_of(begin, end))
             cleaned = yield from cleaner.text_steps(said)
         if cleaned != said or "\ufffd" in cleaned:  # which stands in for bytes that are no text
             made.append(memoryview(raw)[start:begin])
@@ -429,37 +283,12 @@ def _literal_steps(said: str) -> "Steps[list[bytes]]":
     """A text of any length as a JSON string, in parts."""
     if len(said) <= SLICE_BYTES:
         return [msgspec.json.encode(said)]
-    turn, parts = _Turn(), [b'"']
+    turn, parts = Turn(), [b'"']
     for start in range(0, len(said), SLICE_BYTES):
         parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
         if turn.is_over():
             yield
     return [*parts, b'"']
-
-
-def _joined_steps(pieces: Iterator[str]) -> "Steps[str]":
-    turn, joined = _Turn(), list[str]()
-    for piece in pieces:
-        joined.append(piece)
-        if turn.is_over():
-            yield
-    return "".join(joined)
-
-
-class _Turn:
-    """Says when a step has taken long enough."""
-
-    __slots__ = ("_until",)
-
-    def __init__(self) -> None:
-        self._until = time.perf_counter() + STEP_SECONDS
-
-    def is_over(self) -> bool:
-        now = time.perf_counter()
-        if now < self._until:
-            return False
-        self._until = now + STEP_SECONDS
-        return True
 
 
 class Cleaner:
@@ -470,7 +299,7 @@ class Cleaner:
         self.found: dict[Kind, Finding] = {}
         self.notes: list[str] = []
         self._findings = 0
-        self._turn = _Turn()
+        self._turn = Turn()
 
     def has_long(self, raw: bytes) -> bool:
         """Does this part of the document stand in for long texts?"""
@@ -495,7 +324,7 @@ class Cleaner:
         """A text of any length, cleaned and masked."""
         if self._opened is not None and self._opened.stands_in(said):
             return (yield from self._long_steps(self._opened.pieces(said)))
-        if len(said) <= _TEXT_AT_ONCE:
+        if len(said) <= TEXT_AT_ONCE:
             return self.text(said)
         return (yield from self._long_steps(_pieces(said)))
 
@@ -514,8 +343,8 @@ class Cleaner:
         margin = SECRETS.reach
         pieces: list[str] = []
         carried = ""
-        for start in range(0, len(said), _TEXT_AT_ONCE):
-            window = carried + said[start : start + _TEXT_AT_ONCE]
+        for start in range(0, len(said), TEXT_AT_ONCE):
+            window = carried + said[start : start + TEXT_AT_ONCE]
             masked = SECRETS.mask_known(window)
             certain = max(0, len(masked) - margin)
             pieces.append(masked[:certain])
@@ -555,7 +384,7 @@ class Cleaner:
         if not is_data:
             return (yield from self.text_steps(said))
         if self._opened is not None and self._opened.stands_in(said):
-            whole = yield from _joined_steps(self._opened.pieces(said))
+            whole = yield from joined_steps(self._opened.pieces(said))
             return (
                 whole
                 if (yield from _is_base64_steps(whole))
@@ -610,12 +439,12 @@ _BASE64_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 def _is_base64_steps(said: str) -> "Steps[bool]":
     """Is a text nothing but base64? What only pretends to be binary data is text like any other."""
-    for start in range(0, len(said), _TEXT_AT_ONCE):
-        piece = said[start : start + _TEXT_AT_ONCE]
+    for start in range(0, len(said), TEXT_AT_ONCE):
+        piece = said[start : start + TEXT_AT_ONCE]
         if not piece.isascii():
             return False
         other = set(piece.encode().translate(None, _BASE64_CHARACTERS))
-        is_last = start + _TEXT_AT_ONCE >= len(said)
+        is_last = start + TEXT_AT_ONCE >= len(said)
         if not other <= set(b"\r\n=" if is_last else b"\r\n"):
             return False
         yield
@@ -629,7 +458,7 @@ def _numbered(names: Mapping[str, str]) -> dict[str, str]:
 def _pieces(said: str) -> Iterator[str]:
     start = 0
     while start < len(said):
-        end = _breath(said, start + _TEXT_AT_ONCE)
+        end = _breath(said, start + TEXT_AT_ONCE)
         yield said[start:end]
         start = end
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from fairlead.catalog import gate
 from fairlead.catalog.definitions import Kind, visible_definition
 from fairlead.catalog.entries import Listing, RejectedTool, Repair, ToolEntry
 from fairlead.catalog.repairs import IDENTITY, repair_definition
-from fairlead.catalog.sanitise import clean
 from fairlead.config.shapes import is_list, is_object
 
 MAX_NAMED: Final = 5
@@ -95,7 +95,7 @@ def _valid(kind: Kind, raw: bytes, repairs: list[Repair], name: str) -> bytes | 
     try:
         visible = visible_definition(kind, raw)
     except (ValueError, RecursionError) as exc:
-        reason = f"its definition cannot be read: {clean(str(exc))}"
+        reason = f"its definition cannot be read: {gate.content(str(exc))}"
         repairs.append(Repair(kind=kind, name=_name_of(kind, raw) or name, reason=reason))
         return None
     repaired = repair_definition(kind, visible)
@@ -133,7 +133,9 @@ def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
 
 
 def _described(repair: Repair) -> str:
-    return f"`{' '.join(clean(repair.name).split())[:80]}` ({(repair.reason or repair.changes[0])[:160]})"
+    return (
+        f"`{' '.join(gate.content(repair.name).split())[:80]}` ({(repair.reason or repair.changes[0])[:160]})"
+    )
 
 
 # Protocol versions.

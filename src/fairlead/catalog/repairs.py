@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from fairlead.catalog import gate
 from fairlead.catalog.definitions import Kind
-from fairlead.catalog.sanitise import clean
 from fairlead.catalog.schema import Change, screen_output
 from fairlead.config.shapes import is_list, is_object
 
@@ -154,7 +154,7 @@ def repair_definition(kind: Kind, definition: bytes) -> Repaired:
         repaired = _encode(fields)
         _check(kind, repaired)
     except (ValueError, RecursionError) as exc:
-        return Repaired(definition=None, reason=clean(str(exc)))
+        return Repaired(definition=None, reason=gate.content(str(exc)))
     return Repaired(definition=repaired, changes=tuple(repairing.changes))
 
 

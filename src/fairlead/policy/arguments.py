@@ -14,11 +14,7 @@ fills in itself, with everything below a folder it was given, or a link that is 
 """
 
 import contextlib
-import ipaddress
-import os
 import posixpath
-import re
-import socket
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,51 +28,34 @@ import msgspec
 
 from fairlead.catalog.sanitise import clean
 from fairlead.config.shapes import is_list, is_object
+from fairlead.policy.spellings import (
+    DRIVE,
+    FILE_URL,
+    LOCAL_HOSTS,
+    MAX_PATH_LENGTH,
+    MAX_PIECES,
+    MAX_SPELLINGS,
+    PROCESS_LINK,
+    URL,
+    VARIABLE,
+    WILDCARD,
+    PathContext,
+    expand_braces,
+    expand_home,
+    normalize_path,
+    paths_inside,
+    real_path,
+    spellings_of,
+    urls_inside,
+)
 
 Match = Literal["yes", "maybe", "no"]
 
 MAX_VALUES: Final = 2_000
 """How many values of one argument are read."""
 MAX_DEPTH: Final = 32
-MAX_SPELLINGS: Final = 32
-"""How many spellings of one text are followed: each decoding can make another possible."""
-MAX_PATH_LENGTH: Final = 16_384
-"""A longer text is no path that a system would open; it is compared as it is."""
-MAX_PIECES: Final = 256
-"""How many paths are looked for inside one text, as in a command line."""
-
-_FILE_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:){0,3}file:(?://[^/\\]{0,255}(?=[/\\]))?", re.IGNORECASE)
-_URL = re.compile(r"([a-z][a-z0-9+.-]{0,30}):[/\\]{1,8}([^/\\?#]*)", re.IGNORECASE)
-_BARE_URL = re.compile(r"(https?|wss?|ftp):(?![/\\])([^/\\?#]+)", re.IGNORECASE)
-_STRICT_URL = re.compile(r"([a-z][a-z0-9+.-]{0,30})://([^/?#]*)", re.IGNORECASE)
-_URL_IN_TEXT = re.compile(r"""[a-z][a-z0-9+.-]{0,30}:[/\\]{1,8}[^\s"'<>|,;]+""", re.IGNORECASE)
-_ROOT_LINK = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/root(?=/|$)")
-_PROCESS_LINK = re.compile(
-    r"/proc/[^/]+(?:/task/[^/]+)?/(?:cwd|exe|fd|map_files)(?:/|$)|/dev/(?:fd|std(?:in|out|err))(?:/|$)"
-)
-"""Links of a process: where the server's own lead is not known here."""
-_HOME_VARIABLE = re.compile(r"\$(?:HOME\b|\{HOME\}|env:HOME\b)|%(?:HOME|USERPROFILE)%", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$[A-Za-z_{(]|`|%[A-Za-z_]{2,}%")
-_WILDCARD = re.compile(r"[*?\[{]")
-_PATH_IN_TEXT = re.compile(
-    r"""(?:^|[^\w./~\\-]|(?:^|(?<=[\s,;]))--?\w{1,3})((?:file:|~|/)[^\s,;|"'<>()&]+)""", re.IGNORECASE
-)
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 """Whether the file system of this machine usually takes `/ETC` for `/etc`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PathContext:
-    """What relative paths and `~` mean to a server, as far as that is known."""
-
-    cwd: str | None
-    """Its working directory; None for a server that runs elsewhere."""
-    homes: tuple[str, ...]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -206,7 +185,7 @@ def _fits(text: str, glob: str) -> bool:
 
 
 def _is_absolute(glob: str) -> bool:
-    return glob.startswith(("/", "~")) or _DRIVE.match(glob) is not None
+    return glob.startswith(("/", "~")) or DRIVE.match(glob) is not None
 
 
 def _is_path_glob(glob: str) -> bool:
@@ -223,14 +202,14 @@ def _located_forms(glob: str, context: PathContext) -> Iterator[str]:
         or not ("/" in glob or glob.startswith("."))
     ):
         return
-    plain = _normalize(glob)
+    plain = normalize_path(glob)
     yield plain
     if context.cwd is not None:
-        yield from _glob_forms(_normalize(posixpath.join(context.cwd, plain)), context)
+        yield from _glob_forms(normalize_path(posixpath.join(context.cwd, plain)), context)
 
 
 def _fixed_beginning(glob: str) -> str:
-    found = _WILDCARD.search(glob)
+    found = WILDCARD.search(glob)
     return glob[: found.start()] if found else glob
 
 
@@ -238,15 +217,15 @@ def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
     """A glob as it is written, as a path without `~`, and with the links in its fixed beginning resolved."""
     yield glob
     if not _is_absolute(glob):
-        if (file_url := _FILE_URL.match(glob)) is not None:
+        if (file_url := FILE_URL.match(glob)) is not None:
             yield from _glob_forms(glob[file_url.end() :], context)
         return
-    for expanded in _expand_home(glob, context):
+    for expanded in expand_home(glob, context):
         if expanded != glob:
             yield expanded
         beginning = _fixed_beginning(expanded)
         folder = beginning if beginning == expanded else beginning[: beginning.rfind("/") + 1]
-        if folder.startswith("/") and (real := _real_path(folder)) is not None:
+        if folder.startswith("/") and (real := real_path(folder)) is not None:
             resolved = real.rstrip("/") + ("/" if folder.endswith("/") else "") + expanded[len(folder) :]
             if resolved != expanded:
                 yield resolved
@@ -351,8 +330,10 @@ class _Reader:
         texts = [part for part in parts[:MAX_DEPTH] if isinstance(part, str)]
         if len(texts) > 1 and sum(map(len, texts)) <= MAX_PATH_LENGTH:
             joined = "/".join(texts)
-            for path in _expand_home(joined, self._context):
-                self._found.possible_paths[_normalize(path if path.startswith("/") else f"/{path}")] = None
+            for path in expand_home(joined, self._context):
+                self._found.possible_paths[normalize_path(path if path.startswith("/") else f"/{path}")] = (
+                    None
+                )
 
     def _read_text(self, text: str) -> None:
         if text in self._seen:
@@ -363,33 +344,33 @@ class _Reader:
             # `x/../` a thousand times is still somewhere.
             self._found.may_be_any_path |= any(mark in text for mark in "/\\%")
             return
-        spellings = _spellings(text)
+        spellings = spellings_of(text)
         self._found.is_incomplete |= len(spellings) >= MAX_SPELLINGS
         for spelling in spellings:
             self._found.texts[spelling] = None
-            for path in _expand_home(spelling, self._context):
+            for path in expand_home(spelling, self._context):
                 self._read_path(path)
             self._look_inside(spelling)
 
     def _look_inside(self, text: str) -> None:
         """Note the paths and URLs that stand somewhere in a text."""
         found = self._found
-        for number, path in enumerate(_paths_inside(text, self._context)):
+        for number, path in enumerate(paths_inside(text, self._context)):
             found.possible_paths[path] = None
             found.may_be_any_path |= number >= MAX_PIECES
-        for number, url in enumerate(_urls_inside(text)):
+        for number, url in enumerate(urls_inside(text)):
             found.urls[url] = None
             found.is_incomplete |= number >= MAX_PIECES
             parts = urlsplit(url)
-            if parts.hostname in _LOCAL_HOSTS:
-                found.possible_paths[_normalize(unquote(parts.path) or "/")] = None
+            if parts.hostname in LOCAL_HOSTS:
+                found.possible_paths[normalize_path(unquote(parts.path) or "/")] = None
         if text.startswith("//"):
-            found.possible_paths["/" + _normalize(text).lstrip("/").partition("/")[2]] = None
+            found.possible_paths["/" + normalize_path(text).lstrip("/").partition("/")[2]] = None
 
     def _read_path(self, path: str) -> None:
         found = self._found
-        normal = _normalize(path)
-        if _URL.match(path) is None:  # whose two slashes are not one too many
+        normal = normalize_path(path)
+        if URL.match(path) is None:  # whose two slashes are not one too many
             found.texts[normal] = None
         if not path or len(path) > MAX_PATH_LENGTH:
             return
@@ -403,9 +384,9 @@ class _Reader:
         if cwd is None:
             found.may_be_any_path = True
             return
-        base = (_real_path(cwd) or cwd).rstrip("/")
+        base = (real_path(cwd) or cwd).rstrip("/")
         for real in self._add_absolute(posixpath.join(cwd, path)):
-            if real != _normalize(f"{base}/{path}"):  # a link: what it leads to counts
+            if real != normalize_path(f"{base}/{path}"):  # a link: what it leads to counts
                 found.texts[real.removeprefix(f"{base}/")] = None
 
     def _add_absolute(self, path: str) -> dict[str, None]:
@@ -413,8 +394,8 @@ class _Reader:
 
         Some servers drop `..` before they open a path, others leave that to the system, which follows links.
         """
-        found, normal = self._found, _normalize(path)
-        reals = {real: None for real in (_real_path(path), _real_path(normal)) if real is not None}
+        found, normal = self._found, normalize_path(path)
+        reals = {real: None for real in (real_path(path), real_path(normal)) if real is not None}
         found.may_be_any_path |= not reals
         found.paths.update({normal: None, **reals})
         return reals
@@ -422,9 +403,9 @@ class _Reader:
     def _note_doubts(self, path: str, normal: str) -> None:
         """Say where a path cannot be followed: variables, wildcards, and files that a process has open."""
         found = self._found
-        if _PROCESS_LINK.search(path) or _PROCESS_LINK.match(normal) or _VARIABLE.search(path):
+        if PROCESS_LINK.search(path) or PROCESS_LINK.match(normal) or VARIABLE.search(path):
             found.may_be_any_path = True
-        wildcard = _WILDCARD.search(path)
+        wildcard = WILDCARD.search(path)
         if wildcard is not None and "://" not in path:
             self._expand(path)
         if wildcard is not None and path.startswith(("/", ".", "~")):
@@ -434,13 +415,13 @@ class _Reader:
                 found.possible_prefixes[_prefix_before(path, wildcard.start())] = None
             elif self._context.cwd is not None:
                 joined = posixpath.join(self._context.cwd, path[: wildcard.start()] + "x")
-                found.possible_prefixes[_normalize(joined)[:-1]] = None
+                found.possible_prefixes[normalize_path(joined)[:-1]] = None
 
     def _expand(self, path: str) -> None:
         """Note what a path with wildcards matches here, links followed, and what it may match elsewhere."""
         found, cwd = self._found, self._context.cwd
-        for pattern in _without_braces(path):
-            if pattern != path and not _WILDCARD.search(pattern):
+        for pattern in expand_braces(path):
+            if pattern != path and not WILDCARD.search(pattern):
                 self._read_path(pattern)
                 continue
             found.wildcards[pattern if pattern.startswith("/") else f"*/{pattern}"] = None
@@ -448,184 +429,12 @@ class _Reader:
                 continue
             matches = iglob(posixpath.join(cwd or "/", pattern), include_hidden=True)
             for number, matched in enumerate(matches):
-                found.paths.update(dict.fromkeys(filter(None, (_normalize(matched), _real_path(matched)))))
+                found.paths.update(dict.fromkeys(filter(None, (normalize_path(matched), real_path(matched)))))
                 if number >= MAX_PIECES:
                     found.may_be_any_path = True
                     break
 
 
-def _without_braces(path: str) -> list[str]:
-    """A path with `{a,b}` written out, as shells and many glob libraries do, up to a bound."""
-    done: list[str] = []
-    waiting = [path]
-    while waiting and len(done) + len(waiting) <= MAX_SPELLINGS:
-        text = waiting.pop()
-        found = _BRACES.search(text)
-        if found is None or "," not in found[1]:
-            done.append(text)
-        else:
-            waiting += [text[: found.start()] + part + text[found.end() :] for part in found[1].split(",")]
-    return [*done, *waiting]
-
-
 def _prefix_before(path: str, end: int) -> str:
     """How a path begins before its wildcard, without `..` in it."""
-    return _normalize(path[:end] + "x")[:-1]
-
-
-def _spellings(text: str) -> dict[str, None]:
-    """A text and what decoders make of it: each found spelling is decoded again, up to a bound."""
-    found = {text: None}
-    waiting = [text]
-    while waiting and len(found) < MAX_SPELLINGS:
-        for other in _decodings(waiting.pop()):
-            if other and other not in found and len(found) < MAX_SPELLINGS:
-                found[other] = None
-                waiting.append(other)
-    return found
-
-
-def _decodings(text: str) -> Iterator[str]:
-    if text != (stripped := text.strip().strip("\"'")):
-        yield stripped
-    if "\0" in text:
-        yield text.partition("\0")[0]
-    if "%" in text:
-        yield unquote(text, errors="replace")
-    if "\\" in text:
-        yield text.replace("\\", "/")
-    if not text.isascii() or not text.isprintable():
-        yield unicodedata.normalize("NFKC", clean(text))
-        yield text.replace("\t", "").replace("\r", "").replace("\n", "")
-    yield from _url_decodings(text)
-
-
-def _url_decodings(text: str) -> Iterator[str]:
-    """The path of a file URL, or a URL as a client dials it."""
-    if (file_url := _FILE_URL.match(text)) is not None:
-        path = text[file_url.end() :]
-        yield path
-        host = _STRICT_URL.match(text)
-        if host is not None:
-            yield f"/{host[2]}{text[host.end() :]}"  # `file://etc/x`: some take the host for a folder
-        yield re.split(r"[?#]", path, maxsplit=1)[0]
-        return
-    # A browser ends the host at a backslash, other clients do not.
-    for found in (_URL.match(text) or _BARE_URL.match(text), _STRICT_URL.match(text)):
-        if found is not None and (canonical := _canonical_url(text, found)) is not None:
-            yield canonical
-
-
-def _canonical_url(text: str, found: re.Match[str]) -> str | None:
-    """A URL as a client dials it: no user, host in lower case and numbers as an address, no default port."""
-    scheme, authority = found[1].lower(), found[2].rpartition("@")[2]
-    try:
-        parts = urlsplit(f"{scheme}://{unquote(authority)}")
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return None
-    port = None if port == _DEFAULT_PORTS.get(scheme) else port
-    rest = text[found.end() :].replace("\\", "/")
-    path = re.split(r"[?#]", rest, maxsplit=1)[0]
-    normal = _normalize(f"/{path}")
-    normal += "/" if path.endswith("/") and normal != "/" else ""
-    return (
-        f"{scheme}://{_canonical_host(host)}{'' if port is None else f':{port}'}{normal}{rest[len(path) :]}"
-    )
-
-
-def _canonical_host(host: str) -> str:
-    host = host.rstrip(".")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        if host.isascii() and host.isdigit() and len(host) < 64:
-            return str(ipaddress.IPv4Address(int(host) % 2**32))  # as some resolvers count
-        try:
-            return socket.inet_ntoa(socket.inet_aton(host))  # 0x7f.1
-        except (OSError, ValueError):
-            pass
-        try:
-            return unicodedata.normalize("NFKC", host).encode("idna").decode()
-        except UnicodeError:
-            return host
-    mapped = _embedded_address(address)
-    return str(mapped) if mapped is not None else f"[{address}]" if address.version == 6 else str(address)
-
-
-def _embedded_address(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 one leads to: mapped, compatible, or behind NAT64."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return None
-    number = int(address)
-    if address.ipv4_mapped is not None or (number >> 32 == 0 and number > 1) or address in _NAT64:
-        return ipaddress.IPv4Address(number & 0xFFFFFFFF)
-    return None
-
-
-def _expand_home(path: str, context: PathContext) -> Iterator[str]:
-    """A path, and what it is with `~` and `$HOME` replaced by every home directory that could be meant."""
-    yield path
-    plain = _HOME_VARIABLE.sub("~", path, count=1) if _HOME_VARIABLE.match(path) else path
-    if not plain.startswith("~"):
-        return
-    name, _, rest = plain[1:].partition("/")
-    homes: Iterable[str] = context.homes
-    if name:
-        known = os.path.expanduser(f"~{name}")
-        homes = () if known.startswith("~") else (known,)
-    for home in homes:
-        yield f"{home.rstrip('/')}/{rest}"
-
-
-def _normalize(path: str) -> str:
-    """A path without `.`, `..`, repeated slashes and the `/proc/*/root` that leads back to `/`."""
-    if not path:
-        return path
-    normal = posixpath.normpath(path)
-    normal = "/" + normal.lstrip("/") if normal.startswith("//") else normal
-    while (link := _ROOT_LINK.match(normal)) is not None:
-        normal = posixpath.normpath(normal[link.end() :] or "/")
-    return normal
-
-
-def _real_path(path: str) -> str | None:
-    """A path with symbolic links resolved; None where the system will not say."""
-    while (link := _ROOT_LINK.match(path)) is not None:
-        path = path[link.end() :] or "/"
-    try:
-        return os.path.realpath(path)
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _paths_inside(text: str, context: PathContext) -> Iterator[str]:
-    """Absolute paths that stand somewhere in a text, as in a command line or a list with commas."""
-    for number, piece in enumerate(_PATH_IN_TEXT.finditer(text)):
-        if number > MAX_PIECES:
-            return
-        whole = _FILE_URL.sub("", piece[1], count=1)
-        # `/a:/b` is a search path, and `--in=/a` an option: each part that begins like a path may be one.
-        for part in (whole, *whole.split(":")):
-            for path in _expand_home(part, context):
-                if path.startswith("/"):
-                    yield _normalize(path)
-
-
-def _urls_inside(text: str) -> Iterator[str]:
-    """URLs that stand in a text, and what a text without a scheme would be as one, as clients dial them."""
-    for number, piece in enumerate(_URL_IN_TEXT.finditer(text)):
-        if number > MAX_PIECES:
-            return
-        found = _URL.match(piece[0])
-        if found is not None and (canonical := _canonical_url(piece[0], found)) is not None:
-            yield canonical
-    if "://" not in text and len(text) <= 2048 and not any(map(str.isspace, text)):
-        bare = text.lstrip("/\\")
-        for scheme in ("http", "https"):
-            whole = f"{scheme}://{bare}"
-            found = _URL.match(whole)
-            if found is not None and (canonical := _canonical_url(whole, found)) is not None:
-                yield canonical
+    return normalize_path(path[:end] + "x")[:-1]
