@@ -472,3 +472,21 @@ def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
         assert fairlead("gateway", "pending", "--answer", "gone", "once").status == 1
         watcher = fairlead("gateway", "token", "add", "prom", "--scope", "status").out.strip()
         assert up.get("/api/approvals", token=watcher)[0] in (401, 403)
+
+
+@pytest.mark.requirement("HARD-81")
+def test_a_removed_admin_token_leaves_the_dashboard_too(machine: Machine, fairlead: Fairlead) -> None:
+    with gateway(machine) as up:
+        made = json.loads(fairlead("gateway", "token", "add", "adm", "--scope", "admin", "--json").out)
+        base = up.url.partition("/mcp")[0]
+        headers = {"Authorization": f"Bearer {made['token']}", "Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{base}/api/dashboard-links", b"{}", headers)
+        with urllib.request.urlopen(asked, timeout=SECONDS) as response:
+            code = json.load(response)["links"][-1].partition("?")[2]
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(f"{base}/login?{code}", timeout=SECONDS) as inside:
+            place = inside.url
+            assert "/~" in place
+        assert fairlead("gateway", "token", "remove", "adm").status == 0
+        with browser.open(place, timeout=SECONDS) as outside:
+            assert outside.url == f"{base}/login"

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -19,8 +20,9 @@ from starlette.routing import Route
 from fairlead.auth.web import Web
 from fairlead.config.models import Gateway, GatewayOAuth
 from fairlead.gateway.gatekeeping import gatekeeper_for
-from fairlead.gateway.issuer_keys import FRESH_SECONDS, PATIENCE_SECONDS, IssuerKeys
-from fairlead.gateway.jwt_access import JwtAccess, Unverifiable, Verified
+from fairlead.gateway.issuer_keys import FRESH_SECONDS, PATIENCE_SECONDS, STALE_SECONDS, IssuerKeys
+from fairlead.gateway.jwt_access import TRUST_SECONDS, JwtAccess, Unverifiable, Verified
+from fairlead.gateway.tokens import TokenFile
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing.clock import FakeClock
 from tests.conftest import Machine
@@ -92,7 +94,8 @@ async def signer() -> AsyncGenerator[Signer]:
 
 def access(signer: Signer, clock: FakeClock | None = None, **rest: Any) -> JwtAccess:
     oauth = GatewayOAuth(issuer=signer.url, audience=AUDIENCE, **rest)
-    return JwtAccess(oauth, IssuerKeys(oauth, Web(), clock=clock or time.monotonic))
+    keys = IssuerKeys(oauth, Web(), clock=clock or time.monotonic)
+    return JwtAccess(oauth, keys, clock=clock or time.time)
 
 
 async def reason(checked: JwtAccess, token: str) -> str:
@@ -263,3 +266,84 @@ def test_whom_tokens_are_made_out_to_is_a_name_it_goes_by(machine: Machine) -> N
     assert status("127.0.0.1:8130") is None
     assert status("issuer.example.org") == 421
     assert keeper.resource_metadata is not None
+
+
+@pytest.mark.requirement("HARD-80")
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "local",
+        "token:x",
+        "token:ada",
+        "/",
+        "../local",
+        "a/b",
+        "local/",
+        "oauth:local",
+        "x local",
+        "l\u043ecal",
+    ],
+)
+async def test_a_subject_is_a_principal_of_its_issuer_whatever_it_is_called(
+    signer: Signer, subject: str, tmp_path: Path
+) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    named.add("x")
+    async with guarded(named=named, jwt=access(signer)) as served:
+        reply = await served.ask(token=signer.token(sub=subject))
+        assert reply.status == 200
+        assert served.seen == [f"oauth:{signer.url} {subject}"]
+
+
+@pytest.mark.requirement("HARD-80")
+@pytest.mark.parametrize(
+    "subject",
+    ["", " ", " local", "local ", "local\n", "\u200blocal", "a\0b", "\u202elacol", "x" * 256, 7, ["local"]],
+)
+async def test_a_subject_that_does_not_show_as_it_is_opens_nothing(signer: Signer, subject: Any) -> None:
+    async with guarded(jwt=access(signer)) as served:
+        assert (await served.ask(token=signer.token(sub=subject))).status == 401
+        assert served.seen == []
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_one_subject_of_two_issuers_is_two_principals(signer: Signer) -> None:
+    async with signing() as other:
+        found = [await access(one).verify(one.token(sub="ada")) for one in (signer, other)]
+        assert len({each.principal for each in found if isinstance(each, Verified)}) == 2
+        assert "another issuer" in await reason(access(signer), signer.token(iss=other.url))
+
+
+@pytest.mark.requirement("HARD-81")
+@pytest.mark.parametrize("scope", ["decide", "fairlead:decide", "admin", "Approve", "approve2"])
+async def test_a_scope_decides_only_where_the_configuration_names_it(signer: Signer, scope: str) -> None:
+    for wanted in (None, "approve"):
+        found = await access(signer, decide_scope=wanted).verify(signer.token(scope=f"tools {scope}"))
+        assert isinstance(found, Verified)
+        assert found.scopes == {"mcp"}
+    granting: tuple[dict[str, Any], ...] = ({"scope": "tools approve"}, {"scope": None, "scp": ["approve"]})
+    for said in granting:
+        found = await access(signer, decide_scope="approve").verify(signer.token(**said))
+        assert isinstance(found, Verified)
+        assert found.scopes == {"mcp", "decide"}  # and never `admin`
+    async with guarded(jwt=access(signer, decide_scope="approve")) as served:
+        token = signer.token(scope="tools approve")
+        assert (await served.ask("/api/approvals", method="GET", token=token)).status == 200
+        for path in ("/", "/api/errands", "/api/dashboard-links"):
+            assert (await served.ask(path, token=token)).status == 403
+
+
+@pytest.mark.requirement("HARD-81")
+async def test_a_retired_key_is_refused_within_five_minutes(signer: Signer) -> None:
+    for is_down in (False, True):
+        clock = FakeClock()
+        checked = access(signer, clock)
+        signer.keys, signer.down = {"one": RSA_KEY}, False
+        token = signer.token()
+        assert isinstance(await checked.verify(token), Verified)
+        signer.keys, signer.down = {"two": EC_KEY}, is_down
+        for _ in range(10):  # used all the while
+            clock.advance(30)
+            await checked.verify(token)
+        assert not isinstance(await checked.verify(token), Verified)
+    assert TRUST_SECONDS + STALE_SECONDS + PATIENCE_SECONDS <= 300

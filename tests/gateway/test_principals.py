@@ -76,6 +76,7 @@ async def test_each_principal_uses_its_own_login_and_no_other(tmp_path: Path) ->
         async with serving(tmp_path, notes=notes(issuer)) as served, aiohttp.ClientSession() as http:
             await log_in(served, LOCAL, "ada")
             assert await whoami(http, served, LOCAL) == "ada"
+            await listed(http, served, LOCAL)  # in the background, with its login
             before = len(issuer.asked("/mcp"))
             assert "ada" not in await whoami(http, served, ALICE)
             with_login = [seen for seen in issuer.asked("/mcp")[before:] if "authorization" in seen.headers]

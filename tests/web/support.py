@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
 from re import search
 from typing import Any
 
@@ -16,6 +17,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.gateway.access import Gatekeeper
 from fairlead.gateway.approvals import PendingApprovals
 from fairlead.gateway.client import SessionInfo
+from fairlead.gateway.jwt_access import JwtAccess
 from fairlead.gateway.perimeter import Perimeter
 from fairlead.gateway.tokens import TokenFile, Tokens, token_file
 from fairlead.host.host import Host
@@ -135,6 +137,12 @@ class Dashboard:
     configuration: Configuration
     url: str
 
+    async def code(self, token: str = TOKEN) -> str:
+        """A one-time code for the login page, made with a token."""
+        code = await self.entrance.one_time_code(token)
+        assert code is not None
+        return code
+
     @asynccontextmanager
     async def visited(self, *, logged_in: bool = True) -> AsyncGenerator[Client]:
         """Somebody who looks at it."""
@@ -148,7 +156,13 @@ class Dashboard:
 
 @asynccontextmanager
 async def dashboard(
-    machine: Machine, servers: Mapping[str, Any], *, with_tokens: bool = True, **document: Any
+    machine: Machine,
+    servers: Mapping[str, Any],
+    *,
+    with_tokens: bool = True,
+    decide: str | Path = TOKEN,
+    jwt: JwtAccess | None = None,
+    **document: Any,
 ) -> AsyncGenerator[Dashboard]:
     """Run the dashboard of a host with these servers, which the user's file has."""
     machine.write_user(json.dumps({"servers": servers, **document}, indent=2))
@@ -165,10 +179,10 @@ async def dashboard(
             panel = HostPanel(host, configuration, env=machine.env, queue=queue, sessions=lambda: sessions)
             queue.on_change = panel.changed
             tokens = token_file(machine.env)
-            known = Tokens(AGENT, tokens, decide=TOKEN)
+            known = Tokens(AGENT, tokens, decide=decide)
             port = listener.getsockname()[1]
             perimeter = Perimeter("127.0.0.1", port, dashboard_name=NAME)
-            keeper = Gatekeeper(perimeter, tokens=known, open_to_all=not with_tokens)
+            keeper = Gatekeeper(perimeter, tokens=known, jwt=jwt, open_to_all=not with_tokens)
             entrance = Entrance(keeper, [f"http://{NAME}:{port}", url_of(listener)])
             app = Starlette(routes=dashboard_routes(panel, entrance))
             async with listening(app, listener), panel.running():

@@ -53,7 +53,7 @@ async def test_a_server_on_another_port_is_sent_no_cookie(machine: Machine, host
     with anyio.fail_after(2 * SECONDS):
         async with dashboard(machine, SERVERS) as board, thieving() as thief, browsing() as browser:
             port = board.url.rpartition(":")[2]
-            await browser("open", f"http://{host}:{port}/login?code={board.entrance.one_time_code()}")
+            await browser("open", f"http://{host}:{port}/login?code={await board.code()}")
             await browser("see", "h1", "Servers")
             assert "/~" in await browser("value", "location.pathname")
             for other in (host, "127.0.0.1", "localhost", NAME):
@@ -114,7 +114,7 @@ async def test_the_name_of_the_dashboard_serves_nothing_else(machine: Machine) -
 @pytest.mark.requirement("HARD-82")
 async def test_a_link_logs_in_once_without_scripts(machine: Machine) -> None:
     async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
-        named, plain = board.entrance.links()
+        named, plain = await board.entrance.links(TOKEN)
         assert named.startswith(f"http://{NAME}:")
         path = plain.removeprefix(board.url)
         assert (await client.get(path, **{"Sec-Purpose": "prefetch;prerender"})).status == 200
@@ -125,7 +125,7 @@ async def test_a_link_logs_in_once_without_scripts(machine: Machine) -> None:
         assert cookie["httponly"]
         assert (await client.get(f"{base}/")).status == 200
         assert (await client.get(path)).status == 403
-        assert board.entrance.redeem(named.partition("code=")[2]) is None
+        assert await board.entrance.redeem(named.partition("code=")[2]) is None
 
 
 @pytest.mark.requirement("HARD-81")

@@ -67,7 +67,7 @@ async def test_a_token_that_is_taken_back_ends_the_session_and_so_does_logging_o
 
 async def test_a_link_works_once(machine: Machine) -> None:
     async with dashboard(machine, SERVERS) as board:
-        code = board.entrance.one_time_code()
+        code = await board.code()
         async with board.visited(logged_in=False) as client:
             assert (await client.log_in(code)).status == 303
             assert (await client.get("/")).status == 200

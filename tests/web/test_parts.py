@@ -5,7 +5,6 @@ from importlib.resources import files
 import anyio
 import pytest
 
-from fairlead.web import changes
 from fairlead.web.app import STATIC
 from fairlead.web.changes import Changes
 from fairlead.web.door import own_path
@@ -49,13 +48,12 @@ def test_what_browsers_load_is_small() -> None:
         assert "http" not in text, "nothing is loaded from elsewhere"
 
 
-async def test_many_changes_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "HEARTBEAT_SECONDS", 0.5)
+async def test_many_changes_are_told_as_one() -> None:
     told = Changes()
     seen: list[bool] = []
 
     async def watch() -> None:
-        async for changed in told.watch():
+        async for changed in told.watch(0.5):
             seen.append(changed)
             if len(seen) == 2:
                 told.close()

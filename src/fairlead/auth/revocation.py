@@ -47,9 +47,9 @@ async def revoke(target: Target, login: Login, web: Web) -> Revocation:
 
 
 def _require_bound(target: Target, login: Login, url: URL) -> None:
-    """Refuse to send tokens to a host that was not part of the login."""
-    bound = {read.host for text in (login.issuer, login.token_endpoint) if (read := read_url(text))}
-    if url.host not in bound:
+    """Refuse to send tokens to an origin that was not part of the login: on one machine, ports differ too."""
+    bound = {read.origin() for text in (login.issuer, login.token_endpoint) if (read := read_url(text))}
+    if url.origin() not in bound:
         raise LoginFailed(target.server_id, f"{named(url)} had no part in the login, and is sent no token")
 
 

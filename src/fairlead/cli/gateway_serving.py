@@ -32,7 +32,7 @@ from fairlead.gateway.folder import dashboard_name, decide_token_file, local_tok
 from fairlead.gateway.gatekeeping import gatekeeper_for
 from fairlead.gateway.guarded import GuardedApp
 from fairlead.gateway.install import file_of
-from fairlead.gateway.local_token import local_token
+from fairlead.gateway.local_token import decide_token, local_token
 from fairlead.gateway.running import announced, here, living
 from fairlead.gateway.snippets import AGENTS, Reach, dialect_of, plainly
 from fairlead.net.addresses import is_loopback_host
@@ -146,7 +146,7 @@ async def _up(
         with announced(env, running):
             token = local_token(env) if token_file else None
             # A log may have other readers than a terminal.
-            links = entrance.links() if sys.stderr.isatty() else []
+            links = await entrance.links(decide_token(env)) if sys.stderr.isatty() else []
             servers = [name for name, server in loaded.servers.items() if server.usable]
             logger.info("listening", extra={"url": url, "servers": len(servers)})
             yield Served(

@@ -1,7 +1,8 @@
 """One-time links by which a principal logs in to a server, for clients that cannot open a page themselves.
 
 A link is for one principal and one server, holds for some minutes, and belongs to the first browser that
-begins a login with it. What comes of it is that principal's login and no other's.
+begins a login with it, until that login is made or another link is used in its place. What comes of it is
+that principal's login and no other's.
 """
 
 import hashlib
@@ -70,6 +71,10 @@ class LoginLinks:
         """Have a link belong to a browser from now on. None where it is no link of that browser."""
         link = self.find(code, cookie)
         if link is not None and not link.is_begun:
+            # There is one login at a time for a principal and a server: no other browser may follow this one.
+            for digest, other in [*self._links.items()]:
+                if other.is_begun and (other.principal, other.server_id) == (link.principal, link.server_id):
+                    del self._links[digest]
             link = self._links[_digest(code)] = replace(link, browser=_digest(cookie))
         return link
 

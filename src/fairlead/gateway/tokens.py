@@ -179,7 +179,7 @@ class Tokens:
         self._named = named
         files = [source for source, _ in self._own if isinstance(source, Path)]
         self._files = (*files, named.path) if named is not None else tuple(files)
-        self._stamps: tuple[tuple[int, int] | None, ...] | None = None
+        self._stamps: tuple[tuple[int, ...] | None, ...] | None = None
         self._owners: dict[str, Owner] = {}
         self._latest: tuple[bytes, Owner] | None = None
 
@@ -256,12 +256,13 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns
+    # The time of modification can be kept by whatever replaces a file; the time of change cannot.
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _listed(names: frozenset[str]) -> str:

@@ -201,6 +201,10 @@ class BesideHost(Host):
         )
         self._calls.ids = above._calls.ids
 
+    def login_hint(self, server_id: str) -> str:
+        """How the one that the host above acts for logs in to a server."""
+        return self._above.login_hint(server_id)
+
     def _new_bus(self) -> EventBus:
         return EventBus(self._above._bus)
 

@@ -223,6 +223,10 @@ class Host:
 
     # Servers.
 
+    def login_hint(self, server_id: str) -> str:
+        """How the one that this host acts for logs in to a server."""
+        return f"run `fairlead login {server_id}`"
+
     def status(self) -> list[ServerStatus]:
         """Where every server stands. Contacts nobody."""
         return [member.status() for member in self._members]

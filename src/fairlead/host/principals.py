@@ -83,6 +83,7 @@ class PrincipalHost(Host):
     def __init__(self, above: Host, tasks: TaskGroup, principal: str, login_hint: LoginHint) -> None:
         self._above = above
         self.principal = principal
+        self._login_hint = login_hint
         logins = above.logins
 
         async def log_in(error: AuthRequired) -> None:
@@ -99,6 +100,10 @@ class PrincipalHost(Host):
         person = replace(above._person, principal=principal, log_in=log_in)
         super().__init__(above._config, tasks, around, above._records, person, logins, above._names)
         self._calls.ids = above._calls.ids
+
+    def login_hint(self, server_id: str) -> str:
+        """How the principal logs in to a server."""
+        return self._login_hint(server_id)
 
     def _new_bus(self) -> EventBus:
         return EventBus(self._above._bus)

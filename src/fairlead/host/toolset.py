@@ -14,7 +14,7 @@ from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit
 from fairlead.config.principal import LOCAL
-from fairlead.errors import FairleadError, RunCancelled, UnknownTool
+from fairlead.errors import AuthRequired, FairleadError, RunCancelled, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
 from fairlead.host.background import AT_ONCE, run_off_loop
 from fairlead.host.bundles import Selection
@@ -123,11 +123,27 @@ class Toolset:
         """The tool a model means by a name: its public name, or `server.tool` as search shows it."""
         tool = catalog.called(name)
         if tool is None:
+            if (server_id := self._needs_login(name)) is not None:
+                hint = self._host.login_hint(server_id)
+                raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
             # The name of a tool that is not there is no reason to hold up the event loop.
             near = [hit.key for hit in catalog.find(name, limit=1)] if len(catalog) <= AT_ONCE else []
             hint = f"did you mean `{catalog.shown(near[0])}`?" if near else None
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
+
+    def _needs_login(self, name: str) -> str | None:
+        """The server that a tool's name begins with, if it lists no tools before a login."""
+        waiting = [
+            status.server_id
+            for status in self._host.status()
+            if status.state == "auth_required"
+            and status.tools is None
+            and self.selection.has(status.server_id)
+        ]
+        begun = name.removeprefix("mcp_")
+        named = [server_id for server_id in waiting if begun.startswith((f"{server_id}_", f"{server_id}."))]
+        return max(named, key=len, default=None)
 
     async def search(
         self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from fairlead.errors import FairleadError
+from fairlead.gateway.access import token_in
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.perimeter import Refused
 from fairlead.web import health, layout
@@ -60,7 +61,7 @@ def dashboard_routes(panel: Panel, entrance: Entrance, links: LoginLinks | None 
         door("/tools", tools.catalog(panel)),
         door("/calls", calls.calls(panel)),
         door("/approvals", approvals.approvals(panel), approvals.give(panel), needed="decide"),
-        door("/events", event_stream(panel), needed="decide"),
+        door("/events", event_stream(panel, "decide"), needed="decide"),
         door("/logout", post=login.log_out, needed="decide"),
     ]
     return [
@@ -84,7 +85,8 @@ def _links(entrance: Entrance) -> Callable[[Request], Awaitable[Response]]:
         admitted = await entrance.admit_token(request.scope)
         if isinstance(admitted, Refused):
             return Response(admitted.body, admitted.status, dict(admitted.headers))
-        return JSONResponse({"links": entrance.links()}, headers={"Cache-Control": "no-store"})
+        links = await entrance.links(token_in(request.scope) or "")
+        return JSONResponse({"links": links}, headers={"Cache-Control": "no-store"})
 
     return answer
 

@@ -7,7 +7,6 @@ import anyio
 
 PAUSE_SECONDS: Final = 0.2
 """Whatever happens within this time is one change."""
-HEARTBEAT_SECONDS: Final = 15.0
 
 
 class Changes:
@@ -31,13 +30,13 @@ class Changes:
         self._closed = True
         self.note()
 
-    async def watch(self) -> AsyncGenerator[bool]:
-        """True whenever something has changed; False now and then, which says that nothing did."""
+    async def watch(self, idle_seconds: float) -> AsyncGenerator[bool]:
+        """True whenever something has changed; False after each `idle_seconds` in which nothing did."""
         seen = self._count
         self._watchers += 1
         try:
             while not self._closed:
-                with anyio.move_on_after(HEARTBEAT_SECONDS):
+                with anyio.move_on_after(idle_seconds):
                     while self._count == seen:
                         await self._counted.wait()
                 changed = self._count != seen

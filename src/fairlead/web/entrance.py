@@ -5,6 +5,10 @@ that is also the path of the cookie. Browsers send cookies to every port of a ho
 gets none of these, since it has no page under that path. A cookie without its place opens nothing, so that a
 stolen one can neither read a page nor send a form. On this machine the dashboard has a name of its own, too:
 see `gateway/perimeter.py`.
+
+Sessions and one-time codes grant nothing by themselves. Each holds the token that it was made with, which is
+identified again for every request: the session acts as that token's principal, with at most the scopes that
+the token had at the start, and ends once the token is removed, replaced or expired.
 """
 
 import hashlib
@@ -13,18 +17,17 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Protocol
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
-from fairlead.config.principal import LOCAL
-from fairlead.gateway.access import SCREENED, Admitted
+from fairlead.gateway.access import SCREENED, Admitted, token_in
 from fairlead.gateway.perimeter import Refused
-from fairlead.gateway.tokens import PERSON_SCOPES
 from fairlead.net.connections import mark_authenticated
 
 SESSION_SECONDS: Final = 12 * 3600.0
@@ -68,9 +71,29 @@ class LoggedIn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Grant:
+    """The token that a code or a session was made with, and the identity it had then."""
+
+    token: str = field(repr=False)
+    principal: str
+    scopes: frozenset[str]
+
+    def confirm(self, now: Admitted | None) -> Admitted | None:
+        """What the token still grants; None where it is refused by now, or stands for another principal."""
+        if now is None or now.principal != self.principal:
+            return None
+        return msgspec.structs.replace(now, scopes=now.scopes & self.scopes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    grant: _Grant
+    ends: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Session:
-    token: str | None
-    """Checked again with every request, since it may be removed; None for a one-time code."""
+    grant: _Grant
     place: str
     """The digest of the secret in its path."""
     form_token: str
@@ -86,7 +109,7 @@ class Entrance:
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._codes: dict[str, float] = {}
+        self._codes: OrderedDict[str, _Code] = OrderedDict()
 
     # Who is there.
 
@@ -132,44 +155,76 @@ class Entrance:
         session = self._session(scope, ticket)
         if session is None:
             return None
-        if session.token is None:
-            return Admitted(principal=LOCAL, scopes=PERSON_SCOPES)
-        admitted = await self._keeper.identify(session.token)
+        admitted = session.grant.confirm(await self._keeper.identify(session.grant.token))
         if admitted is None:
-            self.log_out(ticket)  # its token was removed
+            self.log_out(ticket)  # its token was removed, or has expired
         return admitted
+
+    async def is_admitted(self, scope: Scope, ticket: Ticket, needed: str) -> bool:
+        """Would a request that was admitted a while ago be admitted now? For responses that last."""
+        if self.is_session(scope, ticket):
+            admitted = await self._by_session(scope, ticket)
+        else:
+            token = token_in(scope)
+            admitted = await self._keeper.identify(token) if token else None
+        return admitted is not None and needed in admitted.scopes
 
     # Coming and going.
 
-    def one_time_code(self) -> str:
-        """A code that lets one person in, once, for some minutes: for `/login?code=…`."""
+    async def one_time_code(self, token: str) -> str | None:
+        """Make a code that logs in once, within some minutes, for `/login?code=…`.
+
+        Args:
+            token: The token that asks for it. The session has its principal and scopes, and ends with it.
+
+        Returns:
+            The code; None where the token does not decide, or is refused.
+        """
+        grant = await self._grant(token)
+        if grant is None:
+            return None
         now = time.time()
-        self._codes = {digest: ends for digest, ends in self._codes.items() if ends >= now}
-        code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = now + CODE_SECONDS
-        return code
+        for digest in [digest for digest, code in self._codes.items() if code.ends < now]:
+            del self._codes[digest]
+        secret = secrets.token_urlsafe(24)
+        self._codes[_digest(secret)] = _Code(grant=grant, ends=now + CODE_SECONDS)
+        if len(self._codes) > MAX_SESSIONS:
+            self._codes.popitem(last=False)
+        return secret
 
-    def links(self) -> list[str]:
-        """Links with one code that log the opener in, the best first; it can be used at one of them."""
-        code = self.one_time_code()
-        return [f"{origin}/login?code={code}" for origin in self._origins]
+    async def links(self, token: str) -> list[str]:
+        """Links with one code that log the opener in, the best first; it can be used at one of them.
 
-    def redeem(self, code: str) -> LoggedIn | None:
+        The code is made with `token`, as by `one_time_code`. Without a code there are no links.
+        """
+        code = await self.one_time_code(token)
+        return [f"{origin}/login?code={code}" for origin in self._origins] if code is not None else []
+
+    async def redeem(self, code: str) -> LoggedIn | None:
         """Begin a session for a one-time code, which opens nothing after that."""
-        ends = self._codes.pop(_digest(code), None)
-        return self._begin(None) if ends is not None and ends >= time.time() else None
+        found = self._codes.pop(_digest(code), None)
+        if found is None or found.ends < time.time():
+            return None
+        is_granted = found.grant.confirm(await self._keeper.identify(found.grant.token)) is not None
+        return self._begin(found.grant) if is_granted else None
 
     async def log_in(self, secret: str) -> LoggedIn | None:
         """Begin a session for a token that decides, or a one-time code. The cookie is new in any case."""
-        if (redeemed := self.redeem(secret)) is not None:
+        if (redeemed := await self.redeem(secret)) is not None:
             return redeemed
-        admitted = await self._keeper.identify(secret)
-        return self._begin(secret) if admitted is not None and "decide" in admitted.scopes else None
+        grant = await self._grant(secret)
+        return self._begin(grant) if grant is not None else None
 
-    def _begin(self, token: str | None) -> LoggedIn:
+    async def _grant(self, token: str) -> _Grant | None:
+        admitted = await self._keeper.identify(token)
+        if admitted is None or "decide" not in admitted.scopes:
+            return None
+        return _Grant(token=token, principal=admitted.principal, scopes=admitted.scopes)
+
+    def _begin(self, grant: _Grant) -> LoggedIn:
         ticket, place = _new_ticket(), secrets.token_urlsafe(24)
         self._sessions[_digest(ticket.value)] = _Session(
-            token=token,
+            grant=grant,
             place=_digest(place),
             form_token=secrets.token_urlsafe(32),
             ends=time.time() + SESSION_SECONDS,

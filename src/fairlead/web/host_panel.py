@@ -155,9 +155,9 @@ class HostPanel:
         """Tell who watches: something is new that no event of the host says."""
         self._changes.note()
 
-    def changes(self) -> AsyncGenerator[bool]:
-        """True whenever something changed, False as a sign of life."""
-        return self._changes.watch()
+    def changes(self, idle_seconds: float) -> AsyncGenerator[bool]:
+        """True whenever something changed, False after each `idle_seconds` in which nothing did."""
+        return self._changes.watch(idle_seconds)
 
     @property
     def is_ready(self) -> bool:

@@ -153,8 +153,8 @@ class Panel(Protocol):
         """Can requests be served, with all servers that are required?"""
         ...
 
-    def changes(self) -> AsyncGenerator[bool]:
-        """True whenever something changed, False as a sign of life."""
+    def changes(self, idle_seconds: float) -> AsyncGenerator[bool]:
+        """True whenever something changed, False after each `idle_seconds` in which nothing did."""
         ...
 
     # Servers.

@@ -32,7 +32,12 @@ def act(panel: Panel, links: LoginLinks) -> Answer:
     """Begin the login, or take the address at which it ended."""
 
     async def answer(visit: Visit) -> Response:
-        link = links.claim(visit.step("code"), visit.ticket.value)
+        code, cookie = visit.step("code"), visit.ticket.value
+        before = links.find(code, cookie)
+        login = panel.login(before.server_id, before.principal) if before and before.is_begun else None
+        if login is not None and login.is_done:
+            raise ConfigError("this link was used: you are logged in", hint="have your agent try again")
+        link = links.claim(code, cookie)
         if link is None:
             raise ConfigError("this link was used in another browser, or is too old")
         if visit.field("do") == "finish_login":

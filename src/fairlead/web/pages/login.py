@@ -14,7 +14,7 @@ async def show(visit: Visit) -> Response:
     # A browser that fetches pages in advance would use the code up.
     if not code or visit.request.method != "GET" or "prefetch" in purpose:
         return HTMLResponse(_login_page(visit, failed=False))
-    return _answered(visit, visit.entrance.redeem(code))
+    return _answered(visit, await visit.entrance.redeem(code))
 
 
 async def log_in(visit: Visit) -> Response:
