@@ -253,3 +253,21 @@ def test_what_a_server_says_never_reaches_the_terminal_as_it_is(
     assert "\\x1b[2J" in said
     assert _described("[/nonsense]\x1b[2J\nnext") == "\\[/nonsense]\\x1b[2J\\nnext"
     assert _described(None) == "calling …"
+
+
+@pytest.mark.requirement("HARD-83")
+@pytest.mark.parametrize("trouble", ["damaged", "open to others"])
+def test_a_store_that_cannot_be_used_is_told_in_lines_without_a_traceback(
+    fairlead: Fairlead, machine: Machine, trouble: str
+) -> None:
+    machine.write_user(json.dumps({"servers": {"a": {"command": "nonesuch-program"}}}))
+    state = machine.home / ".local" / "state" / "fairlead"
+    state.mkdir(parents=True)
+    if trouble == "damaged":
+        (state / "state.db").write_text("garbage " * 1000)
+    else:
+        state.chmod(0o777)
+    command = [sys.executable, "-m", "fairlead", "call", "a", "echo"]
+    done = subprocess.run(command, env=machine.env, capture_output=True, text=True, timeout=60, check=False)
+    assert "warning: no store: nothing is remembered error=StoreError" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -66,3 +66,18 @@ def test_who_is_asked_for_consent_is_told_what_rights_that_gives(
     assert outcome.status == 3
     for words in told:
         assert words in outcome.out
+
+
+@pytest.mark.requirement("HARD-73")
+def test_what_a_program_brings_into_its_sandbox_is_told_by_add_and_approve(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    (vault := machine.home / "vault").mkdir()
+    for path, text in ((vault / "tool", "#!/bin/sh\n"), (machine.project / "run", f"#!{vault}/tool\n")):
+        path.write_text(text)
+        path.chmod(0o755)
+    told = f"may read {vault}/tool"
+    outcome = fairlead("add", "x", "--sandbox", "--scope", "user", "--", str(machine.project / "run"))
+    assert told in outcome.err
+    machine.write_project(json.dumps({"servers": {"y": {"command": "./run", "sandbox": {}}}}))
+    assert told in fairlead("approve", "y", "--yes").out

@@ -175,6 +175,142 @@ def test_what_would_run_cannot_change_after_consent(
     assert key_of(machine, entry) != before
 
 
+def line(*args: str, command: str = "bash") -> dict[str, Any]:
+    return {"command": command, "args": list(args)}
+
+
+@pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize(
+    ("entry", "changed"),
+    [
+        (line("-S", "bash ./run", command="env"), "run"),
+        (line("-Sbash ./run", command="env"), "run"),
+        (line("--split-string=bash ./run", command="env"), "run"),
+        (line("-C", "sub", "python3", "x.py", command="env"), "sub/x.py"),
+        (line("--chdir=sub", "python3", "x.py", command="env"), "sub/x.py"),
+        (line("-Csub", "python3", "x.py", command="env"), "sub/x.py"),
+        (line("PYTHONPATH=sub", "python3", "-m", "x", command="env"), "sub/x.py"),
+        (line("-c", "cd sub && python3 x.py"), "sub/x.py"),
+        (line("-c", "cd sub\npython3 x.py"), "sub/x.py"),
+        (line("-ec", "cd sub && . ./notes.txt"), "sub/notes.txt"),
+        (line("-c", "exec $PWD/run"), "run"),
+        (line("-c", "~+/run"), "run"),
+        (line("-c", "./ru*"), "run"),
+        (line("-c", "./ru?"), "run"),
+        (line("-c", "./{run,}"), "run"),
+        (line("-c", "r\\un"), "run"),
+        (line("-c", ". ./a.txt; . ./b.txt"), "b.txt"),
+        (line("-c", "source sub/notes.txt"), "sub/notes.txt"),
+        (line("-c", "`echo ./run`"), "run"),
+        (line("-c", "eval 'python3 sub/'x.py"), "sub/x.py"),
+        (line("-c", "PYTHONPATH=sub python3 -m x"), "sub/x.py"),
+        (line("-c", "exec env -C sub python3 x.py"), "sub/x.py"),
+        (line("-x", "-c", "make -C tools"), "tools/Makefile"),
+        (line("-o", "errexit", "-c", "cd sub && ./notes.txt"), "sub/notes.txt"),
+        (line("-msx", command="python3"), "sx.py"),
+        (line("-um", "sx", command="python3"), "sx.py"),
+        (line("-Imsx", command="python3"), "sx.py"),
+        (line("-X", "dev", "-msx", command="python3"), "sx.py"),
+        (line("-c", "import sx", command="python3"), "sx.py"),
+        (line("-cimport sx", command="python3"), "sx.py"),
+        (line("-e", "require('./build')", command="node"), "build/index.js"),
+        (line("-pe", "do './sx.py'", command="perl"), "sx.py"),
+        (line("-I", "sub", "-e", "do 'x.py'", command="perl"), "sub/x.py"),
+        (line("-I", "sub", "-e", "do './sx.py'", command="perl"), "sx.py"),
+        (line("-mstrict", "-e", "do './sx'.'.py'", command="perl"), "sx.py"),
+        (line("-m", "-c", "cd sub && ./x.py"), "sub/x.py"),
+        (
+            line("--experimental-loader", "./build/hook.js", "-e", "import('./sx'+'.py')", command="node"),
+            "sx.py",
+        ),
+        ({**line("-m", "x", command="python3"), "env": {"PYTHONPATH": "sub"}}, "sub/x.py"),
+        ({**line("server.py", command="python3"), "env": {"PYTHONPATH": "/x:sub"}}, "sub/x.py"),
+        ({"command": "true", "env": {"PATH": "tools:/usr/bin:/bin"}}, "tools/start"),
+        (line("-C", "tools", command="make"), "tools/Makefile"),
+        (line("-Ctools", command="make"), "tools/Makefile"),
+        (line("--directory=tools", command="make"), "tools/Makefile"),
+        (line("mcp", command="make"), "tools/start"),
+        (line("x", command="git"), ".git/config"),
+        (line("hook", "run", "x", command="git"), ".git/hooks/x"),
+        (line("/tmp/lock", "python3", "app", command="flock"), "app/__main__.py"),
+        (line("/tmp/lock", "-c", "cd sub && ./x.py", command="flock"), "sub/x.py"),
+        (line("/tmp/lock", "python3", "data.db", command="flock"), "data.db"),
+        (line("-c", "3", "python3", "app", command="ionice"), "app/__main__.py"),
+        (line("-c", "3", "nice", "bash", "-c", "cd sub; ./x.py", command="ionice"), "sub/x.py"),
+        (line("5", "sh", "a.txt", command="timeout"), "a.txt"),
+        (line(".", "-name", "run", "-exec", "bash", "{}", ";", command="find"), "run"),
+        (line("run", "mcp", command="npm"), "build/index.js"),
+        (line("exec", "-c", "cd sub && ./x.py", command="npm"), "sub/x.py"),
+        (line("-y", "-p", "other", "-c", "cd sub && ./x.py", command="npx"), "sub/x.py"),
+        (line("--call=cd sub && ./x.py", command="npx"), "sub/x.py"),
+        (line("--python", "3.12", "--from", "./pkg", "tool", command="uvx"), "pkg/cli.js"),
+        (line("run", "thing", command="uv"), "sub/x.py"),
+        (line("run", "--directory", "sub", "x.py", command="uv"), "sub/x.py"),
+        (line("run", "bash", "-c", "cd sub && ./x.py", command="uv"), "sub/x.py"),
+        (line("compose", "up", command="docker"), "sub/x.py"),
+        (line("--project", "sub", command="some-runner-of-projects"), "sub/x.py"),
+        (line("--line", "cd sub; ./x.py", command="some-runner-of-lines"), "sub/x.py"),
+    ],
+)
+def test_no_spelling_of_a_command_line_hides_the_code_it_runs(
+    machine: Machine, project: Path, entry: dict[str, Any], changed: str
+) -> None:
+    more: dict[str, Any] = {
+        ".git": {"config": "[alias]\n", "hooks": {"x": "1"}, "index": "1"},
+        "a.txt": ":",
+        "b.txt": ":",
+        "sx.py": "1",
+    }
+    write_tree(project, more)
+    write_tree(project / "sub", {"notes.txt": "1"})
+    write_tree(project / "tools", {"Makefile": "all:\n"})
+    before = key_of(machine, entry)
+    assert key_of(machine, entry) == before, "nothing changed yet"
+    rewrite(changed)(project)
+    assert key_of(machine, entry) != before
+
+
+@pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        line("-y", "@modelcontextprotocol/server-filesystem", ".", command="npx"),
+        line("-y", "server", "--root", "sub", "--filter", "*.py", '{"a": 1}', command="npx"),
+        line("mcp-server-git", "--repository", ".", command="uvx"),
+        line("run", "-i", "--rm", "-v", ".:/data", "image", command="docker"),
+        line("server.py", "--data", "sub", "hello world", "-c", "x y", command="python3"),
+        line("-u", "server.py", "--data", "sub", command="python3"),
+        line("build/index.js", "--port", "1", command="node"),
+        line("run", "hello world", command="sh"),
+        line("-c", "exec npx -y server", command="sh"),
+        line("https://example.com/?a=b&c=d", command="some-server"),
+        {"command": "./run"},
+    ],
+)
+def test_work_on_a_project_does_not_ask_again_where_the_code_is_named(
+    machine: Machine, project: Path, entry: dict[str, Any]
+) -> None:
+    before = key_of(machine, entry)
+    rewrite("sub/x.py")(project)
+    rewrite("tools/start")(project)
+    assert key_of(machine, entry) == before
+
+
+@pytest.mark.requirement("HARD-72")
+def test_too_much_code_to_bind_is_told(machine: Machine, project: Path) -> None:
+    entry = line("-c", "cd sub && ./x.py")
+    write_tree(project / "node_modules" / "big", {f"{number}.js": "" for number in range(2_001)})
+    told = [fact.text for fact in key_of(machine, entry).facts]
+    assert any(text.startswith(f"{project}/node_modules (its code is NOT bound") for text in told)
+    assert any(text.startswith(f"{project} (its code bound") for text in told), "the rest is bound"
+    before = key_of(machine, entry)
+    rewrite("sub/x.py")(project)
+    assert key_of(machine, entry) != before
+    write_tree(project / "many", {f"{number}.js": "" for number in range(2_001)})
+    told = [fact.text for fact in key_of(machine, entry).facts]
+    assert any(text.startswith(f"{project} (its code is NOT bound") for text in told)
+
+
 @pytest.mark.requirement("HARD-72")
 def test_a_hard_link_is_bound_by_what_is_in_it(machine: Machine, project: Path) -> None:
     os.link(project / "server.py", project / "hard.py")

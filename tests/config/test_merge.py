@@ -139,6 +139,53 @@ def test_a_project_policy_can_only_narrow(machine: Machine) -> None:
     assert [problem.json_path for problem in loaded.problems] == ["policy.rules[0]"]
 
 
+@pytest.mark.requirement("HARD-2")
+@pytest.mark.parametrize(
+    ("project", "where"),
+    [
+        ({"policy": None}, "policy"),
+        ({"policy": []}, "policy"),
+        ({"policy": "x"}, "policy"),
+        ({"policy": {"rules": None}}, "policy.rules"),
+        ({"policy": {"rules": {}}}, "policy.rules"),
+        ({"policy": {"rules": "x", "approval": "ask"}}, "policy.rules"),
+        ({"policy": {"approval": None}}, "policy.approval"),
+        ({"policy": {"approval": 3}}, "policy.approval"),
+        ({"policy": {"approval": "x"}}, "policy.approval"),
+        ({"bundles": None}, "bundles"),
+        ({"bundles": []}, "bundles"),
+        ({"servers": None}, "servers"),
+        ({"servers": []}, "servers"),
+        ({"servers": {"mine": None}}, "servers.mine"),
+        ({"servers": {"mine": "x"}}, "servers.mine"),
+        ({"servers": {"mine": {"deny_tools": None}}}, "servers.mine.deny_tools"),
+        ({"servers": {"mine": {"deny_tools": {}}}}, "servers.mine.deny_tools"),
+        ({"servers": {"mine": {"deny_tools": "x"}}}, "servers.mine.deny_tools"),
+        ({"servers": {"mine": {"enabled": None}}}, "servers.mine.enabled"),
+        ({"servers": {"mine": {"enabled": "no"}}}, "servers.mine.enabled"),
+        ({"servers": {"mine": {"args": None}}}, "servers.mine.args"),
+        ({"servers": {"mine": {"env": []}}}, "servers.mine.env"),
+        ({"servers": {"mine": {"env": {"A": None}}}}, "servers.mine.env.A"),
+    ],
+)
+def test_a_wrongly_typed_part_of_a_project_file_takes_nothing_from_the_user(
+    machine: Machine, project: dict[str, Any], where: str
+) -> None:
+    mine: dict[str, Any] = {"command": "x", "args": ["a"], "env": {"A": "1"}, "deny_tools": ["sh"]}
+    user: dict[str, Any] = {
+        "servers": {"mine": mine},
+        "bundles": {"b": {"servers": {"mine": {}}}},
+        "policy": {"approval": "ask", "rules": [{"action": "deny", "tool": "t"}]},
+    }
+    machine.write_user(json.dumps(user))
+    before = machine.load()
+    path = machine.write_project(json.dumps(project))
+    loaded = machine.load()
+    assert [(problem.file, problem.json_path) for problem in loaded.problems] == [(str(path), where)]
+    assert loaded.config == before.config
+    assert loaded.servers["mine"].usable
+
+
 def test_a_bad_policy_is_never_half_applied(machine: Machine) -> None:
     machine.write_user(json.dumps({"policy": {"rules": [{"action": "denny"}]}}))
     with pytest.raises(ConfigInvalid, match="policy"):

@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from fairlead.connection.environment import child_environment
 from fairlead.connection.process import Command
-from fairlead.connection.sandbox import Wanted, sandboxed
+from fairlead.connection.sandbox import Wanted, paths_brought, sandboxed
 from fairlead.errors import ConnectFailed
 from fairlead.testing.trees import Link, write_tree
 from tests.conftest import Machine
@@ -241,3 +243,162 @@ def test_a_sandbox_has_its_own_processes_and_session_and_ends_with_us(home: Path
     command = sandboxed("x", Command(argv=("true",)), Wanted(home=home))
     assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(command.argv)
     assert os.path.basename(command.argv[0]) == "bwrap"
+
+
+# What counts as a program's own, and as the system's.
+
+
+@pytest.fixture
+def beside_the_system() -> Generator[Path]:
+    """A folder below `/opt`, which is not the distribution's."""
+    try:
+        folder = Path("/opt") / f"fairlead-test-{os.urandom(6).hex()}"
+        folder.mkdir()
+    except OSError:
+        pytest.skip("needs the right to write to /opt")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def mounted(argv: tuple[str, ...], home: Path, **wanted: Any) -> str:
+    return " ".join(sandboxed("x", Command(argv=argv), Wanted(home=home, **wanted)).argv)
+
+
+@pytest.mark.parametrize("executable", [False, True])
+@pytest.mark.parametrize("name", ["python", "python3", "node", "server2"])
+def test_a_link_beside_a_program_that_is_not_executed_brings_nothing(
+    home: Path, name: str, executable: bool
+) -> None:
+    if executable:
+        (home / ".ssh" / "id_rsa").chmod(0o700)
+    tree = {"bin": {"run": PROBE, name: Link("../../.ssh/id_rsa")}, "pyvenv.cfg": f"home = {home}/.ssh\n"}
+    repo = build(home / "repo", tree, "bin/run")
+    said = outcome((str(repo / "bin/run"), f"{repo}/bin/{name}", f"{home}/.ssh/id_rsa"), home)
+    assert "done" in said
+    assert KEY not in said
+
+
+@pytest.mark.parametrize("name", ["lib", "lib64", "libexec", "pyvenv.cfg", "node_modules"])
+def test_a_clone_below_opt_is_not_the_systems(home: Path, beside_the_system: Path, name: str) -> None:
+    tree = {"bin": {"run": PROBE}, name: Link(f"{home}/.ssh")}
+    repo = build(beside_the_system, tree, "bin/run")
+    said = outcome((str(repo / "bin/run"), f"{repo}/{name}/id_rsa", f"{home}/.ssh/id_rsa"), home)
+    assert "done" in said
+    assert KEY not in said
+
+
+def test_what_a_server_writes_below_opt_does_not_open_its_next_sandbox(
+    home: Path, beside_the_system: Path
+) -> None:
+    place = build(beside_the_system, {"bin": {"run": PROBE}, "d": {"cache": {}}}, "bin/run")
+    (place / "lib64").symlink_to(home / ".ssh")
+    (place / "d" / "cache").rmdir()
+    (place / "d" / "cache").symlink_to(home / ".ssh")
+    argv = (str(place / "bin/run"), f"{place}/lib64/id_rsa", f"{home}/.ssh/id_rsa")
+    said = outcome(argv, home, write=(place,))
+    assert "done" in said
+    assert KEY not in said
+    for where in ("read", "write"):
+        named: dict[str, Any] = {where: (place / "d" / "cache",)}
+        assert outcome(("true",), home, **named).startswith("refused: ")
+        named = {where: (place / "d" / "cache" / "config",)}
+        assert outcome(("true",), home, **named).startswith("refused: ")
+
+
+@pytest.mark.parametrize("path", ["/usr", "/usr/share", "/etc", "/bin", "/lib", "/etc/alternatives"])
+def test_no_sandbox_may_write_where_links_are_followed(home: Path, path: str) -> None:
+    assert outcome(("true",), home, write=(Path(path),)).startswith("refused: ")
+
+
+def test_the_distributions_own_links_are_followed(home: Path) -> None:
+    links = [path for path in Path("/usr/lib").iterdir() if path.is_symlink() and path.is_dir()]
+    inside = [path for path in links if path.resolve().is_relative_to("/usr/lib")]
+    for link in inside[:3]:
+        assert "refused" not in outcome(("true",), home, read=(link,))
+
+
+def test_a_first_line_brings_the_interpreter_and_nothing_beside_it(home: Path) -> None:
+    tree = {"bin": {"tool": PROBE, "other": KEY}, "lib": {"secret": KEY}, "token": KEY}
+    vault = build(home / "vault", tree, "bin/tool")
+    code = build(home / "code", {"run": f"#!{vault}/bin/tool\n"}, "run")
+    words = mounted((str(code / "run"),), home)
+    assert f"{vault}/bin/tool {vault}/bin/tool" in words
+    for name in ("bin", "lib", "bin/other"):
+        assert f" {vault}/{name} " not in words
+    link = build(home / "linked", {"bin": {"run": Link("../../vault/bin/tool")}})
+    argv = (str(link / "bin/run"), f"{vault}/lib/secret", f"{vault}/bin/other", f"{vault}/token")
+    said = outcome(argv, home)
+    assert "done" in said
+    assert KEY not in said
+
+
+def test_libraries_in_the_home_itself_are_nobodys_installation(home: Path) -> None:
+    tree: dict[str, Any] = {"bin": {"tool": PROBE}, "lib": {"python3.12": {}, "secret": KEY}, "code": {}}
+    build(home, tree, "bin/tool")
+    (home / "code" / "run").symlink_to("../bin/tool")
+    for program in ("bin/tool", "code/run"):
+        assert KEY not in outcome((str(home / program), f"{home}/lib/secret"), home)
+
+
+@pytest.mark.parametrize("folder", [".ssh", ".gnupg", ".aws", ".config/gcloud", ".local/share/keyrings"])
+@pytest.mark.parametrize("how", ["link", "first line"])
+def test_nothing_among_credentials_is_a_program(home: Path, folder: str, how: str) -> None:
+    tool = build(home / folder, {"tool": PROBE}, "tool") / "tool"
+    tree = {"run": Link(str(tool)) if how == "link" else f"#!{tool}\n"}
+    code = build(home / "code", tree, *(["run"] if how == "first line" else []))
+    said = outcome((str(code / "run"),), home)
+    assert said.startswith("refused: ")
+    assert str(tool) in said
+
+
+def test_an_installation_reached_by_a_link_or_a_first_line_brings_its_library(home: Path) -> None:
+    library = {"python3.12": {"words": "of the library"}, "lib64": Link("../../../.ssh")}
+    tree = {"bin": {"python3.12": PROBE}, "lib": library, "share": {"x": KEY}, "lib64": Link("../../.ssh")}
+    python = build(home / "pythons" / "3.12", tree, "bin/python3.12")
+    venv = {
+        "bin": {"python": Link("../../pythons/3.12/bin/python3.12")},
+        "lib": {"python3.12": {"site": "of the packages"}},
+        "pyvenv.cfg": "",
+    }
+    build(home / "venv", venv)
+    code = build(home / "code", {"run": f"#!{home}/venv/bin/python\n"}, "run")
+    wanted = [f"{python}/lib/python3.12/words", f"{home}/venv/lib/python3.12/site"]
+    unwanted = [f"{python}/lib/lib64/id_rsa", f"{python}/lib64/id_rsa", f"{python}/share/x"]
+    said = outcome((str(code / "run"), *wanted, *unwanted), home)
+    assert "of the library" in said
+    assert "of the packages" in said
+    assert KEY not in said
+
+
+@pytest.mark.parametrize(
+    "line", ["'{venv}/bin/python'", '"{venv}/bin/python"', '"$(dirname -- "$(realpath -- "$0")")"/\'python\'']
+)
+def test_a_script_with_a_long_interpreter_path_finds_it(home: Path, line: str) -> None:
+    venv = home / "venv"
+    start = f"#!/bin/sh\n'''exec' {line.format(venv=venv)} \"$0\" \"$@\"\n' '''\n"
+    python: dict[str, Any] = {"bin": {"python3": PROBE}, "lib": {"python3.12": {}}}
+    build(home / "pythons", python, "bin/python3")
+    tree = {"bin": {"run": start, "python": Link("../../pythons/bin/python3")}, "pyvenv.cfg": ""}
+    build(venv, tree, "bin/run")
+    assert "done" in outcome((str(venv / "bin/run"),), home)
+
+
+def test_what_a_program_brings_can_be_told_beforehand(home: Path) -> None:
+    vault = build(home / "vault", {"tool": PROBE}, "tool")
+    code = build(home / "code", {"run": f"#!{vault}/tool\n"}, "run")
+    command = Command(argv=(str(code / "run"),), cwd=code)
+    assert paths_brought("x", command, Wanted(home=home)) == (vault / "tool",)
+    assert paths_brought("x", Command(argv=("true",)), Wanted(home=home)) == ()
+
+
+@pytest.mark.parametrize("argv", [("npx", "--version"), ("node", "-e", "0"), ("uvx", "--version")])
+def test_package_runners_start_in_a_sandbox(home: Path, argv: tuple[str, ...]) -> None:
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"{argv[0]} is not installed")
+    done = run(sandboxed("x", Command(argv=argv, parent=dict(os.environ)), Wanted(home=home)))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_python_of_a_virtual_environment_starts_in_a_sandbox(home: Path) -> None:
+    command = Command(argv=(sys.executable, "-c", "import anyio, ssl; print('imported')"))
+    assert "imported" in run(sandboxed("x", command, Wanted(home=home))).stdout

@@ -1,4 +1,4 @@
-"""Logs of a program that runs for long: one plain line each, on stderr, as journals like them."""
+"""Logs on stderr: one plain line each, as journals and people like them."""
 
 import logging
 import sys
@@ -29,3 +29,9 @@ def log_to_stderr() -> None:
     mask_logs()
     own.addHandler(handler)
     own.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+
+
+def shorten_warnings() -> None:
+    """Print warnings of a command that configures no logs as one line each, without tracebacks."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(OneLineFormatter())

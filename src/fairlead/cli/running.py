@@ -9,12 +9,14 @@ from importlib.util import find_spec
 import anyio
 
 from fairlead.cli.displays import showing
+from fairlead.cli.one_line_logs import shorten_warnings
 from fairlead.cli.output import is_watched
 
 
 def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
     """Run an asynchronous command. Ctrl-C cancels what is under way and lets servers be told and stopped."""
     collect_garbage()
+    shorten_warnings()
     return anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
 
 

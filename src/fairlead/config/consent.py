@@ -4,7 +4,8 @@ A project file is foreign until approved. Consent is bound to
 
 - the file as found: its path without links followed, where it really is, and the identity of its folder;
 - the whole entry as it is written, less `deny_tools` and `enabled`, which can only narrow;
-- what the entry would execute (`launch.py`): program, interpreter, scripts, folder;
+- what the entry would execute (`launch.py`): program, interpreter, scripts, folder, and all code of the
+  project where the command line does not name what it runs;
 - the values of references that decide what is executed or contacted: those in `args`, `url`,
   `headers_helper`, `oauth`'s URLs, `roots`, `sandbox`, and in variables such as `PATH` or `NODE_OPTIONS`.
   They are bound by a keyed digest, so that the store tells nothing about them.
@@ -24,6 +25,7 @@ from typing import Any
 
 from fairlead.config.launch import (
     EXECUTION_VARIABLES,
+    NOT_BOUND,
     BoundFile,
     Launch,
     ProjectFolders,
@@ -305,7 +307,12 @@ def _told(bound: BoundFile) -> str:
     place = bound.path if bound.real == bound.path else f"{bound.path}, really {bound.real}"
     if bound.content is None:
         return f"{place} (outside the project: bound by its path, not its content)"
-    return f"{place} (content bound: {bound.content[:12]})"
+    if bound.content == NOT_BOUND:
+        return (
+            f"{place} (its code is NOT bound, as there is too much: changed code runs without asking again)"
+        )
+    what = "its code" if os.path.isdir(bound.real) else "content"
+    return f"{place} ({what} bound: {bound.content[:12]})"
 
 
 def _reference_facts(definition: Definition, values: Mapping[str, str]) -> Iterator[Fact]:

@@ -4,17 +4,23 @@ Consent is bound to this (see `consent.py`), and the server is started with exac
 Files inside the project are bound by a digest of their content, files outside by the path they really have: a
 package manager may update `/usr/bin/node`, and nothing that comes with a repository can.
 
-Covered are the program, the interpreter its first line names, the scripts and manifests that its arguments
-name, `node_modules/.bin` and `.venv/bin` programs of that name, and the files that variables such as
-`NODE_OPTIONS` or `LD_PRELOAD` name. Not covered: what a program imports, loads or downloads once it runs.
+Whatever the program is, each word of its arguments counts that names a file or folder of the project, and so
+do its interpreters, the manifests of package runners, `node_modules/.bin` and `.venv/bin` programs of that
+name, and what variables such as `NODE_OPTIONS` or `PYTHONPATH` name. Where a word is itself a program, the
+rest is read as its command line. Where a command line can run code that it does not name (a line for a shell
+with expansions, code for an interpreter, `make`, `git`, `npm run`), consent is bound to all code of the
+project, and where that is too much, the user is told so. A language's interpreter that runs one script, and a
+runner that fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be data.
+
+Not covered: what a program imports, loads or downloads once it runs.
 """
 
-import itertools
 import os
 import re
+import shlex
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +37,38 @@ EXECUTION_VARIABLES = re.compile(
 )
 """Variables that decide which code runs or which hosts are contacted, whatever the program is."""
 
-_INTERPRETER = re.compile(
-    r"(?:python|pypy|node|nodejs|deno|bun|bunx|ruby|perl|php|lua|luajit|sh|ash|bash|dash|zsh|ksh|fish|pwsh|powershell"
-    r"|cmd|java|dotnet|tsx|ts-node|npx|npm|pnpm|pnpx|yarn|uv|uvx|pipx|poetry|pdm|hatch|rye|env|nohup|nice|timeout"
-    r"|stdbuf|setsid|xargs|sudo|doas|busybox|wasmtime|wasmer|rscript|julia|osascript|make|just|task|cargo|go|docker"
-    r"|podman|exec|time|strace|systemd-run|script|watchexec|nodemon|mise|direnv|awk|gawk|tclsh|guile|racket|elixir)"
-    r"[\d.]*(?:\.exe|\.cmd)?",
-    re.IGNORECASE,
+_SHELL = re.compile(r"(?:sh|ash|bash|dash|zsh|ksh|mksh|fish|pwsh|powershell|cmd)[\d.]*")
+_LANGUAGE = re.compile(
+    r"(?:python|pypy|node|nodejs|ruby|perl|php|lua|luajit|java|tsx|ts-node|rscript|julia|deno|uv)[\d.]*w?|"
+    + _SHELL.pattern
 )
+"""Programs that run the first file they are given; what follows that is for it."""
+_FETCHER = re.compile(r"npx|bunx|pnpx|uvx|pipx|docker|podman")
+"""Programs that run a package or image by its name; what follows that is for it."""
+_FETCHES = {"npm": {"exec", "x"}, "pnpm": {"dlx"}, "yarn": {"dlx"}, "bun": {"x"}, "uv": {"tool"}}
+"""Subcommands that do the same."""
+_RUNS_PROJECT = re.compile(
+    r"npm|pnpm|yarn|bun|poetry|pdm|hatch|rye|pipenv|g?make|just|task|cargo|go|git|hg|gradlew?|mvn|ant|sbt|rake"
+    r"|bundle|ninja|cmake|tox|nox|invoke|mise|direnv|find|fd|xargs|parallel|watchexec|nodemon|dotnet|mix"
+    r"|composer|bazel|nix|nix-shell|devbox|turbo|nx|lerna|busybox|docker-compose|systemd-run|script|g?awk|sed|tclsh"
+)
+"""Programs whose arguments do not name what they run: manifests, aliases and targets of the project do."""
+_CODE_OPTION = re.compile(
+    r"-[A-Za-z]{0,5}[cepE]|-[bBdEiIOqsSuvxlnwaT]*[ceE].*|-r"
+    r"|--(?:eval|print|run|test)\b.*|eval|task|repl|/c|-Command"
+)
+"""Options (before the first file) whose value is code, or a target that a manifest describes."""
+_CALL_OPTION = re.compile(r"-c|--call|--shell-auto-fallback|--shell-mode")
+_FOLDER_OPTION = re.compile(
+    r"--(?:from|with|with-editable|package|directory|project|prefix|cwd|dir|workspace|extra-pip-args)"
+    r"|-[pCw]"
+)
+"""Options of package runners whose value is a folder that code is taken from."""
+_FLAG = re.compile(r"-[uvxqBIsE]+|--")
+"""Options of Python and shells that certainly have no value, so that a script may follow."""
+_EXPANDS = re.compile(r"[$`*?\[\]{}!;&|<>()\n#\\]|~[+-]")
+_URL = re.compile(r"https?://\S+")
+_SPLIT = re.compile(r"[\s;&|()<>'\"`$=,:]+")
 _JS, _PY = ("package.json", ".npmrc", ".yarnrc.yml", "bunfig.toml"), ("pyproject.toml", "uv.toml")
 _CONTAINERS = ("compose.yaml", "compose.yml", "docker-compose.yml", "Dockerfile")
 _MANIFESTS = {
@@ -63,21 +93,28 @@ _DATA_SUFFIX = re.compile(
     re.IGNORECASE,
 )
 """An argument that names such a file names data, unless it is executable or an interpreter's first file."""
-_LINE_OPTION = re.compile(r"-\w*c|/c|-e|--eval|--call|-Command|-EncodedCommand", re.IGNORECASE)
-"""Options whose value is a line of a shell or another language."""
 _SHEBANG_BYTES = 256
 _MAX_DEPTH = 5
+_MAX_COMMANDS = 100
+MAX_FOLDER_FILES = 2_000
+"""A folder with more files, or with more bytes than `MAX_DIGESTED_BYTES`, is not bound by its content."""
+_MAX_FOLDER_ENTRIES = 10 * MAX_FOLDER_FILES
+_INSTALLED_FOLDERS = frozenset({"node_modules", ".venv", "venv", ".tox", ".nox"})
+"""Folders that package managers fill: counted apart, so that their size does not leave the rest unbound."""
+_GIT_FILES = frozenset({"config", "config.worktree", "hooks", "info"})
+"""What git executes or reads settings from, of all that it keeps."""
+NOT_BOUND = "not bound: too large"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundFile:
-    """A file as consent is bound to it."""
+    """A file, or a folder with what is in it, as consent is bound to it."""
 
     path: str
     real: str | None
     """Where it really is, links followed; None where there is no such file."""
     content: str | None
-    """Digest of its content; None for a file outside the project."""
+    """Digest of its content; None for one outside the project, `NOT_BOUND` for too large a folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +135,9 @@ class ProjectFolders:
 
     def __init__(self, base: Path, home: Path, *more: Path) -> None:
         folders = [base, _repository(base, home), *more]
+        real = {Path(os.path.realpath(folder)) for folder in folders}
+        self.roots = tuple(sorted(root for root in real if real.isdisjoint(root.parents)))
+        """The folders that all others are in."""
         self._identities = {found for folder in folders if (found := _identity(folder)) is not None}
 
     def __contains__(self, path: str | Path) -> bool:
@@ -154,17 +194,17 @@ def resolve_launch(
     folder = Path(os.path.realpath(cwd or Path.cwd()))
     found = find_program(argv[0], folder, search)
     program = bind_file(found or os.path.join(folder, argv[0]), project)
-    paths = _Paths(folder, search, project)
-    files: dict[str, BoundFile] = {}
-    for path in (*paths.of_program(found), *paths.of_arguments(argv, found), *paths.of_variables(variables)):
-        if path not in files and path != found:
-            files[path] = bind_file(path, project)
+    inputs = _Inputs(folder, search, project)
+    inputs.read_command(argv)
+    inputs.read_variables(variables)
+    files = [bind_file(path, project) for path in inputs.files if path != found]
+    files += [_bind_folder(path, project, " ".join(argv)) for path in sorted(inputs.all_folders())]
     return Launch(
         argv=(found or argv[0], *argv[1:]),
         cwd=folder,
         starts_in_cwd=cwd is not None,
         program=program,
-        files=tuple(files.values()),
+        files=tuple(files),
     )
 
 
@@ -200,15 +240,243 @@ def digest_file(path: str) -> str:
     return digest.hexdigest()
 
 
-class _Paths:
-    """Finds the files that decide what a command line runs."""
+def _bind_folder(path: str, project: ProjectFolders, mentioned: str) -> BoundFile:
+    real = os.path.realpath(path)
+    content = digest_folder(real, mentioned) if real in project else None
+    return BoundFile(path=path, real=real, content=content)
+
+
+def digest_folder(folder: str, mentioned: str = "") -> str:
+    """Digest of the names and contents of a folder's files, or `NOT_BOUND`. Links are not followed.
+
+    Args:
+        folder: What to digest. Folders that package managers fill are left out, unless it is one.
+        mentioned: The command line: data files count only where it may name them.
+    """
+    import hashlib
+
+    expands = re.search(r"[*?\[{$`]", mentioned) is not None
+    digest, files, size = hashlib.sha256(), 0, 0
+    for seen, entry in enumerate(_walk(folder)):
+        if entry.is_symlink():
+            said = f"link to {os.readlink(entry.path)}"
+        elif not expands and _is_data(entry.path) and not _is_mentioned(entry.name, mentioned):
+            said = ""
+        else:
+            files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
+            said = digest_file(entry.path) if size <= MAX_DIGESTED_BYTES else ""
+        if files > MAX_FOLDER_FILES or size > MAX_DIGESTED_BYTES or seen > _MAX_FOLDER_ENTRIES:
+            return NOT_BOUND
+        if said:
+            name = os.path.relpath(entry.path, folder)
+            digest.update(f"{name}\0{said}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Every file and link below a folder, always in the same order. What cannot be read is left out."""
+    pending = [folder]
+    while pending:
+        here = pending.pop()
+        try:
+            with os.scandir(here) as found:
+                listed = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue  # the program cannot read it either
+        for entry in listed:
+            if os.path.basename(here) == ".git" and entry.name not in _GIT_FILES:
+                continue
+            if not entry.is_dir(follow_symlinks=False):
+                yield entry
+            elif entry.name not in _INSTALLED_FOLDERS and entry.name != "__pycache__":
+                pending.append(entry.path)
+
+
+def _is_mentioned(name: str, text: str) -> bool:
+    return name in text or os.path.splitext(name)[1] in text
+
+
+class _Inputs:
+    """Finds the files and folders of a project that decide what a command line runs."""
 
     def __init__(self, folder: Path, search: str, project: ProjectFolders) -> None:
         self._folder = folder
         self._search = search
         self._project = project
+        self._read = set[tuple[str, ...]]()
+        self.files: dict[str, None] = {}
+        self._folders = set[str]()
+        self._runs_anything = False
+        """May it run code of the project that it does not name?"""
 
-    def of_program(self, found: str | None, depth: int = 0) -> Iterator[str]:
+    def all_folders(self) -> set[str]:
+        """The folders whose content decides."""
+        if not self._runs_anything:
+            return self._folders
+        roots = [str(root) for root in self._project.roots]
+        places = {*roots, str(self._folder)} if self._folder in self._project else {*roots}
+        installed = {os.path.join(place, name) for place in places for name in _INSTALLED_FOLDERS}
+        return {*self._folders, *roots, *filter(os.path.isdir, installed)}
+
+    def read_command(self, argv: Sequence[str]) -> None:
+        """Note what a command line names, and whether it may run what it does not name."""
+        if tuple(argv) in self._read or not argv:
+            return
+        self._read.add(tuple(argv))
+        if len(self._read) > _MAX_COMMANDS:
+            self._runs_anything = True
+            return
+        program, *arguments = argv
+        found = find_program(program, self._folder, self._search)
+        names = {_stem(program), _stem(os.path.realpath(found))} if found else {_stem(program)}
+        if found is not None and found in self._project:
+            self._note(found)
+        self._note(*self._interpreters(found))
+        fetches = any(_FETCHER.fullmatch(name) for name in names) or any(
+            not _FETCHES.get(name, set[str]()).isdisjoint(arguments[:2]) for name in names
+        )
+        is_language = any(_LANGUAGE.fullmatch(name) for name in names)
+        self._note(*self._manifests(names))
+        if fetches or is_language or any(name in _MANIFESTS for name in names):
+            self._note(*self._installed(word for argument in arguments for word in _words(argument)))
+        if fetches:
+            self._read_fetcher(arguments)
+        elif is_language:
+            self._read_language(names, arguments)
+        else:
+            self._runs_anything |= any(_RUNS_PROJECT.fullmatch(name) for name in names)
+            self._read_unknown(arguments)
+
+    def _read_language(self, names: set[str], arguments: Sequence[str]) -> None:
+        """Read `python3 [options] script [arguments of the script]`, and the like for a shell."""
+        start = arguments.index("run") + 1 if "run" in arguments and names & {"uv", "deno"} else 0
+        places = range(start, len(arguments))
+        script = next((at for at in places if self._starts_script(names, arguments, at)), None)
+        options = arguments if script is None else arguments[:script]
+        is_shell = any(_SHELL.fullmatch(name) for name in names)
+        for at, option in enumerate(options):
+            if _CODE_OPTION.fullmatch(option) and not (option == "-r" and "php" not in names):
+                if not is_shell:
+                    self._runs_anything = True
+                for line in options[at + 1 :]:
+                    if is_shell and line[:1] not in ("-", "+"):
+                        self._read_line(line)
+            elif re.search(r"\s", option) or _EXPANDS.search(option):
+                self._read_line(option)
+        if "uv" in names:
+            self._runs_anything |= script is None
+            self._read_programs(options)
+        self._note_words(arguments, lambda at: script is None or at <= script)
+
+    def _starts_script(self, names: Iterable[str], arguments: Sequence[str], at: int) -> bool:
+        """Is this where an interpreter's own options end?"""
+        word, before = arguments[at], arguments[at - 1] if at else ""
+        is_python = any(name.startswith(("python", "pypy", "uv")) for name in names)
+        if is_python and re.fullmatch(r"-[bBdEiIOqsSuvxPR]*m.*", word):
+            return True
+        has_flags = is_python or any(_SHELL.fullmatch(name) for name in names)
+        is_flag = has_flags and _FLAG.fullmatch(before) is not None
+        if before.startswith(("-", "+", "/c")) and "=" not in before and not is_flag:
+            return False  # it may be the option's value: then more options follow
+        return "\0" not in word and os.path.exists(os.path.join(self._folder, word))
+
+    def _read_fetcher(self, arguments: Sequence[str]) -> None:
+        """Read `npx [options] package [arguments of the package]`."""
+        if not {"compose", "build", "buildx", "bake"}.isdisjoint(arguments):
+            self._runs_anything = True
+        package = len(arguments)
+        for at, word in enumerate(arguments):
+            is_subcommand = word in ("exec", "x", "dlx", "tool", "run")
+            if not word.startswith("-") and not is_subcommand and not [*self._named(word)]:
+                package = at
+                break
+        for before, argument in zip(("", *arguments), arguments, strict=False):
+            option, equals, value = argument.partition("=")
+            if _CALL_OPTION.fullmatch(before):
+                option, value = before, argument
+            if _CALL_OPTION.fullmatch(option) and value and (equals or value == argument):
+                self._read_line(value, may_be_data=True)
+
+        def is_code(at: int) -> bool:
+            option = arguments[at - 1] if at else ""
+            return at < package or any(map(_FOLDER_OPTION.match, (option, arguments[at])))
+
+        self._note_words(arguments, is_code)
+
+    def _read_unknown(self, arguments: Sequence[str]) -> None:
+        """Read the arguments of any other program: a wrapper (`env`, `flock`), or a server."""
+        for argument in arguments:
+            if _URL.fullmatch(argument):
+                continue
+            if re.search(r"\s", argument) or _EXPANDS.search(argument):
+                lines = [argument, argument.partition("=")[2], re.sub(r"^-\w", "", argument)]
+                known = [line for line in lines if self._is_program("".join(line.split()[:1]))]
+                for line in known or [argument]:
+                    self._read_line(line)
+        self._read_programs(arguments)
+        self._note_words(arguments, lambda _: True, first_is_code=False)
+
+    def _read_programs(self, arguments: Sequence[str]) -> None:
+        for at, word in enumerate(arguments):
+            if not word.startswith("-") and self._is_program(word):
+                self.read_command(arguments[at:])
+
+    def _is_program(self, word: str) -> bool:
+        return bool(word) and "\0" not in word and find_program(word, self._folder, self._search) is not None
+
+    def _read_line(self, line: str, *, may_be_data: bool = False) -> None:
+        """Read a line as a shell would: a plain one is a command line, any other may run anything."""
+        for word in _SPLIT.split(line):
+            self._note(*(path for path in self._named(word) if os.path.isfile(path)))
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            words = []
+        if words[:1] in (["exec"], ["command"]):
+            words = words[1:]
+        if words and not _EXPANDS.search(line) and self._is_program(words[0]):
+            self.read_command(words)
+        elif not may_be_data or re.search(r"\s", line) or _EXPANDS.search(line):
+            self._runs_anything = True
+
+    def _note(self, *paths: str) -> None:
+        self.files.update(dict.fromkeys(paths))
+
+    def _note_words(
+        self, arguments: Sequence[str], is_code: Callable[[int], bool], *, first_is_code: bool = True
+    ) -> None:
+        """Note the files and folders that words name.
+
+        Args:
+            arguments: The words.
+            is_code: Is a folder at this place one that code is run from?
+            first_is_code: Is the first file run, even if its name is that of data?
+        """
+        for at, argument in enumerate(arguments):
+            is_module = at > 0 and re.fullmatch(r"-\w*m", arguments[at - 1]) is not None
+            for word in _words(argument):
+                for path in self._named(word, is_module=is_module):
+                    if not os.path.isdir(path):
+                        if first_is_code or not _is_data(path):
+                            first_is_code = False
+                            self._note(path)
+                    elif is_code(at):
+                        self._folders.add(path)
+                    else:
+                        self._note(*self._package(path))
+
+    def read_variables(self, variables: Mapping[str, str]) -> None:
+        """Note the files and folders of the project that a variable has loaded into any program."""
+        for name, value in variables.items():
+            if EXECUTION_VARIABLES.fullmatch(name):
+                for word in _SPLIT.split(value):
+                    for path in self._named(word):
+                        if os.path.isdir(path):
+                            self._folders.add(path)
+                        else:
+                            self._note(path)
+
+    def _interpreters(self, found: str | None, depth: int = 0) -> Iterator[str]:
         """The interpreters below a program, and what makes a Python one a virtual environment."""
         if found is None or depth > _MAX_DEPTH:
             return
@@ -218,43 +486,23 @@ class _Paths:
         interpreter = self._interpreter(found)
         if interpreter is not None:
             yield interpreter
-            yield from self.of_program(interpreter, depth + 1)
+            yield from self._interpreters(interpreter, depth + 1)
 
-    def of_arguments(self, argv: Sequence[str], found: str | None) -> Iterator[str]:
-        """The files of the project that arguments name, and the manifests that a package runner reads."""
-        names = {_stem(argv[0]), _stem(os.path.realpath(found))} if found else {_stem(argv[0])}
-        # `env npx …`, `sh -c "npm run …"`: an argument may name the runner.
-        words = [word for before, argument in itertools.pairwise(argv) for word in _words(argument, before)]
-        runners = names | {_stem(word) for word in words}
-        interprets = any(_INTERPRETER.fullmatch(name) for name in names)
-        for name in sorted(runners & _MANIFESTS.keys()):
-            yield from self._upwards(_MANIFESTS[name])
-        if interprets:
-            yield from self._installed(words)
-        first = True
-        for index, word in enumerate(words):
-            for path in self._named(word, is_module=index > 0 and words[index - 1] == "-m"):
-                if os.path.isdir(path):
-                    if interprets:
-                        yield from self._package(path)
-                elif (first and interprets) or not _is_data(path):
-                    first = False
-                    yield path
-
-    def of_variables(self, variables: Mapping[str, str]) -> Iterator[str]:
-        """The files of the project that a variable has loaded into any program."""
-        for name, value in variables.items():
-            if EXECUTION_VARIABLES.fullmatch(name) and name != "PATH":
-                for word in re.split(r"[\s:;,=]+", value):
-                    yield from (path for path in self._named(word) if os.path.isfile(path))
+    def _manifests(self, names: Iterable[str]) -> Iterator[str]:
+        for name in sorted(_MANIFESTS.keys() & names):
+            for path in self._upwards(_MANIFESTS[name]):
+                yield path
+                if os.path.basename(path) == "package.json":
+                    yield from _entry_points(path)
 
     def _named(self, word: str, *, is_module: bool = False) -> Iterator[str]:
         spellings = [word.removeprefix("file://").removeprefix("file:").lstrip("@")]
         if word.startswith("-") and len(word) > 2 and not word.startswith("--"):
             spellings.append(word[2:])  # -r./hook.js
-        if is_module:
-            module = word.replace(".", "/")
-            spellings += [f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"]
+        attached = re.fullmatch(r"-[a-zA-Z]*?m(\w.*)", word)  # -mNAME
+        for module in [word] * is_module + ([attached[1]] if attached else []):
+            path = module.replace(".", "/")
+            spellings += [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
         for spelling in dict.fromkeys(spellings):
             path = os.path.join(self._folder, os.path.expanduser(spelling)) if spelling else ""
             if path and "\0" not in path and os.path.exists(path) and path in self._project:
@@ -304,12 +552,10 @@ def shebang_words(script: str | Path) -> list[str]:
     return first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
 
 
-def _words(argument: str, before: str) -> list[str]:
-    """An argument, and what is in it: the value of `--require=./x.js`, the words of a line for a shell."""
+def _words(argument: str) -> list[str]:
+    """An argument, and what is in it: the value of `--require=./x.js`, the words of a line."""
     _, _, value = argument.partition("=")
-    is_line = _LINE_OPTION.fullmatch(before) is not None
-    inner = re.split(r"[\s;&|()<>'\"`$=]+", argument) if is_line else []
-    return [argument, *(word for word in (value, *inner) if word)]
+    return list(dict.fromkeys(word for word in (argument, value, *_SPLIT.split(argument)) if word))
 
 
 def _stem(name: str) -> str:

@@ -146,7 +146,7 @@ def merge(layers: list[Layer]) -> Merged:
     allowed: list[Layer] = []
     merged: dict[str, Any] = {}
     for layer in layers:
-        allowed.append(_permitted(layer, as_object(merged.get("bundles")), problems))
+        allowed.append(_permitted(layer, allowed, as_object(merged.get("bundles")), problems))
         _merge_sections(merged, allowed[-1])
     definitions = _define(allowed)
     if definitions:
@@ -156,18 +156,20 @@ def merge(layers: list[Layer]) -> Merged:
     return Merged(layers=tuple(allowed), data=merged, definitions=definitions, problems=problems)
 
 
-def _permitted(layer: Layer, bundles: Mapping[str, Any], problems: list[Problem]) -> Layer:
+def _permitted(
+    layer: Layer, below: list[Layer], bundles: Mapping[str, Any], problems: list[Problem]
+) -> Layer:
     """What a layer may say: a project file adds servers, bundles and rules that narrow, and nothing else.
 
-    Nothing of it reaches a model or widens anything before the user consents to one of its servers. `bundles`
-    are those of the layers below.
+    Nothing of it reaches a model or widens anything before the user consents to one of its servers, and what
+    is wrong in it takes nothing from the layers below. `bundles` are those of these layers.
     """
     problems += layer.warnings
     if layer.name != "project":
         return layer
-    kept = dict(layer.data)
+    kept = _well_formed(layer, below, problems)
     for key in layer.data:
-        if key in USERS_KEYS:
+        if key in USERS_KEYS and key in kept:
             del kept[key]
             origin = Origin(layer=layer, path=(key,))
             hint = "put it into your own file; `fairlead list` shows where that is"
@@ -183,6 +185,55 @@ def _permitted(layer: Layer, bundles: Mapping[str, Any], problems: list[Problem]
         }
         kept["servers"] = _without_shared_logins(layer, described, problems)
     return replace(layer, data=kept)
+
+
+def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> dict[str, Any]:
+    """A project's sections, less what is not of its type: it would take the place of the user's value."""
+    refused: list[FieldPath] = []
+    kept = dict(layer.data)
+    for key in ("servers", "bundles", "policy"):
+        if key in kept and not is_object(kept[key]):
+            del kept[key]
+            refused.append((key,))
+    if is_object(policy := kept.get("policy")):
+        approval = policy.get("approval")
+        is_mode = isinstance(approval, str) and approval in STRICTNESS
+        bad = {"rules": not is_list(policy.get("rules")), "approval": not is_mode}
+        kept["policy"] = {name: value for name, value in policy.items() if not bad.get(name)}
+        refused += [("policy", name) for name in policy if bad.get(name)]
+    if servers := as_object(kept.get("servers")):
+        defined = _define(below)
+        kept["servers"] = dict(servers)
+        for server_id in servers.keys() & defined.keys():
+            path: FieldPath = ("servers", server_id)
+            if not is_object(entry := servers[server_id]):
+                del kept["servers"][server_id]
+                refused.append(path)
+            elif not has_target(entry):
+                overlaid = as_object(defined[server_id].entry)
+                kept["servers"][server_id] = _fitting(overlaid, entry, path, refused)
+    for path in refused:
+        message = "this is not of the right type; it is ignored, and what your own file says counts"
+        origin = Origin(layer=layer, path=path)
+        problems.append(origin.problem(message, path, severity="warning", hint="correct it, or leave it out"))
+    return kept
+
+
+def _fitting(
+    below: dict[str, Any], above: dict[str, Any], path: FieldPath, refused: list[FieldPath]
+) -> dict[str, Any]:
+    """What an overlay says, less nulls and what is of another type than the value it would replace."""
+    examples: dict[str, Any] = {"deny_tools": [], "allow_tools": [], "enabled": True}
+    kept: dict[str, Any] = {}
+    for name, value in above.items():
+        example = below[name] if below.get(name) is not None else examples.get(name, value)
+        if value is None or not isinstance(value, type(example)):
+            refused.append((*path, name))
+        elif is_object(value):
+            kept[name] = _fitting(as_object(below.get(name)), value, (*path, name), refused)
+        else:
+            kept[name] = value
+    return kept
 
 
 def _own_bundles(

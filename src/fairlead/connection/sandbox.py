@@ -4,13 +4,16 @@ What it sees is put together from nothing: the system's own folders, read-only; 
 the folder it starts in; and the paths its entry names. Home, `/tmp` and `/run` are its own and empty, so the
 user's files and sockets are not there. It has no network unless the entry says so.
 
-No link that a server or a repository could have planted decides what is mounted. The named paths and the
-working folder are opened component by component without following links; only links of the system and those
-on the way to the home are followed. A program and its interpreter may be reached by links, and bring their
-files, their installation's `bin` and `lib*` and their `node_modules`, opened the same way. bubblewrap mounts
-by path, so in the sandbox, before the program starts, a shell compares what was mounted with what was opened,
-by device and inode. (A descriptor per mount would do as well, but bubblewrap before 0.10 hands these on to
-the program, which could leave the sandbox through them.)
+No link decides what is mounted, with one exception. Everything is opened component by component without
+following links, but for those of the distribution (`/usr` without `/usr/local`, `/etc`, …: no sandbox may
+write there) and those on the way to the home. The exception are the files that are executed: the program and
+the interpreters that first lines name may be reached by links. What lies outside the program's own folder
+then brings only itself, a regular executable file of root's or the user's, and where it lies in an
+installation of Python or Node (`bin/python` beside `lib/python3.12`) that installation's `lib*`.
+
+bubblewrap mounts by path, so in the sandbox, before the program starts, a shell compares what was mounted
+with what was opened, by device and inode. (A descriptor per mount would do as well, but bubblewrap before
+0.10 hands these on to the program, which could leave the sandbox through them.)
 
 What stays: in `/etc` and the other system folders it can read what any user can. With the network it reaches
 whatever listens on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
@@ -40,10 +43,15 @@ Identity = tuple[int, int]
 
 PROGRAM = "bwrap"
 
-_SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"),
+_DISTRIBUTION = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"),
     *("/nix/store", "/gnu/store", "/run/current-system", "/var/lib/ca-certificates"),
 )
+"""Folders of the distribution's own files: links are followed there, so no sandbox may write there."""
+_LOCAL = "/usr/local"
+"""The exception in `/usr`: clones and hand-made installations lie there, as in `/opt`."""
+_SYSTEM = (*_DISTRIBUTION, "/opt")
+"""Folders that every sandbox shows."""
 _OWN = {"/tmp": "--tmpfs", "/var/tmp": "--tmpfs", "/run": "--tmpfs", "/dev": "--dev", "/proc": "--proc"}  # noqa: S108
 _RESOLVER = "/etc/resolv.conf"
 _RIGHTS = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
@@ -57,6 +65,19 @@ _LOADER = re.compile(r"LD_\w*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_\
 _PROBE_SECONDS = 10.0
 _MAX_LINKS = 40
 _INSTALLED = ("lib", "lib64", "libexec", "pyvenv.cfg")
+_RUNTIME_LIBRARY = re.compile(r"(?:python|pypy)\d+\.\d+t?|node_modules")
+"""What makes a `lib` the library of an installed runtime (or a virtual environment)."""
+_PRIVATE = frozenset(
+    {".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".pki", ".gcloud", "gcloud"}
+    | {".mozilla", ".thunderbird", ".netrc", ".vault", ".terraform.d", "keyrings"}
+)
+"""Folders of credentials: nothing in them is an interpreter."""
+_TRAMPOLINE = re.compile(
+    rb"#!/bin/sh\n'''exec' (?P<beside>\"\$\(dirname[^\n]*?\)\"/)?"
+    rb"(?P<quote>['\"]?)(?P<path>[^'\"\n]+?)(?P=quote) "
+)
+"""How pip and uv start a script whose interpreter's path is too long for a first line, or relative."""
+_TRAMPOLINE_BYTES = 4096
 _SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
 _NOT_WITHOUT = "it is not started without one"
 
@@ -82,6 +103,8 @@ class Box:
     links: Mapping[Path, str] = field(default_factory=dict[Path, str])
     identities: Mapping[Path, Identity] = field(default_factory=dict[Path, Identity])
     """What was looked at of what is shown: it must be that, and not what took its place meanwhile."""
+    brought: tuple[Path, ...] = ()
+    """What of `shown` is there only because the program needs it: the entry does not name it."""
 
     def sees(self, path: Path) -> bool:
         """Is what the user has at this real path there, and not something private in its place?"""
@@ -117,6 +140,14 @@ def sandboxed(server_id: str, command: Command, wanted: Wanted) -> Command:
         env={name: value for name, value in command.env.items() if name not in loader},
         cwd=None,
     )
+
+
+def paths_brought(server_id: str, command: Command, wanted: Wanted) -> tuple[Path, ...]:
+    """What a program would bring into its sandbox that its entry does not name, to be told beforehand.
+
+    Raises `ConnectFailed` where it could not be started.
+    """
+    return _Packing(server_id, wanted).pack(command, _program(server_id, command)).brought
 
 
 def bwrap_arguments(box: Box) -> list[str]:
@@ -201,6 +232,7 @@ class _Packing:
         cwd = self._working_folder(command)
         if cwd != self._home:
             self._show_plain(cwd)
+        named = set(self._shown)
         self._show_program(program, child_environment(command.env, command.parent).get("PATH"))
         outside = {
             link: target
@@ -214,6 +246,7 @@ class _Packing:
             shown=self._shown,
             links=outside,
             identities=self._identities,
+            brought=tuple(sorted(self._shown.keys() - named)),
         )
 
     def _sees(self, real: Path) -> bool:
@@ -229,7 +262,7 @@ class _Packing:
             message = f"{named}, and that would open the whole home"
             raise ConnectFailed(self._server_id, message, hint="name the folders it needs")
         real, identity = self._opened(path, named)
-        if real.parts[1:2] in (("proc",), ("sys",)):
+        if real.parts[1:2] in (("proc",), ("sys",)) or (access == "write" and _holds_distribution(real)):
             message = f"{named}, which is of the system's own and not to be shared"
             raise ConnectFailed(self._server_id, message, hint="name the folders it needs")
         self._links.update(_links(path))
@@ -251,19 +284,20 @@ class _Packing:
 
     def _opened(self, path: Path, what: str) -> tuple[Path, Identity]:
         try:
-            return self._open(path)
+            real, status = self._open(path)
         except _LinkMet as met:
             message = f"{what}, and {met.link} is a link, which could lead elsewhere at the next start"
-            hint = f"name the folder itself: {os.path.realpath(path)}"
+            hint = f"if it is to lead to {os.path.realpath(path)}, name that; else remove the link"
             raise ConnectFailed(self._server_id, message, hint=hint) from None
         except OSError as exc:
             message = f"{what}, which cannot be opened: {exc.strerror}"
             raise ConnectFailed(self._server_id, message, hint="check its permissions") from exc
+        return real, (status.st_dev, status.st_ino)
 
     def _show_plain(self, path: Path) -> None:
         """Show something to be read if it is there. A link is shown as a link, with nothing behind it."""
         try:
-            real, identity = self._open(path)
+            real, status = self._open(path)
         except _LinkMet as met:
             if met.is_last:
                 self._links[met.link] = met.target
@@ -271,14 +305,24 @@ class _Packing:
         except OSError:
             return
         # A program that lies in the home does not bring all of it.
-        if not self._home.is_relative_to(real) and not self._sees(real):
+        if not self._home.is_relative_to(real):
+            self._show_opened(real, status)
+
+    def _show_opened(self, real: Path, status: os.stat_result) -> None:
+        if not self._sees(real):
             self._shown[real] = "read"
-            self._identities[real] = identity
+            self._identities[real] = (status.st_dev, status.st_ino)
 
     def _show_program(self, program: Path, search: str | None) -> None:
-        """Show what a program needs to run: its folder, libraries beside that, packages, interpreter."""
+        """Show what a program needs to run: its folder, libraries beside that, packages, interpreters."""
+        self._show_plain(program.parent)
+        self._show_plain(program)
+        if program.parent.name == "bin":
+            self._show_libraries(program.parent.parent)
+        if "node_modules" in program.parts:
+            self._show_plain(Path(*program.parts[: program.parts.index("node_modules") + 1]))
         pending, seen = [program], set[Path]()
-        while pending:
+        while pending and len(seen) < _MAX_LINKS:
             path = pending.pop()
             if path in seen:
                 continue
@@ -286,24 +330,52 @@ class _Packing:
             real = Path(os.path.realpath(path))
             self._require_not_planted(real, [link for link, _ in _links(path)])
             self._links.update(_links(path))
-            self._show_plain(path.parent)
-            self._show_installation(path)
-            if real != path:
-                self._show_installation(real)
-            for interpreter in _interpreter(path, search):
+            self._show_executable(path, real)
+            for interpreter in _interpreters(real, search):
                 self._require_not_planted(Path(os.path.realpath(interpreter)), [real])
                 pending.append(interpreter)
-            if path.parent.name == "bin" and os.path.exists(path.parent.parent / "pyvenv.cfg"):
-                pending.append(path.parent / "python")
 
-    def _show_installation(self, path: Path) -> None:
-        self._show_plain(path)
-        folder = path.parent
-        if folder.name == "bin":
-            for place in (folder, *(folder.parent / name for name in _INSTALLED)):
-                self._show_plain(place)
-        if "node_modules" in path.parts:
-            self._show_plain(Path(*path.parts[: path.parts.index("node_modules") + 1]))
+    def _show_executable(self, path: Path, real: Path) -> None:
+        """Show a file that is executed, wherever it lies, and the library of the installation it is in."""
+        if not self._sees(real):
+            self._show_opened(real, self._executable(path, real))
+        # In a virtual environment `bin/python` is a link: its library is there, and that of the target, too.
+        for each in dict.fromkeys((path, real)):
+            if each.parent.name == "bin" and self._is_installation(each.parent.parent):
+                self._show_libraries(each.parent.parent)
+
+    def _executable(self, path: Path, real: Path) -> os.stat_result:
+        """What is at the end of the links to a program, which must be one, and no file of secrets."""
+        try:
+            _, status = self._open(real)
+        except (_LinkMet, OSError) as exc:
+            message = f"{path} leads to {real}, which cannot be opened"
+            raise ConnectFailed(self._server_id, message, hint="start it again") from exc
+        is_program = stat.S_ISREG(status.st_mode) and status.st_mode & 0o111
+        is_private = not _PRIVATE.isdisjoint(real.parts)
+        if not is_program or is_private or status.st_uid not in (0, os.geteuid()):
+            message = f"{path} leads to {real}, which is no program that a sandbox shows unasked"
+            hint = f"name {real} in `sandbox.read` if it is to be seen"
+            raise ConnectFailed(self._server_id, message, hint=hint)
+        return status
+
+    def _is_installation(self, prefix: Path) -> bool:
+        """Is this where Python or Node is installed, or a virtual environment? Links do not make it one."""
+        try:
+            library, _ = self._open(prefix / "lib")
+            with os.scandir(library) as entries:
+                return any(
+                    _RUNTIME_LIBRARY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                    for entry in entries
+                )
+        except (_LinkMet, OSError):
+            return False
+
+    def _show_libraries(self, prefix: Path) -> None:
+        if self._home.is_relative_to(os.path.realpath(prefix)):
+            return  # `~/lib` may be anything
+        for name in _INSTALLED:
+            self._show_plain(prefix / name)
 
     def _require_not_planted(self, real: Path, deciding: Sequence[Path]) -> None:
         """Refuse to show a program because something says so that the server itself can write.
@@ -319,47 +391,59 @@ class _Packing:
                 hint = f"name {real.parent} in `sandbox.read`, or do not let it write to {place.parent}"
                 raise ConnectFailed(self._server_id, message, hint=hint)
 
-    def _open(self, path: Path) -> tuple[Path, Identity]:
-        """Go to a path without following links, but for the system's. Raises `_LinkMet` or `OSError`.
+    def _open(self, path: Path) -> tuple[Path, os.stat_result]:
+        """Go to a path without following links, but for the distribution's. Raises `_LinkMet` or `OSError`.
 
         Returns where it really is, and what is there.
         """
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
         here, rest, followed = Path("/"), list(path.absolute().parts[1:]), 0
         place = os.open("/", flags)
+        of_root = True  # every folder on the way is root's, and no other's to write
         try:
             while rest:
                 step = rest.pop(0)
                 found = os.open(step, flags, dir_fd=place)
                 status = os.fstat(found)
+                of_root = of_root and status.st_uid == 0
                 if not stat.S_ISLNK(status.st_mode):
+                    of_root = of_root and not status.st_mode & 0o022
                     os.close(place)
                     place, here = found, here.parent if step == ".." else here / step
                     continue
                 target = os.readlink("", dir_fd=found)
                 os.close(found)
                 followed += 1
-                if followed > _MAX_LINKS or not self._is_trusted(here / step, status, os.fstat(place)):
+                if followed > _MAX_LINKS or not self._is_trusted(here / step, of_root=of_root):
                     raise _LinkMet(here / step, target, is_last=not rest)
                 parts = Path(target).parts
                 if target.startswith("/"):
                     os.close(place)
-                    place, here, parts = os.open("/", flags), Path("/"), parts[1:]
+                    place, here, parts, of_root = os.open("/", flags), Path("/"), parts[1:], True
                 rest = [*parts, *rest]
             status = os.fstat(place)
         finally:
             os.close(place)
-        return here, (status.st_dev, status.st_ino)
+        return here, status
 
-    def _is_trusted(self, link: Path, status: os.stat_result, folder: os.stat_result) -> bool:
-        """Is a link one that neither a repository nor a server in a sandbox can have put there?"""
+    def _is_trusted(self, link: Path, *, of_root: bool) -> bool:
+        """Is a link one that neither a repository nor a server in a sandbox can have put there?
+
+        Its owner does not say that: a clone below `/opt` is root's, and where the user is root everything is.
+        """
         if link in self._home_links or link.parent == Path("/"):
             return True
-        if any(link.is_relative_to(place) for place in _SYSTEM):
-            return True
-        # Where we are root ourselves, whose a link is says nothing.
-        of_root = status.st_uid == 0 == folder.st_uid and not folder.st_mode & 0o022
-        return of_root and os.geteuid() != 0
+        return of_root and _is_distribution(link)
+
+
+def _is_distribution(path: Path) -> bool:
+    return not path.is_relative_to(_LOCAL) and any(path.is_relative_to(folder) for folder in _DISTRIBUTION)
+
+
+def _holds_distribution(real: Path) -> bool:
+    """Is there a folder of the distribution's in or around a path that is to be writable?"""
+    folders = [Path(os.path.realpath(folder)) for folder in _DISTRIBUTION if os.path.exists(folder)]
+    return _is_distribution(real) or any(folder.is_relative_to(real) for folder in folders)
 
 
 def _comparison(server_id: str, box: Box, loader: Mapping[str, str]) -> tuple[str, ...]:
@@ -412,17 +496,24 @@ def _require_visible(server_id: str, box: Box, argument: str) -> None:
         raise ConnectFailed(server_id, message, hint="name it in `sandbox.read` or `sandbox.write`")
 
 
-def _interpreter(script: Path, search: str | None) -> Iterator[Path]:
-    """The program that runs a script, by its first line."""
+def _interpreters(script: Path, search: str | None) -> Iterator[Path]:
+    """The programs that run a script, by its first line. What cannot be executed is none."""
     words = shebang_words(script)
     if len(words) > 1 and words[0].endswith("/env"):
         names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         found = shutil.which(names[0], path=search) if names else None
     else:
-        # What cannot be executed is no interpreter, and naming a file there does not bring it.
         found = shutil.which(words[0]) if words and words[0].startswith("/") else None
     if found is not None:
         yield Path(found).absolute()
+    if words == ["/bin/sh"]:
+        with open(script, "rb") as file:
+            start = _TRAMPOLINE.match(file.read(_TRAMPOLINE_BYTES))
+        if start is not None:
+            named = os.fsdecode(start["path"])
+            path = script.parent / named if start["beside"] else Path(named)
+            if path.is_absolute() and shutil.which(str(path)):
+                yield path
 
 
 def _links(path: Path) -> Iterator[tuple[Path, str]]:

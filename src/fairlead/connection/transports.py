@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import aiohttp
 from anyio import to_thread
 
-from fairlead.config.consent import ConsentKey
+from fairlead.config.consent import ConsentKey, with_bound_values, working_folder
 from fairlead.config.launch import Launch
 from fairlead.config.load import LoadedServer
 from fairlead.config.masking import SECRETS
 from fairlead.config.models import BuiltinServer, RemoteServer, Sandbox, Server, StdioServer
 from fairlead.config.paths import home_folder
 from fairlead.config.redact import proxy_secrets, secret_values
+from fairlead.config.shapes import as_object
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.endpoint import HeaderSource
 from fairlead.connection.environment import child_environment
@@ -25,7 +26,7 @@ from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import Transport
 from fairlead.connection.memory import MemoryDispatcher
 from fairlead.connection.process import Command
-from fairlead.connection.sandbox import Wanted, sandboxed
+from fairlead.connection.sandbox import Wanted, paths_brought, sandboxed
 from fairlead.connection.sse import SseDispatcher
 from fairlead.connection.stdio import StdioDispatcher
 from fairlead.connection.tracing import Tracer
@@ -87,7 +88,7 @@ async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[W
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
     )
     if resolved.sandbox is not None:
-        wanted = _wanted(server, resolved.sandbox, around)
+        wanted = _wanted(server, resolved.sandbox, around.env)
         command = await to_thread.run_sync(sandboxed, server.server_id, command, wanted)
     log = around.logs / f"{server.server_id}.log" if around.logs else None
     async with StdioDispatcher(
@@ -96,9 +97,28 @@ async def _stdio(server: LoadedServer, around: Surroundings) -> AsyncGenerator[W
         yield dispatcher
 
 
-def _wanted(server: LoadedServer, sandbox: Sandbox, around: Surroundings) -> Wanted:
+def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path, ...]:
+    """What a server's program would bring into its sandbox beside what its entry names; starts nothing.
+
+    Only references that decide what is executed are resolved. Raises `ConnectFailed` if it could not start.
+    """
+    entry = with_bound_values(server.definition, env)
+    config = server.config
+    if not isinstance(config, StdioServer) or config.sandbox is None:
+        return ()
+    sandbox = Sandbox.model_validate(entry["sandbox"])
+    command = Command(
+        argv=(entry["command"], *entry.get("args", ())),
+        env={name: str(value) for name, value in as_object(entry.get("env")).items()},
+        parent=env,
+        cwd=working_folder(server.definition, entry.get("cwd")),
+    )
+    return paths_brought(server.server_id, command, _wanted(server, sandbox, env))
+
+
+def _wanted(server: LoadedServer, sandbox: Sandbox, env: Mapping[str, str]) -> Wanted:
     """What an entry asks of its sandbox; its paths start from where they were written."""
-    home = home_folder(around.env)
+    home = home_folder(env)
 
     def paths(field: str, named: Sequence[str]) -> tuple[Path, ...]:
         base = server.definition.origin(("sandbox", field)).layer.base

@@ -126,6 +126,11 @@ def command(
     server = loaded.servers.get(server_id) if loaded else None
     if loaded is None or server is None or server.config is None or not server.usable:
         return
+    if "sandbox" in entry:
+        from fairlead.cli.commands.approve_ import sandbox_lines
+
+        for line in sandbox_lines(server):
+            say(f"  sandboxed, {line}")
     if is_interactive() and not options["later"]:
         from fairlead.cli.first_look import take_first_look
 

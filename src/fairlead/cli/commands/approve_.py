@@ -1,6 +1,7 @@
 """`fairlead approve`."""
 
 import os
+from collections.abc import Iterator
 
 import click
 
@@ -13,7 +14,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.redact import redact_entry
 from fairlead.config.shapes import as_list, is_object
-from fairlead.errors import ConsentRequired
+from fairlead.errors import ConnectFailed, ConsentRequired
 
 
 @click.command("approve")
@@ -75,10 +76,10 @@ def show(server: LoadedServer, key: ConsentKey) -> None:
     for fact in key.facts:
         print_data(f"  {fact.label}: {printable(fact.text)}")
     if server.transport == "stdio":
-        _show_rights(entry.get("sandbox"))
+        _show_rights(server, entry.get("sandbox"))
 
 
-def _show_rights(sandbox: object) -> None:
+def _show_rights(server: LoadedServer, sandbox: object) -> None:
     if not is_object(sandbox):
         print_data("  It is not sandboxed: it has your rights, and can read and change whatever you can.")
         return
@@ -89,6 +90,19 @@ def _show_rights(sandbox: object) -> None:
     for access in ("read", "write"):
         for path in as_list(sandbox.get(access)):
             print_data(f"    and may {access} {printable(str(path))}")
+    for line in sandbox_lines(server):
+        print_data(f"    {line}")
+
+
+def sandbox_lines(server: LoadedServer) -> Iterator[str]:
+    """What its program brings into a server's sandbox, which the entry does not name."""
+    from fairlead.connection.transports import paths_brought_by  # only sandboxes need it
+
+    try:
+        for path in paths_brought_by(server, os.environ):
+            yield f"and, for its program, may read {printable(str(path))}"
+    except ConnectFailed as exc:
+        yield f"and it could not start now: {printable(str(exc))}"
 
 
 def _list_waiting(waiting: list[LoadedServer]) -> int:
