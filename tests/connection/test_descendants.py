@@ -38,7 +38,8 @@ HOSTILE = [
     "stops_itself",
     "kills_reaper",
 ]
-RACES = ["fork_storm", "comet"]
+RACES = ["fork_storm", *(["comet"] if int(os.environ.get("FAIRLEAD_DESCENDANT_TRIES", "10")) > 10 else [])]
+"""The comet forks and exits without a pause: where processors are scarce it can outrun whatever ends it."""
 
 
 class Trace:

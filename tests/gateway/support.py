@@ -120,6 +120,15 @@ class Raw:
             headers["Mcp-Name"] = params["name"]
         return _answer((await self.post(message, headers))[2], request_id)
 
+    async def modern_text(self, method: str, **params: Any) -> str:
+        """Make a request in the modern way; the body of its answer, unread."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META}}
+        headers = {**self.headers, "Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
+        if "name" in params:
+            headers["Mcp-Name"] = params["name"]
+        async with self.http.post(self.url, json=message, headers=headers) as response:
+            return await response.text()
+
     async def begin(self, capabilities: Mapping[str, Any] | None = None) -> None:
         """Begin a session of the older protocol."""
         params = {

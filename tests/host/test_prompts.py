@@ -29,7 +29,6 @@ async def test_prompts_of_all_servers_are_listed_together(machine: Machine, tmp_
     assert [(item.server_id, item.name, item.label) for item in found.items] == [
         ("older", "greet", "greet"),
         ("modern", "greet", "Hello"),
-        ("modern", "", ""),
     ]
     assert found.items[0].arguments == (
         PromptArgument(name="who", description="a name", required=True),

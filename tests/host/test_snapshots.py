@@ -30,7 +30,7 @@ async def test_a_new_host_knows_the_tools_without_starting_a_server(machine: Mac
         "name": "find",
         "title": "Find",
         "description": "Finds.",
-        "inputSchema": {},
+        "inputSchema": {"type": "object"},
         "x-own": [1, None],
     }
     server = ScriptedServer(tmp_path / "record", tools=["echo", tool], instructions="Be kind.")

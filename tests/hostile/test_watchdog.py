@@ -6,7 +6,7 @@ import anyio
 import msgspec
 import pytest
 
-from fairlead.testing.watchdog import watch_loop
+from fairlead.testing.watchdog import LoopHeld, watch_loop
 
 
 def use_processor(seconds: float) -> None:
@@ -39,6 +39,13 @@ async def test_a_call_that_blocks_is_noticed() -> None:
 
 @pytest.mark.requirement("HARD-66")
 async def test_a_thread_that_keeps_the_interpreter_is_noticed() -> None:
-    bomb = b"[" + b"[]," * 1_000_000 + b"1]"
-    with pytest.raises(AssertionError, match="the event loop was held for"), watch_loop(0.05):
-        await anyio.to_thread.run_sync(msgspec.json.decode, bomb)
+    bomb = b"[" + b"[]," * 3_000_000 + b"1]"
+    noticed = 0
+    for _ in range(5):  # on a busy machine the waiting of other threads is subtracted, too, and may hide one
+        try:
+            with watch_loop(0.05):
+                await anyio.to_thread.run_sync(msgspec.json.decode, bomb)
+        except LoopHeld:
+            noticed += 1
+            break
+    assert noticed

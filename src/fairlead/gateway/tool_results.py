@@ -9,6 +9,7 @@ Fields are read with a parser and never searched for in the bytes: a field insid
 text or spelled with escapes is not the result's own.
 """
 
+import re
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
 """How large a result may be that goes over a stream of events: HTTP clients of Python take 1 MiB an event."""
 
 _QUOTE: Final = ord('"')
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{4300}")
+"""Python's own parser takes no number of more digits."""
 _UNREADABLE: Final = (ValueError, RecursionError)
 
 
@@ -159,6 +162,8 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, *, m
     """Why a client would not take structured content; None where it would."""
     if not modern and not structured.startswith(b"{"):
         return "its structured content is not an object, which is all that this protocol version allows"
+    if _LONG_NUMBER.search(structured) is not None:
+        return "it has a number of more digits than clients read"
     if schema is None or len(structured) > MAX_CHECKED_BYTES:
         return None
     check = output_check(schema.definition)
