@@ -9,6 +9,11 @@ import pytest
 from fairlead.testing.watchdog import LoopHeld, watch_loop
 
 
+@pytest.fixture(autouse=True)
+def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.testing.watchdog.SHARED_FACTOR", 1.0)
+
+
 def use_processor(seconds: float) -> None:
     """Work for so much time of a processor, however busy the machine is."""
     began = time.thread_time()
