@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from fairlead.config.load import LoadedConfig, load_config
+from fairlead.config.masking import SECRETS
 from tests.loops import backend_of, chosen_loops
 
 # A busy machine is no reason to fail: the time an example takes says nothing about whether it is right.
@@ -49,6 +50,14 @@ def no_keyring() -> None:
     from keyring.backends.fail import Keyring
 
     keyring.set_keyring(Keyring())
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_this_test() -> Iterator[None]:
+    """What a test has masked, no later one of the same process has: its secrets are ordinary words there."""
+    before = dict(vars(SECRETS))
+    yield
+    vars(SECRETS).update(before, generation=SECRETS.generation + 1)
 
 
 @dataclass(frozen=True)

@@ -329,6 +329,28 @@ def test_data_that_a_program_works_on_may_change(machine: Machine, project: Path
 
 
 @pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize(
+    ("code", "asks"),
+    [
+        ("import sys; sys.argv[1:] = [open('x').read()]", False),
+        ("cd sub && ./x.py", False),
+        ('x --with={"a":1,"b":[2]}', False),
+        (". ./fairlead.lock", True),
+        (". ./fairl*", True),
+        (". ./f[a]irlead.loc[k]", True),
+        (". ./fairlead.{lock,txt}", True),
+    ],
+)
+def test_what_fairlead_writes_itself_asks_again_only_where_it_is_run(
+    machine: Machine, project: Path, code: str, *, asks: bool
+) -> None:
+    entry = line("-c", code)
+    before = key_of(machine, entry)
+    (project / "fairlead.lock").write_text("{}")
+    assert (key_of(machine, entry) != before) == asks
+
+
+@pytest.mark.requirement("HARD-72")
 def test_a_fifo_or_a_device_in_the_project_does_not_hold_the_check(machine: Machine, project: Path) -> None:
     os.mkfifo(project / "pipe.py")
     (project / "zero.py").symlink_to("/dev/zero")

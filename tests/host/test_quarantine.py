@@ -11,12 +11,12 @@ import anyio
 import pytest
 
 from fairlead.catalog.entries import ToolKey
-from fairlead.config.paths import store_file
+from fairlead.config.paths import LOCK_NAME, store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
 from fairlead.host.members import SAVE_SECONDS
-from fairlead.policy.lockfile import FILE_NAME, Lock, lock_text, locked_server
+from fairlead.policy.lockfile import Lock, lock_text, locked_server
 from fairlead.policy.pins import pinned_by_review, record_review
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
@@ -278,7 +278,7 @@ async def test_without_a_disk_nothing_that_needs_a_pin_is_offered(
 async def test_a_lock_narrows_and_never_grants(machine: Machine, server: ChangingServer) -> None:
     entry = server.entry(allow_tools=["echo", "received"], trust="trusted")
     machine.write_user(json.dumps({"servers": {"x": entry}}))
-    lock = machine.user_file.with_name(FILE_NAME)
+    lock = machine.user_file.with_name(LOCK_NAME)
 
     async def look() -> tuple[set[str], set[str]]:
         with anyio.fail_after(SECONDS):

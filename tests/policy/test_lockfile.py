@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fairlead.config.load import LoadedServer
+from fairlead.config.paths import LOCK_NAME
 from fairlead.errors import ConfigUnreadable
 from fairlead.policy.lockfile import (
-    FILE_NAME,
     Drift,
     Lock,
     LockedServer,
@@ -66,7 +66,7 @@ def test_a_version_is_told_from_the_command_line(
 def test_a_lock_lies_beside_the_file_and_is_stable_text(machine: Machine) -> None:
     path = lock_path(project_server(machine))
     assert path is not None
-    assert path == machine.project / FILE_NAME
+    assert path == machine.project / LOCK_NAME
     lock = Lock(servers={"x": locked(machine, SEARCH, DELETE, instructions="kind")})
     text = lock_text(lock)
     path.write_text(text)
@@ -81,12 +81,12 @@ def test_a_server_that_no_file_describes_has_no_lock(machine: Machine) -> None:
     server = machine.load(overrides={"servers": {"x": {"command": "run"}}}).servers["x"]
     assert lock_path(server) is None
     assert locks_of([server]) == {}
-    assert read_lock(machine.project / FILE_NAME) is None
+    assert read_lock(machine.project / LOCK_NAME) is None
 
 
 def test_a_file_that_is_no_lock_is_an_error_and_lets_nothing_through(machine: Machine) -> None:
     server = project_server(machine)
-    path = machine.project / FILE_NAME
+    path = machine.project / LOCK_NAME
     path.write_text('{"version": 3, "servers": {}}')
     with pytest.raises(ConfigUnreadable, match="not a lock file"):
         read_lock(path)
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_lock_is_an_error_and_lets_nothing_through(machine: Ma
 
 def test_a_server_that_is_not_in_the_lock_is_not_narrowed(machine: Machine) -> None:
     server = project_server(machine)
-    (machine.project / FILE_NAME).write_text(lock_text(Lock()))
+    (machine.project / LOCK_NAME).write_text(lock_text(Lock()))
     assert locks_of([server]) == {}
 
 
@@ -166,4 +166,4 @@ def test_a_lock_in_a_folder_of_its_own_is_found_there(machine: Machine) -> None:
     folder = machine.project / ".fairlead"
     folder.mkdir()
     Path(folder / "fairlead.json").write_text(PROJECT)
-    assert lock_path(machine.load().servers["x"]) == folder / FILE_NAME
+    assert lock_path(machine.load().servers["x"]) == folder / LOCK_NAME

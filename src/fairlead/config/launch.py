@@ -22,7 +22,10 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+
+from fairlead.config.paths import FILE_NAME, LOCK_NAME
 
 MAX_DIGESTED_BYTES = 64 * 1024 * 1024
 """Larger files are bound by inode, size and change time, which only the system's clock and kernel set."""
@@ -103,6 +106,8 @@ _INSTALLED_FOLDERS = frozenset({"node_modules", ".venv", "venv", ".tox", ".nox"}
 """Folders that package managers fill: counted apart, so that their size does not leave the rest unbound."""
 _GIT_FILES = frozenset({"config", "config.worktree", "hooks", "info"})
 """What git executes or reads settings from, of all that it keeps."""
+_OWN_FILES = frozenset({FILE_NAME, LOCK_NAME})
+"""Files that Fairlead itself writes: counting them, `fairlead lock` would take back what was approved."""
 NOT_BOUND = "not bound: too large"
 
 
@@ -251,16 +256,22 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
 
     Args:
         folder: What to digest. Folders that package managers fill are left out, unless it is one.
-        mentioned: The command line: data files count only where it may name them.
+        mentioned: The command line: data files and our own count only where it may name them.
     """
     import hashlib
 
     expands = re.search(r"[*?\[{$`]", mentioned) is not None
+
+    def counts(entry: os.DirEntry[str]) -> bool:
+        if entry.name in _OWN_FILES:
+            return _is_matched(entry.name, mentioned)
+        return expands or not _is_data(entry.path) or _is_mentioned(entry.name, mentioned)
+
     digest, files, size = hashlib.sha256(), 0, 0
     for seen, entry in enumerate(_walk(folder)):
         if entry.is_symlink():
             said = f"link to {os.readlink(entry.path)}"
-        elif not expands and _is_data(entry.path) and not _is_mentioned(entry.name, mentioned):
+        elif not counts(entry):
             said = ""
         else:
             files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
@@ -294,6 +305,13 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def _is_mentioned(name: str, text: str) -> bool:
     return name in text or os.path.splitext(name)[1] in text
+
+
+def _is_matched(name: str, text: str) -> bool:
+    """Does a command line name this file, plainly or by a shell's pattern?"""
+    braced = re.sub(r"(?<=[\w./-])\{[^\s{}]*\}|\{[^\s{}]*\}(?=[\w./-])", "*", text)  # no JSON
+    patterns = [word.rpartition("/")[2] for word in _SPLIT.split(braced) if re.search(r"[*?\[]", word)]
+    return name in text or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class _Inputs:

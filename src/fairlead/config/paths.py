@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE_NAME = "fairlead.json"
+LOCK_NAME = "fairlead.lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

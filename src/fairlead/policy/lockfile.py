@@ -16,11 +16,11 @@ from fairlead.catalog.digest import FORMAT, entry_digests, field_digests, text_d
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.files import read_text
 from fairlead.config.load import LoadedServer
+from fairlead.config.paths import LOCK_NAME
 from fairlead.config.shapes import as_list
 from fairlead.errors import ConfigError, ConfigUnreadable
 from fairlead.policy.pins import UNCHANGED, Change, Verdicts, change_of
 
-FILE_NAME = "fairlead.lock"
 VERSION = 2
 """Version 1 was written by the first releases; its digests are of format 1."""
 
@@ -104,7 +104,7 @@ def package_of(server: LoadedServer) -> str | None:
 def lock_path(server: LoadedServer) -> Path | None:
     """Where the lock of a server lies: beside the file that says what the server is, if a file does."""
     path = server.definition.source.path
-    return path.with_name(FILE_NAME) if path is not None else None
+    return path.with_name(LOCK_NAME) if path is not None else None
 
 
 def read_lock(path: Path) -> Lock | None:

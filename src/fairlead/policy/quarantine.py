@@ -14,7 +14,8 @@ from fairlead.catalog.digest import without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.protocol import valid_listing
 from fairlead.config.load import LoadedServer
-from fairlead.policy.lockfile import FILE_NAME, LockedServer, check_lock
+from fairlead.config.paths import LOCK_NAME
+from fairlead.policy.lockfile import LockedServer, check_lock
 from fairlead.policy.pins import UNCHANGED, NoPins, Pins, Verdicts, check, is_guarded, pin_of
 
 MAX_REMEMBERED = 4096
@@ -158,7 +159,7 @@ def _pinned_out(verdicts: Verdicts, pins: Pins | None) -> dict[str, str]:
 
 def _locked_out(verdicts: Verdicts) -> dict[str, str]:
     return {
-        tool: f"{FILE_NAME} does not have it" if change == "new" else f"it is not what {FILE_NAME} says"
+        tool: f"{LOCK_NAME} does not have it" if change == "new" else f"it is not what {LOCK_NAME} says"
         for tool, change in verdicts.tools.items()
         if change != "defaults"
     }
@@ -192,7 +193,7 @@ def _notes(server_id: str, by_pins: Verdicts, by_lock: Verdicts) -> Iterator[str
         yield f"its instructions changed and are withheld: {review}"
     if unlocked or by_lock.instructions_changed:
         what = f"{_tools(unlocked)} not" if unlocked else "its instructions are not"
-        yield f"{what} what {FILE_NAME} says: run `fairlead lock --check`"
+        yield f"{what} what {LOCK_NAME} says: run `fairlead lock --check`"
 
 
 def _tools(count: int) -> str:

@@ -13,9 +13,9 @@ from fairlead.cli.output import counted, print_data, print_json, printable, say,
 from fairlead.cli.saved import read_saved
 from fairlead.config.files import write_atomic
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.paths import LOCK_NAME
 from fairlead.errors import ConfigError, FairleadError, ListFailed
 from fairlead.policy.lockfile import (
-    FILE_NAME,
     Drift,
     Lock,
     LockedServer,
@@ -32,7 +32,7 @@ from fairlead.policy.lockfile import (
     "--check", is_flag=True, help="Write nothing; say what differs, and exit with 6 if anything does."
 )
 @click.option(
-    "--file", "file", type=click.Path(path_type=Path), metavar="FILE", help=f"Another file than {FILE_NAME}."
+    "--file", "file", type=click.Path(path_type=Path), metavar="FILE", help=f"Another file than {LOCK_NAME}."
 )
 @click.option("--only", "only", multiple=True, metavar="ID", help="Only this server; repeat it.")
 @json_option
