@@ -48,10 +48,12 @@ def invalid() -> ValidationError:
 @pytest.mark.parametrize(
     ("cause", "kind", "words", "hint"),
     [
-        (SpawnFailed("there is no program x"), ConnectFailed, "no program x", "installed"),
+        (SpawnFailed("x cannot be run"), ConnectFailed, "x cannot be run", "`command`"),
         (ConnectionClosed(EXITED, "unknown"), ConnectFailed, "code 3", None),
-        (HttpRejected(401, "no"), AuthRequired, "login", "log in"),
-        (HttpRejected(404, "HTTP 404"), ConnectFailed, "HTTP 404", "MCP endpoint"),
+        (HttpRejected(401, "no"), AuthRequired, "login", "fairlead login x"),
+        (HttpRejected(404, "HTTP 404"), ConnectFailed, "HTTP 404", "MCP URL"),
+        (AnswerLost("gone"), ConnectFailed, "gone", "running"),
+        (AnswerUnreadable("odd"), ConnectFailed, "odd", "MCP server"),
         (Unreachable("no connection to x:1"), ConnectFailed, "no connection to x:1", "running"),
         (RequestRejected(UNSUPPORTED_PROTOCOL_VERSION, "1999"), ConnectFailed, "no protocol version", None),
         (RequestRejected(-32000, "go away"), ConnectFailed, "refused the handshake: go away", None),
@@ -96,7 +98,9 @@ def test_a_failed_call_says_how_far_it_got(
     assert isinstance(error, CallFailed)
     assert error.delivery == delivery
     assert error.__cause__ is None
-    assert (error.hint is not None) == (kind is ConnectionLost and delivery == "unknown")
+    assert ("before you repeat it" in (error.hint or "")) == (
+        kind is ConnectionLost and delivery == "unknown"
+    )
 
 
 def test_a_call_that_wants_a_login_says_so() -> None:

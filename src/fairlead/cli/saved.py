@@ -60,7 +60,7 @@ def _read(database: Database, server: LoadedServer, lock: LockedServer | str | N
         trouble = read_trouble(noted.value) if noted else None
     except msgspec.DecodeError:
         return Saved(approved=approved)
-    if trouble is not None and snapshot is not None and snapshot.saved_at >= trouble.at:
+    if trouble is not None and (trouble.is_cleared or (snapshot and snapshot.saved_at >= trouble.at)):
         trouble = None
     pins = _pins(database, server)
     # What a project file describes is not offered before the user approved it.

@@ -255,7 +255,7 @@ class Connection(Supervised):
                 raise
             except AuthRequired as exc:
                 if not exc.wants_more:
-                    self.vitals.last_error = exc
+                    self._note_error(exc)
                     self._give_up(link, exc)
                 logins.add(exc)
                 failure = exc

@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar
 
 import anyio
@@ -40,7 +41,7 @@ from fairlead.connection.outcomes import (
     RequestExpired,
     RequestFailed,
 )
-from fairlead.connection.tail import Tail
+from fairlead.connection.tail import MAX_LINES, Tail
 from fairlead.connection.wire import (
     Calls,
     Frame,
@@ -67,6 +68,7 @@ _MAX_ANSWERS_AT_ONCE = 64
 _SLICE_SECONDS = 0.005
 _MAX_ARRIVED_BYTES = 1024 * 1024
 _MAX_ARRIVED = 10_000
+_MAX_NOISE_BYTES = 4096
 _NO_OPTIONS: CallOptions = {}
 
 
@@ -256,6 +258,16 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if self.ending is None:
             await self.post(notification_frame(method, params), opts or _NO_OPTIONS)
 
+    def said(self) -> tuple[str, ...]:
+        """What the server wrote outside the protocol so far, for diagnosis, oldest line first."""
+        waiting = Tail()
+        for arrived in islice(self._arrived, MAX_LINES):  # before `run`, or in a flood
+            items = arrived if isinstance(arrived, list) else parse(_start_of(arrived))
+            for item in items:
+                if isinstance(item, Unusable):
+                    waiting.keep(item.excerpt)
+        return (*self.noise.lines, *waiting.lines)
+
     def clocks_held(self) -> AbstractContextManager[None]:
         """Stop the time of our requests for the length of a block: the server waits for us."""
         return self._clock.held()
@@ -320,6 +332,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """End the connection: every waiter learns it now. Only the first reason counts."""
         if self.ending is not None:
             return
+        if ending.kind in ("exited", "hung_up") and not ending.stderr:
+            ending = replace(ending, noise=self.said())
         self.ending, self._running = ending, False
         for call in self._calls:
             call.settle(ConnectionClosed(ending, call.delivery))
@@ -349,10 +363,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 items = parse(message)
                 if len(items) == 1 and isinstance(items[0], Frame) and items[0].method is None:
                     self._answered(items[0])
-                elif self._running:
-                    self._put_off(items, len(message))
                 else:
-                    self._note_early(items)
+                    # Before `run`, too: a server may speak first, and `run` takes it in when it begins.
+                    self._put_off(items, len(message))
         finally:
             if self._arrived:
                 self._something_arrived.set()
@@ -363,11 +376,11 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._arrived.append(message)
         self._arrived_bytes += size
 
-    def _note_early(self, items: list[Frame | Unusable]) -> None:
-        """Keep what a server says before it is spoken to only for diagnosis."""
-        for item in items:
-            if isinstance(item, Unusable):
-                self.noise.keep(item.excerpt)
+    def _keep_for_run(self, item: Frame) -> None:
+        """Keep what a server says before `run` has handlers for it, as far as there is room."""
+        if self.ending is None and not self._is_behind():
+            self._put_off([item], len(item.params))
+            self._something_arrived.set()
 
     def _is_behind(self) -> bool:
         return self._arrived_bytes > _MAX_ARRIVED_BYTES or len(self._arrived) > _MAX_ARRIVED
@@ -413,6 +426,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             return
         self._note_unsolicited()
         if not self._running:
+            self._keep_for_run(item)
             return
         if item.id is None:
             self._notified(item.method, item.params)
@@ -463,3 +477,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
             await self.post(frame)
         finally:
             self._posts_under_way -= 1
+
+
+def _start_of(arrived: bytes | bytearray | Ending) -> bytes | bytearray:
+    """The beginning of a message: what is longer is a message, whatever it says."""
+    return b"{}" if isinstance(arrived, Ending) or len(arrived) > _MAX_NOISE_BYTES else arrived

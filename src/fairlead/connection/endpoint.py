@@ -24,6 +24,7 @@ from fairlead.connection.http_outcomes import (
     NotSent,
     Unreachable,
     connection_trouble,
+    trouble_kind,
 )
 from fairlead.connection.outcomes import RequestFailed
 from fairlead.connection.responses import challenge_in, shown
@@ -202,7 +203,8 @@ class Endpoint:
             location = response.headers.get("Location", "")
             target = redirect_target(url, method, response.status, location)
             if target is None or redirects == MAX_REDIRECTS:
-                raise HttpRejected(response.status, f"a redirect to {shown(location)!r} was not followed")
+                refused = f"a redirect to {shown(location)!r} was not followed"
+                raise HttpRejected(response.status, refused, location=shown(location))
             url, redirects = target, redirects + 1
 
     async def _exchange(
@@ -221,8 +223,8 @@ class Endpoint:
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
             if body is not None and body.sent:
-                raise AnswerLost(connection_trouble(exc)) from None
-            raise Unreachable(connection_trouble(exc)) from None
+                raise AnswerLost(connection_trouble(exc), kind=trouble_kind(exc)) from None
+            raise Unreachable(connection_trouble(exc), trouble_kind(exc)) from None
         except ValueError as exc:
             raise NotSent(f"the request cannot be sent: {exc}") from None
 

@@ -3,8 +3,10 @@
 Servers have a say in most of them, so here their words pass the gate.
 """
 
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
 from mcp.shared.exceptions import MCPError
@@ -12,8 +14,17 @@ from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from fairlead.catalog import gate
-from fairlead.connection.http_outcomes import HttpRejected, NotSent, SessionExpired
+from fairlead.connection.diagnosis import MAX_EXCERPT, Diagnosis, diagnose
+from fairlead.connection.hints import hint_for_slow_start, hint_for_spawn, hint_for_status, hint_on_the_way
+from fairlead.connection.http_outcomes import (
+    AnswerLost,
+    HttpRejected,
+    NotSent,
+    SessionExpired,
+    Unreachable,
+)
 from fairlead.connection.outcomes import (
+    AnswerUnreadable,
     ConnectionClosed,
     Ending,
     NotEncodable,
@@ -32,8 +43,6 @@ from fairlead.errors import (
     Delivery,
     FairleadError,
 )
-
-SHOWN_STDERR_LINES = 8
 
 
 def root_cause(exc: BaseException) -> BaseException:
@@ -60,18 +69,14 @@ def connecting(server_id: str) -> Generator[None]:
 def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
     """The error for a connection that could not be made."""
     words = gate.text(str(cause))
+    if isinstance(cause, HttpRejected) and cause.status == 401:
+        return _refused_login(server_id)
+    hint = _connect_hint(cause)
+    if hint is not None:
+        return ConnectFailed(server_id, words, hint=hint)
     match cause:
-        case SpawnFailed():
-            return ConnectFailed(server_id, words, hint="check `command` and `cwd`; is it installed?")
         case ConnectionClosed():
             return ConnectFailed(server_id, _ending_words(cause.ending))
-        case HttpRejected(status=401):
-            hint = "set `headers.Authorization`, or log in"
-            return AuthRequired(server_id, "it wants a login (401)", hint=hint)
-        case HttpRejected():
-            return ConnectFailed(server_id, words, hint="is the URL an MCP endpoint?")
-        case NotSent():
-            return ConnectFailed(server_id, words, hint="is it running, and is the URL right?")
         case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
             return ConnectFailed(server_id, f"it speaks no protocol version known here: {words}")
         case ValidationError():
@@ -82,11 +87,66 @@ def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | Aut
             return ConnectFailed(server_id, words or type(cause).__name__)
 
 
-def _ending_words(ending: Ending) -> str:
-    tail = "\n".join(f"  {line}" for line in ending.stderr[-SHOWN_STDERR_LINES:])
-    return gate.text(
-        f"{ending.message}; it said:\n{tail}" if tail else ending.message, 2 * gate.MAX_TEXT_BYTES
-    )
+def _connect_hint(cause: BaseException) -> str | None:
+    match cause:
+        case SpawnFailed():
+            return hint_for_spawn(cause)
+        case HttpRejected():
+            return hint_for_status(cause)
+        case AnswerLost() | Unreachable():
+            return hint_on_the_way(cause.kind)
+        case NotSent():
+            return "correct `headers`, or what gives them"
+        case AnswerUnreadable():
+            return "is it an MCP server?"
+        case _:
+            return None
+
+
+def start_timed_out(
+    server_id: str, allowed: float, took: float, said: Sequence[str], *, is_local: bool
+) -> ConnectFailed:
+    """The error for a server that was not ready in time.
+
+    Args:
+        server_id: The server.
+        allowed: The start timeout, in seconds.
+        took: How long it was waited for in fact; closing what did not answer can take longer.
+        said: What it wrote to stderr, or to stdout beside the protocol, until then.
+        is_local: It is a process, not a URL.
+    """
+    seconds = allowed if took < allowed + 0.5 else round(took, 1)
+    message = _with_diagnosis(f"not ready after {seconds:g} s", diagnose(said))
+    hint = hint_for_slow_start(is_local=is_local, has_said=bool(said))
+    return ConnectFailed(server_id, message, hint=hint)
+
+
+def _ending_words(ending: Ending, *, has_worked: bool = False) -> str:
+    if not ending.stderr and ending.noise:
+        noise = "\n".join(f"  {line}" for line in ending.noise[-MAX_EXCERPT:])
+        said = f"{ending.message}; it wrote to stdout, where only MCP messages belong:\n{noise}"
+        return gate.text(said, 2 * gate.MAX_TEXT_BYTES)
+    found = diagnose(ending.stderr, has_worked=has_worked)
+    if ending.signal is not None and ending.signal not in _CRASHES:
+        found = replace(found, reason=None)  # it was ended from outside, whatever it wrote before
+    return _with_diagnosis(ending.message, found)
+
+
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGILL, signal.SIGFPE})
+
+
+def _with_diagnosis(message: str, found: Diagnosis) -> str:
+    """A message with the reason in its first line, for where only that is shown, and more below."""
+    if found.reason is not None:
+        message += f": {found.reason}"
+    if found.excerpt:
+        message += "\nit said:\n" + "\n".join(f"  {line}" for line in found.excerpt)
+    return gate.text(message, 2 * gate.MAX_TEXT_BYTES)
+
+
+def _refused_login(server_id: str) -> AuthRequired:
+    hint = f"correct `headers.Authorization`; or leave it out and run `fairlead login {server_id}`"
+    return AuthRequired(server_id, "it wants a login (401)", hint=hint)
 
 
 def calling(server_id: str) -> "_Calling":
@@ -119,14 +179,16 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
         case RequestRejected():
             return CallRejected(server_id, words, rpc_code=exc.code, data=exc.error.data)
         case ConnectionClosed():
-            message = _ending_words(exc.ending)
+            message = _ending_words(exc.ending, has_worked=True)
             return ConnectionLost(server_id, message, delivery=delivery, hint=_repeat_hint(delivery))
         case SessionExpired():
             return ConnectionLost(server_id, words, delivery=delivery)
         case HttpRejected(status=401):
-            return AuthRequired(
-                server_id, "it wants a login (401)", hint="set `headers.Authorization`, or log in"
-            )
+            return _refused_login(server_id)
+        case HttpRejected(status=403 | 407 | 429 | 500 | 502 | 503 | 504):
+            return CallFailed(server_id, words, delivery=delivery, hint=hint_for_status(exc))
+        case Unreachable():
+            return ConnectionLost(server_id, words, delivery=delivery, hint=hint_on_the_way(exc.kind))
         case RequestFailed() if exc.code == CONNECTION_CLOSED:
             return ConnectionLost(server_id, words, delivery=delivery, hint=_repeat_hint(delivery))
         case NotSent():
@@ -137,7 +199,7 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
 
 def lost(server_id: str, ending: Ending) -> ConnectionLost:
     """The error for a connection that ended by itself."""
-    return ConnectionLost(server_id, _ending_words(ending), delivery="not_sent")
+    return ConnectionLost(server_id, _ending_words(ending, has_worked=True), delivery="not_sent")
 
 
 def _repeat_hint(delivery: Delivery) -> str | None:

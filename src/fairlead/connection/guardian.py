@@ -64,10 +64,10 @@ class ServerProcess:
         """Wait until the program runs. Raises `OSError`, with `filename` set to `folder` or `program`."""
         await self._started
 
-    def stop(self) -> None:
+    def stop(self, *, quickly: bool = False) -> None:
         """Ask the reaper to stop the server and all that descends from it."""
         with contextlib.suppress(OSError):  # the reaper is gone, or about to be
-            self._control.send(b"s")
+            self._control.send(b"q" if quickly else b"s")
 
     async def wait_gone(self, seconds: float) -> None:
         """Wait until no descendant is left. A reaper that takes longer is killed: the guardian takes over."""

@@ -11,15 +11,33 @@ RequestFailed
     └── AnswerTooLong          the answer is larger than allowed
 """
 
+import errno
 import os
 import ssl
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Literal, TypeAlias
 
 import aiohttp
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
 from fairlead.errors import Delivery
+
+TroubleKind: TypeAlias = Literal[
+    "certificate",
+    "certificate_expired",
+    "certificate_host",
+    "tls",
+    "dns",
+    "refused",
+    "unreachable",
+    "timeout",
+    "proxy",
+    "proxy_login",
+    "not_http",
+    "closed",
+]
+"""What can be wrong on the way to a server, as far as it makes a difference for what to do about it."""
 
 
 class NotSent(Exception):
@@ -29,7 +47,11 @@ class NotSent(Exception):
 
 
 class Unreachable(NotSent):
-    """No connection to the server could be made."""
+    """No connection to the server could be made; `kind` says why, where that is known."""
+
+    def __init__(self, message: str, kind: TroubleKind | None = None) -> None:
+        super().__init__(message)
+        self.kind: TroubleKind | None = kind
 
 
 class HeadersUnavailable(NotSent):
@@ -39,15 +61,28 @@ class HeadersUnavailable(NotSent):
 class HttpRejected(RequestFailed):
     """The server's HTTP answer is no answer to the request.
 
-    `status` and `challenge`, its `WWW-Authenticate`, are what a login needs to know.
+    `status` and `challenge`, its `WWW-Authenticate`, are what a login needs to know. `retry_after` is when to
+    try again, as the server says it, `content_type` what came in place of an answer, and `location` where the
+    server would have the client go.
     """
 
-    def __init__(
-        self, status: int, message: str, *, delivery: Delivery | None = None, challenge: str | None = None
+    def __init__(  # noqa: PLR0913 - what is known of an HTTP response
+        self,
+        status: int,
+        message: str,
+        *,
+        delivery: Delivery | None = None,
+        challenge: str | None = None,
+        retry_after: str | None = None,
+        content_type: str | None = None,
+        location: str | None = None,
     ) -> None:
         super().__init__(METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR, message)
         self.status = status
         self.challenge = challenge
+        self.retry_after = retry_after
+        self.content_type = content_type
+        self.location = location
         self.delivery = _delivery(status) if delivery is None else delivery
 
 
@@ -74,9 +109,10 @@ class SessionExpired(HttpRejected):
 class AnswerLost(RequestFailed):
     """The connection broke after the request was sent and before its answer was there."""
 
-    def __init__(self, reason: str, delivery: Delivery = "unknown") -> None:
+    def __init__(self, reason: str, delivery: Delivery = "unknown", kind: TroubleKind | None = None) -> None:
         super().__init__(CONNECTION_CLOSED, reason)
         self.delivery = delivery
+        self.kind: TroubleKind | None = kind
 
 
 class AnswerTooLong(AnswerUnreadable):
@@ -112,6 +148,49 @@ def connection_trouble(exc: Exception) -> str:
             return str(exc) or type(exc).__name__
 
 
+def trouble_kind(exc: Exception) -> TroubleKind | None:
+    """Return what kind of trouble on the way to a server an exception of the HTTP library is."""
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        return _certificate_trouble(exc.certificate_error)
+    if isinstance(exc, aiohttp.ClientHttpProxyError) and exc.status == 407:
+        return "proxy_login"
+    for error, kind in _KINDS.items():
+        if isinstance(exc, error):
+            return kind
+    if isinstance(exc, OSError) and exc.errno in _ERRNO_KINDS:
+        return _ERRNO_KINDS[exc.errno]
+    return "unreachable" if isinstance(exc, aiohttp.ClientConnectorError) else None
+
+
+_KINDS: Mapping[type[Exception], TroubleKind] = {
+    aiohttp.ClientConnectorDNSError: "dns",
+    aiohttp.ClientConnectorSSLError: "tls",
+    aiohttp.ClientProxyConnectionError: "proxy",
+    aiohttp.ClientHttpProxyError: "proxy",
+    aiohttp.ClientResponseError: "not_http",
+    aiohttp.ServerDisconnectedError: "closed",
+    ConnectionResetError: "closed",
+    BrokenPipeError: "closed",
+    TimeoutError: "timeout",
+}
+"""The first that fits counts."""
+_ERRNO_KINDS: Mapping[int | None, TroubleKind] = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "closed",
+    errno.EPIPE: "closed",
+}
+
+
+def _certificate_trouble(error: Exception) -> TroubleKind:
+    match getattr(error, "verify_code", None):
+        case 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+            return "certificate_expired"
+        case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+            return "certificate_host"
+        case _:
+            return "certificate"
+
+
 def _connector_trouble(exc: aiohttp.ClientConnectorError) -> str:
     if isinstance(exc, aiohttp.ClientConnectorDNSError):
         return f"the name {exc.host} cannot be resolved"
@@ -119,4 +198,9 @@ def _connector_trouble(exc: aiohttp.ClientConnectorError) -> str:
         error = exc.certificate_error
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error
         return f"the certificate of {exc.host} is not trusted: {reason}"
-    return f"no connection to {exc.host}:{exc.port}: {exc.strerror}"
+    is_proxy = isinstance(exc, aiohttp.ClientProxyConnectionError)
+    where = f"{'the proxy ' if is_proxy else ''}{exc.host}:{exc.port}"
+    failure: OSError = exc.os_error
+    if isinstance(failure, ssl.SSLError):
+        return f"no TLS connection to {where}: {failure.reason or 'the handshake failed'}"
+    return f"no connection to {where}: {exc.strerror}"

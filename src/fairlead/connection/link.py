@@ -13,6 +13,7 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from fairlead.connection.answering import Questions, answering_session
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.failures import root_cause
+from fairlead.connection.http_outcomes import HttpRejected
 from fairlead.connection.negotiation import Negotiation, SilentOnProbe
 from fairlead.connection.outcomes import ConnectionClosed
 from fairlead.connection.peer import Introduction, Peer
@@ -80,13 +81,16 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
     log_level: types.LoggingLevel | None,
     session_key: str | None = None,
     on_message: Callable[[IncomingMessage], None],
+    on_closing: Callable[[WireDispatcher], None] = lambda _dispatcher: None,
 ) -> AsyncGenerator[Session]:
     """Open a transport and negotiate on it; where one way fails as old servers fail, try the next.
 
-    Everything is opened and closed in the caller's task.
+    Everything is opened and closed in the caller's task. `on_closing` is called with each transport before it
+    is closed: closing may take long, and makes some servers write about that to stderr.
     """
     introduction = Introduction(peer, session_key)
     way: Way | None = Way(transport=0, probe=probe)
+    refusal: BaseException | None = None
     async with AsyncExitStack() as stack:
         session: Session | None = None
         while session is None:
@@ -97,13 +101,20 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
                     questions = Questions(dispatcher.clocks_held)
                     sdk = answering_session(dispatcher, peer, introduction, questions, on_message)
                     await attempt.enter_async_context(sdk)
+                    attempt.callback(on_closing, dispatcher)
                     await Negotiation(dispatcher, sdk, introduction).run(probe=way.probe, seconds=seconds)
                     session = Session(dispatcher, sdk, introduction, questions, log_level)
                     stack.push_async_exit(attempt.pop_all())
             except Exception as exc:
-                way = another_way(way, root_cause(exc), transports=len(transports))
+                failure, tried = root_cause(exc), way
+                way = another_way(way, failure, transports=len(transports))
                 if way is None:
+                    if refusal is not None and isinstance(failure, HttpRejected):
+                        raise refusal from None
                     raise
+                if way.transport != tried.transport and isinstance(failure, HttpRejected):
+                    # A server that calls the request bad says why; of the older transport it knows nothing.
+                    refusal = failure if failure.status == 400 else None
         yield session
 
 

@@ -29,6 +29,8 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     stderr: tuple[str, ...] = ()
+    noise: tuple[str, ...] = ()
+    """What it wrote to stdout that is no message, where it wrote nothing to stderr."""
     unheard: bool = False
     """The server read nothing of what it was sent: whatever ended it, that did not."""
 

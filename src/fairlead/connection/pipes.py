@@ -137,28 +137,30 @@ class PipeWriter:
         unread = self._left_unread if self._file.closed else _unread_bytes(self._fd)
         return unread < self._taken
 
-    def write(self, data: bytes) -> None:
-        """Write; what comes after the pipe was closed is dropped."""
+    def write(self, data: bytes) -> bool:
+        """Write; what comes after the pipe was closed is dropped. False where none of it can have left."""
         if self._closing:
-            return
+            return False
         if not self._waiting:
             taken = self._offer(data)
             if taken == len(data) or self._closing:
-                return
+                return taken > 0
             data = data[taken:]
             self._loop.add_writer(self._fd, self._drain)
         self._keep(data)
+        return True
 
-    def write_soon(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> bool:
         """Write together with what others write in this turn of the event loop.
 
         Every write wakes up the other side, which costs more than all else about it.
         """
         if self._closing:
-            return
+            return False
         if not self._waiting:
             self._loop.call_soon(self._write_gathered)
         self._keep(data)
+        return True
 
     def let_senders_go(self) -> None:
         """Let nobody wait for the pipe to take more."""

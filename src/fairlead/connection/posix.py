@@ -105,22 +105,22 @@ class PosixChild:
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
         """Do nothing: the event loop carries what is said."""
 
-    def write(self, data: bytes) -> None:
-        """Write to its stdin, without waiting."""
-        self._stdin.write(data)
+    def write(self, data: bytes) -> bool:
+        """Write to its stdin, without waiting. False where it is gone, and certainly reads none of it."""
+        return not self._exited.is_set() and self._stdin.write(data)
 
-    def write_soon(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> bool:
         """Write to its stdin, together with what others write in this turn of the event loop."""
-        self._stdin.write_soon(data)
+        return not self._exited.is_set() and self._stdin.write_soon(data)
 
     def hold_stdout(self, *, hold: bool) -> None:
         """Read no more of its stdout for now, or go on."""
         self._outputs[0].hold(hold=hold)
 
-    async def stop(self) -> None:
+    async def stop(self, *, quickly: bool = False) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         self._stdin.close()
-        self._process.stop()
+        self._process.stop(quickly=quickly)
         await self._process.wait_gone(self._command.exit_seconds + self._command.terminate_seconds)
         await self._close_pipes()
         self._process.close()

@@ -21,6 +21,9 @@ MAX_WAITING_BYTES = 256 * 1024
 KILL_SECONDS = 0.3
 """How long to wait for the system to take note of a killed process."""
 
+QUICK_EXIT_SECONDS = 0.5
+"""How long a server may take to end by itself that has answered nothing."""
+
 LAST_WORDS_SECONDS = 0.25
 """How long to wait for what a server still has to say when it ends."""
 
@@ -91,11 +94,11 @@ class Child(Protocol):
         """Carry what is said to and fro, where the system needs tasks for that."""
         ...
 
-    def write(self, data: bytes) -> None:
-        """Write to its stdin, without waiting."""
+    def write(self, data: bytes) -> bool:
+        """Write to its stdin, without waiting. False where it is gone, and certainly reads none of it."""
         ...
 
-    def write_soon(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> bool:
         """Write to its stdin, together with what others write in this turn of the event loop."""
         ...
 
@@ -103,8 +106,11 @@ class Child(Protocol):
         """Read no more of its stdout for now, or go on."""
         ...
 
-    async def stop(self) -> None:
-        """End it and all it started; returns within bounded time, and it must not be cancelled."""
+    async def stop(self, *, quickly: bool = False) -> None:
+        """End it and all it started; returns within bounded time, and it must not be cancelled.
+
+        `quickly` gives it little time to end by itself before it is told to.
+        """
         ...
 
 

@@ -17,8 +17,9 @@ folder, stdin, stdout, stderr and any further ones. The guardian forks a reaper,
     error WHAT ERRNO    it could not be started; WHAT is `folder` or `program`
     exit N              it exited: a code, or the negative number of a signal
 
-A byte on the control socket asks the reaper to stop the server: it has `exit_seconds` to exit, then all
-descendants get SIGTERM and, `terminate_seconds` later, SIGKILL until none is left. Then the reaper exits,
+A byte on the control socket asks the reaper to stop the server: it has `exit_seconds` to exit (half a second
+where the byte is `q`, for a server that answered nothing), then all descendants get SIGTERM and,
+`terminate_seconds` later, SIGKILL until none is left. Then the reaper exits,
 which closes the control socket. SIGTERM comes at once when the server has exited, or when the control socket,
 the guardian or the host is gone.
 
@@ -50,6 +51,7 @@ _MAX_DESCRIPTORS = 200
 # Fork storms and processes that fork and exit over and over die within milliseconds. What is still there
 # after this long cannot be killed: it waits in the kernel, or runs as another user.
 _GIVE_UP_SECONDS = 20.0
+_QUICK_EXIT_SECONDS = 0.5
 _TICK_SECONDS = 0.05
 _MAX_CHASE = 10_000
 _HOST_CHECK_SECONDS = 1.0
@@ -106,6 +108,7 @@ class _Reaper:
         self._is_announced = False
         self._has_children = False
         self._stopping = False
+        self._quickly = False
         self._abandoned = False
         self._wake = _wake_on_child_exit()
         self._poll = select.poll()
@@ -120,7 +123,8 @@ class _Reaper:
         while not (self._exited or self._stopping or self._abandoned):
             self._wait(None)
         if self._stopping:
-            deadline = time.monotonic() + request.exit_seconds
+            grace = min(request.exit_seconds, _QUICK_EXIT_SECONDS) if self._quickly else request.exit_seconds
+            deadline = time.monotonic() + grace
             while not (self._exited or self._abandoned) and (left := deadline - time.monotonic()) > 0:
                 self._wait(left)
         self._terminate(request.terminate_seconds)
@@ -184,8 +188,9 @@ class _Reaper:
         if self._wake in ready:
             os.read(self._wake, 4096)
         if hear and self._control.fileno() in ready:
-            if _receive(self._control, 4096):
+            if words := _receive(self._control, 4096):
                 self._stopping = True
+                self._quickly = self._quickly or b"q" in words
             else:
                 self._abandoned = True
                 self._poll.unregister(self._control.fileno())

@@ -25,6 +25,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
 _MAX_CHALLENGE = 4096
 _MAX_PARTS = 4096
+_MAX_RETRY_AFTER = 40
 
 
 @contextmanager
@@ -94,11 +95,17 @@ async def refusal(
     error, error_id = _error_in(body)
     if session_id is not None and _session_unknown(status, error, named=request_id == error_id):
         return SessionExpired(status, session_id)
-    if error is not None and status not in (401, 403):
+    if error is not None and status not in (401, 403, 429):
         return error
     detail = f": {error.message}" if error is not None else _first_line(response, body)
     message = f"the server answered with HTTP {status} {shown(response.reason)}".rstrip() + detail
-    return HttpRejected(status, message, challenge=challenge_in(response))
+    return HttpRejected(
+        status,
+        message,
+        challenge=challenge_in(response),
+        retry_after=shown(response.headers.get("Retry-After"), _MAX_RETRY_AFTER) or None,
+        content_type=shown(response.headers.get("Content-Type")) or None,
+    )
 
 
 def challenge_in(response: aiohttp.ClientResponse) -> str | None:
@@ -144,4 +151,5 @@ def misfit(response: aiohttp.ClientResponse, due: str) -> HttpRejected:
     """Return what a response means whose content is of another kind than what is `due`."""
     response.close()
     content = shown(response.headers.get("Content-Type", "nothing"))
-    return HttpRejected(response.status, f"the server answered with {content!r} where {due} is due")
+    message = f"the server answered with {content!r} where {due} is due"
+    return HttpRejected(response.status, message, content_type=content)

@@ -71,7 +71,8 @@ class StdioDispatcher(WireDispatcher):
         """End the process and all it started, in bounded time."""
         self._end(Ending(kind="closed", message="the connection was closed"))
         with anyio.CancelScope(shield=True):
-            await self._child.stop()
+            # A server that answered nothing has nothing to finish, and its start has taken long enough.
+            await self._child.stop(quickly=self._answers == 0)
         self._close_guardian()
         self.stderr.close()
 
@@ -127,12 +128,17 @@ class StdioDispatcher(WireDispatcher):
         self._stderr_pace.spend(len(data), busy=busy)
         return self._stderr_pace.pause_seconds(busy=busy) if self.ending is None else None
 
+    def said(self) -> tuple[str, ...]:
+        """What the process wrote to stderr so far, or to stdout beside the protocol, oldest line first."""
+        self.stderr.finish()
+        return self.stderr.tail.all_lines or super().said()
+
     def on_end(self, returncode: int | None) -> None:
         """Tell everyone who waits."""
         if self.ending is None:
             self._receive_soon(self._lines.finish())
         self.stderr.finish()
-        ending = _ending(returncode, self.stderr.tail.lines)
+        ending = _ending(returncode, self.stderr.tail.all_lines)
         self._end_soon(replace(ending, unheard=not self._child.has_read))
 
     # What we say.
@@ -140,19 +146,18 @@ class StdioDispatcher(WireDispatcher):
     def _send(self, call: Call, frame: bytes, opts: CallOptions) -> Awaitable[None] | None:
         if self._child.congested is not None:
             return self._send_later(call, frame)
-        call.sent = True
+        # What a process that is gone does not take was not sent; the call ends with the connection, soon.
         if len(self._calls) > 1:  # where there is much to do, others are about to write as well
-            self._child.write_soon(_line(frame))
+            call.sent = self._child.write_soon(_line(frame))
         else:
-            self._child.write(_line(frame))
+            call.sent = self._child.write(_line(frame))
         return None
 
     async def _send_later(self, call: Call, frame: bytes) -> None:
         while (drained := self._child.congested) is not None and not call.answer.done():
             await asyncio.wait((drained, call.answer), return_when=asyncio.FIRST_COMPLETED)
         if not call.answer.done():
-            call.sent = True
-            self._child.write(_line(frame))
+            call.sent = self._child.write(_line(frame))
 
     async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:
         """Send a message as soon as the server reads on."""

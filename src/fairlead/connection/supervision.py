@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,11 +22,12 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.entries import Listing
-from fairlead.config.models import Limits, Server
+from fairlead.config.models import Limits, Server, StdioServer
 from fairlead.connection.admission import Admission
 from fairlead.connection.backoff import Backoff
 from fairlead.connection.deadline import Deadline
-from fairlead.connection.failures import calling, connecting, lost
+from fairlead.connection.dispatcher import WireDispatcher
+from fairlead.connection.failures import calling, connecting, lost, start_timed_out
 from fairlead.connection.link import Link, Transport, open_session
 from fairlead.connection.lists import ListBudget, Listed, Lister, known_headers
 from fairlead.connection.logging_in import LogIn, LoginCount
@@ -70,6 +72,8 @@ class Vitals:
     keeps_sessions: bool = False
     """Is it a gateway that goes by the session that stateless requests name?"""
     last_error: ServerError | None = None
+    """Why it did not work when it was last tried; None once it works again."""
+    last_error_at: float | None = None
     last_connected_at: float | None = None
     connects: int = 0
     losses: int = 0
@@ -85,6 +89,10 @@ class _Attempt:
     """Set when nothing is left of it, nor of the link it led to."""
     starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     aborted: bool = False
+    began: float = 0.0
+    """When the server began to start, after all waiting."""
+    said: tuple[str, ...] = ()
+    """What the server wrote outside the protocol while it started."""
     link: Link | None = None
     error: ServerError | None = None
 
@@ -119,6 +127,7 @@ class Supervised:
         log_in: LogIn | None = None,
         tracer: Tracer | None = None,
         on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
+        on_connected: Callable[[], None] = lambda: None,
         prepare: Callable[[Listing], Awaitable[None]] | None = None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
     ) -> None:
@@ -138,6 +147,7 @@ class Supervised:
         self._log_in = log_in
         self._tracer = tracer
         self._on_state = on_state
+        self._on_connected = on_connected
         self._prepare = prepare
         self._on_listed = on_listed
         self._link: Link | None = None
@@ -246,7 +256,10 @@ class Supervised:
         last = self.vitals.last_error
         wait = math.ceil(self.backoff.wait_seconds)
         reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
-        return ConnectFailed(self.server_id, reason, hint=str(last) if last else None)
+        if last is not None:
+            said = str(last).removeprefix(f"server `{self.server_id}`: ")
+            reason += f"; the last error was: {said}"
+        return ConnectFailed(self.server_id, reason, hint=last.hint if last else None)
 
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
@@ -270,16 +283,46 @@ class Supervised:
                 await anyio.sleep(self.backoff.wait_seconds)
                 if self._admission is not None:
                     await admitted.enter_async_context(self._admission.start())
-                starting.deadline = anyio.current_time() + seconds
-                async with self._open(seconds) as session:
+                attempt.began = anyio.current_time()
+                starting.deadline = attempt.began + seconds
+                async with self._open(attempt, seconds) as session:
                     starting.deadline = math.inf  # it bounds the start, not the session
                     await admitted.aclose()
                     await self._serve(attempt, session)
         if starting.cancelled_caught and not attempt.aborted:
-            hint = "`startup_timeout_ms` gives it more time; `fairlead logs` shows what it said"
-            raise ConnectFailed(self.server_id, f"not ready after {seconds:g} s", hint=hint)
+            self._expire(attempt)
+            assert attempt.error is not None
+            raise attempt.error
 
-    def _open(self, seconds: float) -> AbstractAsyncContextManager[Session]:
+    def _closing(self, attempt: _Attempt, dispatcher: WireDispatcher) -> None:
+        """Keep what the server wrote while it started; tell callers of a timeout before all is closed."""
+        if attempt.settled.is_set():
+            return
+        attempt.said = dispatcher.said() or attempt.said
+        if attempt.starting.cancel_called and not attempt.aborted:
+            self._expire(attempt)
+
+    def _expire(self, attempt: _Attempt) -> None:
+        if attempt.settled.is_set():
+            return
+        allowed = self._limits.startup_timeout_ms / 1000
+        took = anyio.current_time() - attempt.began
+        is_local = not isinstance(self._limits, Server) or isinstance(self._limits, StdioServer)
+        error = start_timed_out(self.server_id, allowed, took, attempt.said, is_local=is_local)
+        self._note_error(error)
+        self.backoff.failed()
+        attempt.settle(None, error)
+        if self._attempt is attempt:
+            self._move("error", str(error))
+
+    def _note_error(self, error: ServerError) -> None:
+        self.vitals.last_error, self.vitals.last_error_at = error, time.time()
+
+    def _forget_error(self) -> None:
+        """It works: what was wrong before is no longer the last word."""
+        self.vitals.last_error = self.vitals.last_error_at = None
+
+    def _open(self, attempt: _Attempt, seconds: float) -> AbstractAsyncContextManager[Session]:
         probe = self._known_version not in HANDSHAKE_PROTOCOL_VERSIONS
         return open_session(
             self._transports,
@@ -289,6 +332,7 @@ class Supervised:
             log_level=self._log_level,
             session_key=self._session_key,
             on_message=self._heard,
+            on_closing=partial(self._closing, attempt),
         )
 
     async def _serve(self, attempt: _Attempt, session: Session) -> None:
@@ -305,6 +349,8 @@ class Supervised:
         self.vitals.server = f"{info.name} {info.version}" if info else None
         self.vitals.connects += 1
         self.vitals.last_connected_at = time.time()
+        self._forget_error()
+        self._on_connected()
         attempt.settle(link, None)
         try:
             async with anyio.create_task_group() as tasks:
@@ -331,8 +377,9 @@ class Supervised:
         if link is not None:
             served = self.vitals.calls > link.calls_before
             self.backoff.succeeded(time.monotonic() - link.since, served=served)
-        if error is not None:
-            self.vitals.last_error = error
+        if error is not None and error is not attempt.error:  # else it was noted when it was told
+            if self._link is None:  # the end of an earlier run says nothing of the one that is up
+                self._note_error(error)
             if not isinstance(error, AuthRequired | ConsentRequired):
                 self.backoff.failed()  # nothing gets better by waiting where the user has to act
         if current:
@@ -460,6 +507,7 @@ class Supervised:
             self._task_support = _task_support(link.session, listed.listing)
             self._on_listed(listed.listing, link.session.version)
             if not listed.listing.is_partial:
+                self._forget_error()
                 self._move("ready")
 
     def _list_failed(self, link: Link, failure: ServerError) -> None:
@@ -467,7 +515,7 @@ class Supervised:
         if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
             reason = f"it would not say what it offers: {failure.__cause__}"
             error = ListFailed(self.server_id, reason, hint=failure.hint)
-        self.vitals.last_error = error
+        self._note_error(error)
         if isinstance(error, ConnectionLost):
             self._give_up(link, error)
         else:

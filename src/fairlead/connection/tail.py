@@ -10,6 +10,7 @@ from fairlead.catalog import gate
 logger = logging.getLogger(__name__)
 
 MAX_LINES = 100
+MAX_FIRST_LINES = 30
 MAX_LINE_CHARACTERS = 500
 MAX_LOG_BYTES = 1024 * 1024
 
@@ -17,10 +18,12 @@ _MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS
 
 
 class Tail:
-    """The last lines of something, as plain text, each cut to a fair length."""
+    """The last lines of something, and its first, as plain text, each cut to a fair length."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._first: list[str] = []
+        self._count = 0
         self._kept: deque[bytes] = deque(maxlen=MAX_LINES)
 
     @property
@@ -30,6 +33,15 @@ class Tail:
             self.add(self._kept.popleft())
         return tuple(self._lines)
 
+    @property
+    def all_lines(self) -> tuple[str, ...]:
+        """The first lines, where they are no longer among the last, and the last ones, oldest first.
+
+        A reason that stands above a long usage text is among the first.
+        """
+        lines = self.lines
+        return (*self._first[: max(self._count - len(lines), 0)], *lines)
+
     def keep(self, data: bytes) -> None:
         """Take in whole lines, to be cleaned only if they are read: so a flood of them costs little."""
         self._kept.append(data[:_MAX_LINE_BYTES])
@@ -37,9 +49,17 @@ class Tail:
     def add(self, data: bytes) -> str:
         """Take in whole lines, and return all of their text."""
         text = gate.log_text(data)
-        lines = [line.rstrip() for line in text.split("\n")[-MAX_LINES - 1 :]]
-        self._lines.extend(line[:MAX_LINE_CHARACTERS] for line in lines if line)
+        every = text.split("\n")
+        if len(self._first) < MAX_FIRST_LINES:
+            self._first += _bounded(every[:MAX_FIRST_LINES])
+            del self._first[MAX_FIRST_LINES:]
+        self._lines.extend(_bounded(every[-MAX_LINES - 1 :]))
+        self._count += len(every) - every.count("")
         return text
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    return [line[:MAX_LINE_CHARACTERS] for each in lines if (line := each.rstrip())]
 
 
 class StderrLog:

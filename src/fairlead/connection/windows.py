@@ -24,6 +24,7 @@ from fairlead.connection.process import (
     KILL_SECONDS,
     LAST_WORDS_SECONDS,
     MAX_WAITING_BYTES,
+    QUICK_EXIT_SECONDS,
     Command,
     Listener,
     why_not_started,
@@ -92,16 +93,19 @@ class WindowsChild:
         """Has it read anything of what was written? Windows does not say."""
         return True
 
-    def write(self, data: bytes) -> None:
-        """Write to its stdin, without waiting."""
+    def write(self, data: bytes) -> bool:
+        """Write to its stdin, without waiting. False where it is gone, and certainly reads none of it."""
+        if self.returncode is not None:
+            return False
         self._outgoing += data
         self._written.set()
         if self.congested is None and len(self._outgoing) > MAX_WAITING_BYTES:
             self.congested = asyncio.get_running_loop().create_future()
+        return True
 
-    def write_soon(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> bool:
         """Write to its stdin; all that waits goes out together here."""
-        self.write(data)
+        return self.write(data)
 
     def hold_stdout(self, *, hold: bool) -> None:
         """Read no more of its stdout for now, or go on."""
@@ -110,11 +114,11 @@ class WindowsChild:
         else:
             self._reading.set()
 
-    async def stop(self) -> None:
+    async def stop(self, *, quickly: bool = False) -> None:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         if self._process.stdin is not None:
             await self._process.stdin.aclose()
-        with anyio.move_on_after(self._command.exit_seconds):
+        with anyio.move_on_after(QUICK_EXIT_SECONDS if quickly else self._command.exit_seconds):
             await self._process.wait()
         await terminate_windows_process_tree(self._process)
         close_process_job(self._process)

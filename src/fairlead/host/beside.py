@@ -168,6 +168,9 @@ class BesideMembers(Members):
             first_use, member.unsaved_pins = member.unsaved_pins, None
             above.join_pins(first_use)
             member.pins = above.pins
+        if member.unsaved_trouble is not None:
+            trouble, member.unsaved_trouble = member.unsaved_trouble, None
+            above.take_trouble(trouble)
         if member.unsaved is not None:
             snapshot, member.unsaved = member.unsaved, None
             key = self._key(above)

@@ -48,6 +48,7 @@ class ServerStatus:
     stale: bool
     """The tools are from an earlier run, and older than they should be."""
     last_error: str | None
+    """Why it did not work when it was last tried; None once it works again."""
     hint: str | None
     last_connected_at: float | None
     connects: int
@@ -56,6 +57,7 @@ class ServerStatus:
     """What is odd about what it declares."""
     session_connections: int = 0
     """How many connections of single clients of a gateway to it are open, besides the shared one."""
+    last_error_at: float | None = None
 
 
 _LIVELINESS: Final[tuple[State, ...]] = ("ready", "connecting", "auth_required", "error", "idle", "disabled")
@@ -64,11 +66,13 @@ _LIVELINESS: Final[tuple[State, ...]] = ("ready", "connecting", "auth_required",
 def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
     """Where a server stands over all connections to it: the shared one and those of single clients.
 
-    Its state is that of the connection that works best; an error of another shows only where none works.
+    Its state is that of the connection that works best; an error of another shows only where none works, and
+    none has worked since.
     """
     if not others or not shared.enabled:
         return shared
-    every = (shared, *others)
+    worked_at = max(each.last_connected_at or 0.0 for each in (shared, *others))
+    every = tuple(_without_old_error(each, worked_at) for each in (shared, *others))
     best = min(every, key=lambda status: _LIVELINESS.index(status.state))
     return replace(
         shared,
@@ -76,12 +80,21 @@ def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatu
         version=shared.version or best.version,
         tools=best.tools if shared.tools is None else shared.tools,
         last_error=best.last_error,
+        last_error_at=best.last_error_at,
         hint=best.hint,
-        last_connected_at=max(each.last_connected_at or 0.0 for each in every) or None,
+        last_connected_at=worked_at or None,
         connects=sum(each.connects for each in every),
         calls=sum(each.calls for each in every),
         session_connections=sum(each.state in ("ready", "connecting") for each in others),
     )
+
+
+def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
+    """A status without an error that is older than a connection that worked."""
+    if status.last_error_at is None or status.last_error_at > worked_at:
+        return status
+    state: State = "idle" if status.state in ("error", "auth_required") else status.state
+    return replace(status, state=state, last_error=None, last_error_at=None, hint=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,6 +187,7 @@ class Member:
                 log_in=person.log_in,
                 tracer=around.tracer,
                 on_state=self._moved,
+                on_connected=self._note_connected,
                 prepare=self._prepare,
                 on_listed=self._was_listed,
             )
@@ -327,6 +341,7 @@ class Member:
             tools=self._count_tools(),
             stale=self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()),
             last_error=error[0],
+            last_error_at=vitals.last_error_at if vitals else None,
             hint=error[1],
             last_connected_at=vitals.last_connected_at if vitals else None,
             connects=vitals.connects if vitals else 0,
@@ -371,6 +386,16 @@ class Member:
         if state in ("error", "auth_required"):
             self._note_trouble()
         self._emit(StateChanged(server_id=self.server.server_id, state=state, reason=reason))
+
+    def _note_connected(self) -> None:
+        """Outdate what went wrong before, for commands that read it when no host runs."""
+        self.unsaved_trouble = Trouble.cleared(time.time())
+        self._save(self)
+
+    def take_trouble(self, trouble: Trouble) -> None:
+        """Keep what went wrong, or that it works again, over a connection beside this one."""
+        self.unsaved_trouble = trouble
+        self._save(self)
 
     def _note_trouble(self) -> None:
         """Keep what went wrong, for whoever asks when no host runs. A later listing outdates it."""

@@ -259,7 +259,7 @@ class Members:
 
     def count_gone(self, status: ServerStatus) -> None:
         """Keep the counts of a follower's connection that ends: counters never go back."""
-        ended = replace(status, state="idle", last_error=None, hint=None)
+        ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
         known = self._gone.get(status.server_id)
         self._gone[status.server_id] = ended if known is None else combine(known, [ended])
 

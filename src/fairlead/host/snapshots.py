@@ -64,6 +64,16 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
     at: float
 
+    @classmethod
+    def cleared(cls, at: float) -> "Trouble":
+        """What is kept in its place once the server works again."""
+        return cls(state="ready", message="", at=at)
+
+    @property
+    def is_cleared(self) -> bool:
+        """Has the server worked since?"""
+        return self.state == "ready"
+
 
 class StoredSnapshot(msgspec.Struct):
     """A snapshot as it is stored, and told to commands."""

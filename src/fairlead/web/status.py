@@ -32,6 +32,7 @@ def as_json(status: ServerStatus) -> dict[str, Any]:
         "stale": status.stale,
         "last_connected_at": status.last_connected_at,
         "last_error": status.last_error,
+        "last_error_at": status.last_error_at,
         "hint": status.hint,
         "connects": status.connects,
         "calls": status.calls,

@@ -9,7 +9,7 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, say, warn
+from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.cli.saved import Saved, read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.shapes import as_list
@@ -39,6 +39,8 @@ def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
                 click.clear()
             print_table(COLUMNS, [_row(row) for row in rows])
             for row in rows:
+                _print_error_whole(row)
+            for row in rows:
                 for note in row["notes"]:
                     say(f"note: `{row['id']}`: {note}")
             if gateway:
@@ -67,9 +69,10 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
     error = next((str(p) for p in server.problems if p.severity == "error" and server.enabled), None)
     if error is None and not saved.approved:
         error = f"not approved; run `fairlead approve {server.server_id}`"
-    if error is None and trouble is not None:
-        what_to_do = f"; {trouble.hint}" if trouble.state == "auth_required" and trouble.hint else ""
-        error = f"{trouble.message}{what_to_do}"
+    failed = trouble if error is None else None
+    if failed is not None:
+        what_to_do = f"; {failed.hint}" if failed.state == "auth_required" and failed.hint else ""
+        error = f"{failed.message}{what_to_do}"
     ttl_ms = server.config.tools_ttl_ms if server.config else 0
     return {
         "id": server.server_id,
@@ -82,6 +85,8 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
         "stale": snapshot is not None and snapshot.is_stale(ttl_ms),
         "last_connected_at": snapshot.saved_at if snapshot else None,
         "last_error": error,
+        "last_error_at": failed.at if failed else None,
+        "hint": failed.hint if failed else None,
         "notes": [*login_notes(server), *(saved.screened.listing.notes if saved.screened else ())],
     }
 
@@ -92,6 +97,18 @@ def _state(server: LoadedServer, error: str | None, left_in: str | None) -> str:
     if error is None:
         return "idle"
     return "auth_required" if left_in == "auth_required" else "error"
+
+
+def _print_error_whole(status: dict[str, Any]) -> None:
+    """Print below the table what of an error has no room in it: all its lines, and the hint."""
+    error, hint = status["last_error"], status.get("hint")
+    if not error or ("\n" not in error and (not hint or hint in error)):
+        return
+    lines = [*error.split("\n"), *([f"hint: {hint}"] if hint and hint not in error else [])]
+    subject = f"server `{status['id']}`: "
+    print_data(f"\n{printable(status['id'])}: {printable(lines[0].removeprefix(subject))}")
+    for line in lines[1:]:
+        print_data(f"  {printable(line)}")
 
 
 def _row(status: dict[str, Any]) -> tuple[str, ...]:

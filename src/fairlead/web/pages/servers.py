@@ -94,11 +94,22 @@ def _row(visit: Visit, status: ServerStatus) -> Sequence[Child]:
         ("?" if status.tools is None else f"{status.tools:,}", " (old)" if status.stale else None),
         f"{status.calls:,}",
         (
-            tag("span", first_line(status.last_error), class_="trouble") if status.last_error else None,
+            _error(status) if status.last_error else None,
             [tag("span", first_line(note), class_="note") for note in status.notes],
         ),
         _actions(visit, status, "/", can_switch=status.transport != "in_process"),
     )
+
+
+def _error(status: ServerStatus) -> Html:
+    """The last error: its first line, and the whole of it on demand where there is more."""
+    error = status.last_error or ""
+    first = first_line(error)
+    if first == error and not status.hint:
+        return tag("span", first, class_="trouble")
+    whole = (tag("div", error, class_="text"), tag("p", f"Hint: {status.hint}") if status.hint else None)
+    summary = tag("summary", first, class_="trouble")
+    return tag("details", summary, *whole, id=f"error-{status.server_id}")
 
 
 def _actions(visit: Visit, status: ServerStatus, back: str, *, can_switch: bool) -> Html:
@@ -134,7 +145,7 @@ def _facts(details: ServerDetails) -> Html:
     if details.description:
         facts.insert(0, ("Description", details.description))
     if status.last_error:
-        facts.append(("Last error", tag("span", status.last_error, class_="trouble")))
+        facts.append(("Last error", tag("div", status.last_error, class_="trouble text")))
     if status.hint and status.state in ("error", "auth_required"):  # what was wrong needs no more advice
         facts.append(("Hint", status.hint))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])

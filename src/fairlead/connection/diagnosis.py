@@ -1,0 +1,208 @@
+"""Find the reason in what a server wrote to stderr before it ended or ran out of time.
+
+Programs put the reason anywhere: above a usage text (Go, clap, commander), below it (argparse, click, yargs),
+above a stack (Node, Java), below one (Python), or among the lines of a package manager that wraps them.
+`diagnose` picks one line as the reason and a bounded excerpt around it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MAX_REASON = 300
+"""Characters of a reason: it stands in one line with the name of the server."""
+MAX_EXCERPT = 8
+"""Lines of an excerpt."""
+
+_EXCERPT_END = 3
+_LATEST_LINES = 12
+"""How far back, stacks aside, the reason is looked for of a server that has worked: the rest is stale."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """Why a server failed, as far as what it wrote says."""
+
+    reason: str | None
+    """The line that says why, or None where none looks like it."""
+    excerpt: tuple[str, ...]
+    """The lines around the reason and the last ones, in order; `…` stands for lines left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """Neighbouring lines about one failure."""
+
+    rank: int
+    start: int
+    reason: int
+    end: int
+
+
+_EXCEPTION = re.compile(
+    r"""(?:Uncaught\s+(?:\(in\s+promise\)\s+)?|Unhandled\s+(?:exception|rejection)[.:]?\s+|Fatal\s+)?
+        (?:Exception\s+in\s+thread\s+"[^"]*"\s+|error:\s+Uncaught\s+(?:\(in\s+promise\)\s+)?)?
+        (?:[\w$]+[.:/]{1,2})*[\w$]*(?:Error|Exception|Exit|Interrupt|Failure|Fault)
+        (?:\s*\[\w+\])?(?::|$|\s+\[\w+\]:)""",
+    re.VERBOSE,
+)
+_PREFIXED = re.compile(
+    r"""(?:[\w./@+-]+(?::\s?\d+)?:\s+)?                    # the program's name, as `prog: error: …`
+        (?:npm\s+ERR!|npm\s+error\b|(?:php\s+)?fatal(?:\s+error)?:|error:|error\s+\[\w+\]|panic:|fatal\s+error
+          |error\s+response\s+from|error\[\w+\]:|\u00d7\s|thread\s'[^']*'\s(?:\(\d+\)\s)?panicked\s+at)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_KNOWN = re.compile(
+    r"""cannot\sfind|can't\sfind|could\snot|couldn't|unable\sto|failed\sto|no\smodule\snamed|no\ssuch\s
+       |command\snot\sfound|:\snot\sfound$|not\srecognized\sas|is\snot\sinstalled|permission\sdenied|EACCES|EPERM
+       |EADDRINUSE|already\sin\suse|ECONNREFUSED|connection\srefused|ENOTFOUND|ENOENT|ETIMEDOUT
+       |segmentation\sfault|out\sof\smemory|cannot\sconnect|is\srequired|are\srequired|must\sbe\s(?:set|provided)
+       |(?:is|are|was|were)\snot\s(?:set|defined|provided)|missing|invalid|unrecogni[sz]ed|unknown\s(?:option
+       |argument|command|flag)|not\sdefined:|not\senough|too\s(?:few|many)\sarguments|expected\sone\sof|unauthori[sz]ed
+       |authentication\sfailed|access\sdenied|\(\w*(?:Error|Exception)\)$|unsupported|requires\s(?:node|python)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_LEVEL = re.compile(
+    r"""\b(?:ERROR|FATAL|CRITICAL|SEVERE)\b|\blevel=(?:error|fatal|panic)
+       |"level":\s*(?:"(?:error|fatal|critical)"|[56]0\b)""",
+    re.VERBOSE,
+)
+_HARMLESS = re.compile(
+    r"""\b(?:INFO|WARN|WARNING|DEBUG|TRACE|NOTICE)\b|^npm\s+(?:warn|notice|info)|\blevel=(?:info|warn|debug)
+       |"level":\s*(?:"(?:info|warn|warning|debug|trace)"|[1-4]0\b)|^\(node:\d+\)\s|^(?:warning|info|debug)\b
+       |\w*Warning:""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_WRAPPER = re.compile(
+    r"""ELIFECYCLE|lifecycle\sscript|command\sfailed|exit(?:ed)?\s(?:code|status|with)|complete\slog\sof\sthis
+       |npm\s(?:ERR!|error)\s*(?:$|\s/|code\s\d+$)|npm\s(?:ERR!|error)\s(?:path|command|A\scomplete|errno|syscall)\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What package managers and task runners add to the failure of what they ran."""
+_USAGE = re.compile(r"usage(?:\sof\s[^:]+)?:", re.IGNORECASE)
+_TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\):")
+_CHAIN = re.compile(r"During handling of|The above exception|Caused by:|Require stack:|- /|[{}\]]")
+_FRAME = re.compile(r'\s+(?:at |File "|\.\.\. \d+ more)|\s*[\^~|]+\s*$|\t|\s*-{3,}|\s*\+-')
+_GROUP_EDGE = re.compile(r"\s*(?:[|+]-*\s?)+")
+"""What Python draws at the left of an exception group."""
+
+
+def diagnose(lines: Sequence[str], *, has_worked: bool = False) -> Diagnosis:
+    """Pick the reason of a failure from what a server wrote, oldest line first.
+
+    Args:
+        lines: What it wrote. The cost is linear in them; the caller bounds their number and length.
+        has_worked: The server was ready before. Then the last failure counts, of the last lines; of a server
+            that never was, the first counts, because what follows usually follows from it.
+    """
+    lines = [line for line in lines if line.strip()]
+    if has_worked:
+        telling = [at for at, line in enumerate(lines) if not _FRAME.match(line)]
+        lines = lines[telling[-_LATEST_LINES] :] if len(telling) > _LATEST_LINES else lines
+    block = _telling_block(lines, latest=has_worked)
+    if block is None:
+        return Diagnosis(reason=None, excerpt=tuple(lines[-MAX_EXCERPT:]))
+    reason = _without_edge(lines[block.reason])
+    if reason.endswith(":") and block.reason + 1 < len(lines):
+        reason += f" {_without_edge(lines[block.reason + 1])}"
+    if len(reason) > MAX_REASON:
+        reason = f"{reason[: MAX_REASON - 1]}…"
+    excerpt = () if len(lines) == 1 and reason == lines[0].strip() else _excerpt(lines, block)
+    return Diagnosis(reason=reason, excerpt=excerpt)
+
+
+def _telling_block(lines: Sequence[str], *, latest: bool) -> _Block | None:
+    blocks = list(_blocks(lines))
+    if not blocks:
+        return _usage_block(lines)
+    highest = max(block.rank for block in blocks)
+    best = [block for block in blocks if block.rank == highest]
+    return best[-1] if latest else best[0]
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+    at = 0
+    while at < len(lines):
+        if _TRACEBACK.match(_without_edge(lines[at])):
+            block = _traceback_block(lines, at)
+        elif rank := _rank(lines[at]):
+            block = _Block(rank=rank, start=at, reason=at, end=_end_of(lines, at, rank))
+        else:
+            at += 1
+            continue
+        yield block
+        at = block.end
+
+
+def _rank(line: str) -> int:
+    """How much a line looks like the reason of a failure: 0 for not at all, up to 4."""
+    bare = _without_edge(line)
+    if len(line) - len(line.lstrip()) > 3 and not bare.startswith("\u00d7"):
+        return 0
+    if _HARMLESS.search(bare):
+        return 0
+    if _WRAPPER.search(bare):
+        return 1
+    if _EXCEPTION.match(bare) or _PREFIXED.match(bare):
+        return 4
+    return 3 if _LEVEL.search(bare) else 2 if _KNOWN.search(bare) else 0
+
+
+def _end_of(lines: Sequence[str], start: int, rank: int) -> int:
+    """Where the lines end that belong to the failure that begins at `start`: stack, cause, more errors."""
+    end = start + 1
+    while end < len(lines):
+        line, own_rank = lines[end], _rank(lines[end])
+        if own_rank > rank or not (own_rank in (1, 3, 4) or line[:1] in " \t" or _CHAIN.match(line)):
+            break
+        end += 1
+    return end
+
+
+def _traceback_block(lines: Sequence[str], start: int) -> _Block:
+    """A Python traceback with those it was chained to: the last exception is the one that was not caught."""
+    end, reason = start + 1, None
+    while end < len(lines):
+        line, bare = lines[end], _without_edge(lines[end])
+        if _EXCEPTION.match(bare):
+            reason = end
+        elif not (line[:1] == " " or _TRACEBACK.match(bare) or _CHAIN.match(bare)):
+            if reason is not None:
+                break
+            reason = end  # an exception of a name that does not look like one
+        end += 1
+    if reason is None:
+        return _Block(rank=2, start=start, reason=end - 1, end=end)
+    return _Block(rank=4, start=start, reason=reason, end=end)
+
+
+def _usage_block(lines: Sequence[str]) -> _Block | None:
+    """The line above a usage text, which is why it is shown; else the usage itself."""
+    usage = next((at for at, line in enumerate(lines) if _USAGE.match(line.strip())), None)
+    if usage is None:
+        return None
+    above = usage - 1
+    reason = above if above >= 0 and not _HARMLESS.search(lines[above]) else usage
+    return _Block(rank=1, start=reason, reason=reason, end=usage + 2)
+
+
+def _excerpt(lines: Sequence[str], block: _Block) -> tuple[str, ...]:
+    """The reason with what follows it, and the last lines; without the frames of stacks."""
+    around = [at for at in range(block.reason, min(block.end, len(lines))) if not _FRAME.match(lines[at])]
+    chosen = {block.reason, *around[: MAX_EXCERPT - _EXCERPT_END]}
+    room = MAX_EXCERPT - len(chosen)
+    last = [at for at in range(len(lines)) if not _FRAME.match(lines[at]) and at not in chosen]
+    chosen |= {*last[-room:]} if room > 0 else set()
+    shown: list[str] = []
+    before: int | None = None
+    for at in sorted(chosen):
+        if before is not None and at > before + 1:
+            shown.append("…")
+        shown.append(lines[at])
+        before = at
+    return tuple(shown)
+
+
+def _without_edge(line: str) -> str:
+    edge = _GROUP_EDGE.match(line)
+    return (line[edge.end() :] if edge else line).strip()
