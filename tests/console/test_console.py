@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.config.paths import store_file
 from fairlead.console.history import FILE_NAME
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
@@ -219,3 +220,17 @@ def test_without_a_terminal_the_console_says_what_else_there_is(fairlead: Callab
     assert "needs a terminal" in outcome.err
     assert "fairlead run" in outcome.err
     assert not outcome.out
+
+
+async def test_a_store_that_cannot_be_read_is_one_plain_line(machine: Machine) -> None:
+    configure(machine)
+    store = store_file(machine.env)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    store.write_bytes(b"this is no database" * 100)
+    async with tmux_console(machine) as screen:
+        await screen.shows(READY)
+        await screen.type("/mcp\n")
+        shown = await screen.shows(re.compile(r"x +stdio +user +yes +ready"))
+    assert "Traceback" not in shown
+    assert 'File "' not in shown
+    assert "warning: " in shown

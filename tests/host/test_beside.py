@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.events import CallFinished, Event
 from fairlead.host.beside import BesideHost, beside
+from fairlead.host.member import ServerStatus, combine
 from fairlead.host.operator import UNATTENDED
 from fairlead.servers.definition import ToolContext, ToolDefinition, ToolModel
 from fairlead.servers.server import McpServer
@@ -134,3 +135,26 @@ async def test_one_that_is_cancelled_in_a_call_leaves_nothing_behind(tmp_path: P
                 pids.append(await pid(other))
                 await other.call("a", "wait", on_progress=progressed)
         assert not is_running(pids[0])
+
+
+async def test_an_error_is_forgotten_once_the_server_works_over_any_connection(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    server = ScriptedServer(tmp_path / "record")
+    command, *args = server.argv
+    wait = f"import os, sys; os.path.exists({str(key)!r}) or os._exit(3); os.execv(sys.argv[1], sys.argv[1:])"
+    entry = server.entry(command=command, args=["-c", wait, command, *args])
+    async with open_host(tmp_path, a=entry) as host:
+        assert "a" in await host.connect("a")
+
+        def status_of() -> ServerStatus:
+            (status,) = host.status()
+            return combine(status, host.statuses_besides("a"))
+
+        assert status_of().state == "error"
+        key.touch()
+        async with beside(host, operator=UNATTENDED) as other:
+            await other.call("a", "echo")
+            status = status_of()
+            assert (status.state, status.last_error, status.hint) == ("ready", None, None)
+        status = status_of()
+        assert (status.state, status.last_error, status.last_error_at) == ("idle", None, None)

@@ -118,7 +118,8 @@ def test_what_is_not_as_locked_is_held_back(machine: Machine) -> None:
         "more": "fairlead.lock does not have it",
     }
     assert screened.listing.instructions is None
-    assert screened.listing.notes == ("2 tools are not what fairlead.lock says: run `fairlead lock --check`",)
+    (note,) = screened.listing.notes
+    assert note.startswith("2 tools are not what fairlead.lock says: run `fairlead lock --check --only x`")
 
 
 def test_other_default_texts_than_the_locked_ones_are_left_out(machine: Machine) -> None:

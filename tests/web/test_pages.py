@@ -328,3 +328,30 @@ async def consent(machine: Machine) -> None:
     key = machine.load().server("x").consent
     assert key is not None
     await anyio.to_thread.run_sync(record_consent, store_file(machine.env), [key])
+
+
+async def test_the_last_error_is_shown_whole_with_its_hint_until_the_server_works(
+    machine: Machine, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    server = ScriptedServer(tmp_path / "record")
+    said = f"Error: no database {EVIL}\\n    at x\\nthe last line of many"
+    code = (
+        f"import os, sys; os.path.exists({str(key)!r}) or (os.write(2, {said!r}.encode()), os._exit(3));"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    entry = server.entry(command=sys.executable, args=["-c", code, *server.argv])
+    servers = {"x": entry, "absent": {"command": "no-such-program-anywhere"}}
+    async with dashboard(machine, servers) as board, board.visited() as client:
+        await board.host.connect("x", "absent")
+        overview = (await client.get("/")).text
+        assert "exited with code 3: Error: no database" in overview
+        assert "the last line of many" in overview
+        assert "Hint: install it" in overview
+        page = (await client.get("/servers/x")).text
+        assert "the last line of many" in page
+        assert not Markup(page + overview).images
+        key.touch()
+        await board.host.connect("x")
+        assert "no database" not in (await client.get("/")).text
+        assert "Last error" not in (await client.get("/servers/x")).text

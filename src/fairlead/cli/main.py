@@ -11,7 +11,8 @@ import click
 
 from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.output import print_error, print_usage_error, say
-from fairlead.errors import FairleadError
+from fairlead.config.paths import current_folder
+from fairlead.errors import ConfigUnreadable, FairleadError
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Servers": {
@@ -157,7 +158,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as exc:
         if os.environ.get("FAIRLEAD_DEBUG"):
             raise
+        if isinstance(exc, OSError) and (gone := _trouble_with_folder()) is not None:
+            print_error(gone)
+            return exit_of(gone)
         say(f"error: this is a bug in Fairlead: {type(exc).__name__}")
         say("\nhint: run it again with FAIRLEAD_DEBUG=1 and report what it prints")
         return Exit.OUR_FAULT
     return status if isinstance(status, int) else Exit.OK
+
+
+def _trouble_with_folder() -> ConfigUnreadable | None:
+    """What is wrong with the current folder, which whatever uses a relative path fails for."""
+    try:
+        current_folder()
+    except ConfigUnreadable as exc:
+        return exc
+    return None

@@ -19,6 +19,7 @@ from fairlead.config.consent import (
 )
 from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
+from fairlead.config.paths import current_folder
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets import missing_variables, resolve_all, strings
 from fairlead.config.shapes import ISOLATED, as_list, as_object, is_list
@@ -253,7 +254,7 @@ def load_config(
     bad section that has no entries to isolate (a policy, say), raises: half a policy is not a policy.
     """
     env = os.environ if env is None else env
-    folder = Path.cwd() if cwd is None else Path(cwd).absolute()
+    folder = current_folder() if cwd is None else Path(cwd).absolute()
     place = place_of(env, folder)
     if scope == "effective":
         file = None if path is None else folder / Path(path).expanduser()

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.errors import ConfigUnreadable
+
 FILE_NAME = "fairlead.json"
 LOCK_NAME = "fairlead.lock"
 
@@ -23,6 +25,18 @@ def home_folder(env: Mapping[str, str]) -> Path:
     """The user's home."""
     named = env.get("USERPROFILE" if sys.platform == "win32" else "HOME")
     return Path(named) if named else Path.home()
+
+
+def current_folder() -> Path:
+    """The current folder. Raises `ConfigUnreadable` where it was removed, or may not be looked at."""
+    try:
+        return Path.cwd()
+    except OSError as exc:
+        was_removed = isinstance(exc, FileNotFoundError)
+        what = "was removed" if was_removed else f"cannot be used: {exc.strerror}"
+        raise ConfigUnreadable(
+            f"the current folder {what}", hint="change to a folder that exists, such as `cd ~`"
+        ) from exc
 
 
 def config_folder(env: Mapping[str, str]) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fairlead.config import builtins, jsonc
 from fairlead.config.files import read_text
-from fairlead.config.paths import FILE_NAME, Place, home_folder, user_file
+from fairlead.config.paths import FILE_NAME, Place, current_folder, home_folder, user_file
 from fairlead.config.shapes import ISOLATED, as_object, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
 
@@ -69,7 +69,7 @@ def discover_config_path(cwd: Path | None = None, env: Mapping[str, str] | None 
     env = os.environ if env is None else env
     if explicit := _explicit_path(env):
         return explicit[0]
-    found = find_project_file(place_of(env, cwd or Path.cwd()))
+    found = find_project_file(place_of(env, cwd or current_folder()))
     return found.path if found else None
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from fairlead.cli.live_configuration import LiveConfiguration
+from fairlead.cli.one_line_logs import shorten_warnings
 from fairlead.cli.traces import tracing
 from fairlead.config.load import LoadedConfig
 from fairlead.console.conversation import Conversation
@@ -51,6 +52,7 @@ class _Follower(Subscriber):
 @asynccontextmanager
 async def open_session(wanted: Wanted, prompt: Prompt, work: Work) -> AsyncGenerator[Session]:
     """Run a host for the length of the block, with every server connected beside, and what verbs need."""
+    shorten_warnings()
     loaded = wanted.load()
     select(loaded, wanted.bundle)  # raises where there is no such bundle
     screen = Screen()

@@ -41,7 +41,9 @@ class Screened:
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why each of these tools may not be used."""
     hint: str | None = None
-    """What ends the quarantine."""
+    """What ends the quarantine by pins."""
+    lock_hint: str | None = None
+    """What ends the quarantine by a lock, which a review does not."""
     needs_pins: bool = False
     """Is a tool that is not listed refused? There can be no pin of it."""
     _answers: dict[str, Refusal | None] = field(default_factory=dict[str, "Refusal | None"], repr=False)
@@ -67,7 +69,8 @@ class Screened:
     def _refusal(self, tool: str) -> Refusal | None:
         reason = self.quarantined.get(tool)
         if reason is not None:
-            return Refusal(kind="quarantined", reason=reason, hint=self.hint)
+            hint = self.lock_hint if LOCK_NAME in reason else self.hint
+            return Refusal(kind="quarantined", reason=reason, hint=hint)
         entry = self.entry(tool)
         if entry is not None:
             rejected = entry.derive(usable_tool).rejected
@@ -114,6 +117,9 @@ def screen(
     visible = listing.derive(valid_listing)
     unknown = lock if isinstance(lock, str) else None
     hint = f"run `fairlead review {server.server_id}` to see what changed"
+    lock_hint = _lock_hint(server.server_id)
+    if unknown is not None:
+        hint = lock_hint = f"restore {LOCK_NAME} as it was, or write it anew with `fairlead lock`"
     if isinstance(pins, NoPins):
         if guarded:
             unknown, hint = pins.reason, pins.hint
@@ -124,6 +130,7 @@ def screen(
             listing=replace(visible, instructions=None, notes=(*visible.notes, unknown)),
             quarantined=reasons,
             hint=hint,
+            lock_hint=lock_hint,
             needs_pins=guarded,
         )
     by_pins = check(pins, listing) if pins is not None and guarded else UNCHANGED
@@ -142,6 +149,7 @@ def screen(
         ),
         quarantined=quarantined,
         hint=hint,
+        lock_hint=lock_hint,
         needs_pins=guarded,
     )
 
@@ -193,7 +201,12 @@ def _notes(server_id: str, by_pins: Verdicts, by_lock: Verdicts) -> Iterator[str
         yield f"its instructions changed and are withheld: {review}"
     if unlocked or by_lock.instructions_changed:
         what = f"{_tools(unlocked)} not" if unlocked else "its instructions are not"
-        yield f"{what} what {LOCK_NAME} says: run `fairlead lock --check`"
+        yield f"{what} what {LOCK_NAME} says: {_lock_hint(server_id)}"
+
+
+def _lock_hint(server_id: str) -> str:
+    only = f"--only {server_id}"
+    return f"run `fairlead lock --check {only}` to see what differs, `fairlead lock {only}` to accept it"
 
 
 def _tools(count: int) -> str:
