@@ -169,7 +169,8 @@ def _root_path(folder: Path) -> Path:
         raise ToolFailed(f"`{folder}` belongs to version control, which can keep credentials there")
     if path == Path(path.anchor) or _home().is_relative_to(path):
         raise ToolFailed(
-            f"`{folder}` holds more than a project, and is not read", hint="name the project's own folder"
+            f"`{folder}` holds more than a project, and is not read",
+            hint="change to the project's own folder, or name that in `roots` of the server's entry",
         )
     return path
 
