@@ -137,7 +137,7 @@ async def test_a_command_that_does_not_exist_is_named_with_a_hint(machine: Machi
         assert "no-such-program-anywhere" in str(failure)
         status = status_of(host, "x")
         assert (status.state, status.last_error) == ("error", str(failure))
-        assert "installed" in str(status.hint)
+        assert "install it" in str(status.hint)
 
 
 @pytest.mark.requirement("NEED-8")
