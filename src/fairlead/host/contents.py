@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import repair_contents, repair_prompt
 from fairlead.errors import CallFailed, FairleadError
 
 ItemT = TypeVar("ItemT")
@@ -61,21 +62,29 @@ class Answered:
             message = f"what it answered cannot be read: {exc}"
             raise CallFailed(self._server_id, message, delivery="done") from exc
 
-    def _objects(self, field: str) -> list[dict[str, Any]]:
-        try:
-            return msgspec.convert(self.data.get(field, []), list[dict[str, Any]])
-        except msgspec.ValidationError as exc:
-            message = f"what it answered is not what was asked for: {exc}"
-            raise CallFailed(self._server_id, message, delivery="done") from exc
+    def _not_asked_for(self, exc: Exception) -> CallFailed:
+        message = f"what it answered is not what was asked for: {exc}"
+        return CallFailed(self._server_id, message, delivery="done")
 
 
 class ResourceContents(Answered):
     """What is in a resource: one part as a rule, each with `uri`, `mimeType` and `text` or `blob`."""
 
+    uri = ""
+    """The URI that was read, which stands in where a part has none."""
+
+    @cached_property
+    def valid(self) -> dict[str, Any]:
+        """The answer, repaired to what the protocol allows. Raises `CallFailed` if it has no contents."""
+        try:
+            return repair_contents(self.data, self.uri)
+        except (ValueError, RecursionError) as exc:
+            raise self._not_asked_for(exc) from exc
+
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """The parts, as plain data."""
-        return self._objects("contents")
+        """The parts, as plain data, each valid."""
+        return self.valid["contents"]
 
     @property
     def text(self) -> str:
@@ -107,10 +116,18 @@ class PromptResult(Answered):
         description = self.data.get("description")
         return description if isinstance(description, str) else None
 
+    @cached_property
+    def valid(self) -> dict[str, Any]:
+        """The answer, repaired to what the protocol allows. Raises `CallFailed` if it has no messages."""
+        try:
+            return repair_prompt(self.data)
+        except (ValueError, RecursionError) as exc:
+            raise self._not_asked_for(exc) from exc
+
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages, as plain data: a role and content each."""
-        return self._objects("messages")
+        """The messages, as plain data: a role and a content block each, all valid."""
+        return self.valid["messages"]
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
