@@ -20,7 +20,22 @@ BASE64 = {
 }
 URI = {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*$"}
 TEXT = {"type": "string"}
-META = {"type": "object"}
+META: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "progressToken": {"type": ["string", "integer"]},
+        "io.modelcontextprotocol/related-task": {
+            "type": "object",
+            "properties": {"taskId": TEXT},
+            "required": ["taskId"],
+        },
+        "io.modelcontextprotocol/serverInfo": {
+            "type": "object",
+            "properties": {"name": TEXT, "version": TEXT},
+            "required": ["name", "version"],
+        },
+    },
+}
 
 
 def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -32,7 +47,7 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
 
 
 @cache
-def _validator(kind: str, version: str) -> jsonschema.Draft202012Validator:
+def _validator(kind: str, version: str) -> Any:
     return jsonschema.Draft202012Validator(_schema(kind, version))
 
 
@@ -103,8 +118,7 @@ def _structured(number: int) -> Any:
 
 def check(kind: str, version: str, result: dict[str, Any]) -> None:
     """Raise where some client of this version would not take the result."""
-    problem = jsonschema.exceptions.best_match(_validator(kind, version).iter_errors(result))
-    assert problem is None, f"{problem.message} at {problem.json_path} in {result}"
+    _validator(kind, version).validate(result)
     if version == VERSIONS[-1]:
         assert result["resultType"] == "complete"
     validate_server_result(METHODS[kind], version, result)

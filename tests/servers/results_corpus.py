@@ -185,6 +185,16 @@ _ODD_BLOCKS: list[Any] = [
     {"type": "resource_link", "uri": "x://r", "name": "N", "size": "7", "icons": None},
     {"type": "resource-link", "uri": "x://r", "name": "N"},
 ]
+ODD_META: list[dict[str, Any]] = [
+    {"progressToken": None},
+    {"progressToken": [1], "a": 1},
+    {"io.modelcontextprotocol/related-task": None},
+    {"io.modelcontextprotocol/related-task": {"taskId": 5}},
+    {"io.modelcontextprotocol/serverInfo": None},
+    {"io.modelcontextprotocol/serverInfo": {"name": 5}},
+    {"io.modelcontextprotocol/serverInfo": "text"},
+    {"": None, "a/b": [None], "fairlead/repaired": None},
+]
 RARE: dict[str, list[Any]] = {
     "tool": [
         *(_blocks(block) for block in _ODD_BLOCKS),
@@ -207,6 +217,7 @@ RARE: dict[str, list[Any]] = {
         {"content": [MARKER], "resultType": 5},
         {"content": [MARKER], "nextCursor": None, "more": {"a": None}},
         {"content": [MARKER], "_meta": {"progressToken": None, "fairlead/untrusted": 5}},
+        *({"content": [MARKER], "_meta": meta} for meta in ODD_META),
     ],
     "prompt": [
         *(_messages(_said(block)) for block in _ODD_BLOCKS),
@@ -228,6 +239,7 @@ RARE: dict[str, list[Any]] = {
         {"text": "marker"},
         {"messages": [_said(MARKER)], "description": None, "title": None, "_meta": None},
         {"messages": [_said(MARKER)], "description": 5},
+        *({"messages": [_said(MARKER)], "_meta": meta} for meta in ODD_META),
     ],
     "resource": [
         _parts("words"),
@@ -259,6 +271,7 @@ RARE: dict[str, list[Any]] = {
         {"resource": {"uri": "x://r", "text": "marker"}},
         {"contents": [{"uri": "x://r", "text": "marker"}], "ttlMs": -1, "cacheScope": "none", "_meta": None},
         {"contents": [{"uri": "x://r", "text": "marker"}], "ttlMs": None, "resultType": "task"},
+        *({"contents": [{"uri": "x://r", "text": "marker"}], "_meta": meta} for meta in ODD_META),
     ],
     "completion": [
         {},

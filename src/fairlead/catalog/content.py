@@ -20,6 +20,10 @@ from fairlead.config.shapes import is_list, is_object
 
 REPAIRED: Final = "fairlead/repaired"
 """Where `_meta` of an answer names what was repaired in it."""
+RESERVED_META: Final = frozenset(
+    ("progressToken", "io.modelcontextprotocol/related-task", "io.modelcontextprotocol/serverInfo")
+)
+"""Keys of `_meta` that clients know, and check."""
 MAX_NOTES: Final = 20
 MAX_VALUES: Final = 100
 """Values of a completion: the protocol's own limit."""
@@ -413,12 +417,50 @@ def _completed_values(items: Iterable[object]) -> Iterator[str]:
 
 
 def _with_notes(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """An answer whose `_meta` is an object or absent, and names its repairs."""
+    """An answer whose `_meta` is valid or absent, and names its repairs.
+
+    What the protocol says about an answer is said by whoever sends it: what the server said of that goes.
+    """
     meta: object = result.pop("_meta", None)
-    kept: dict[str, Any] = dict(meta) if is_object(meta) else {}
+    kept: dict[str, Any] = repair_meta(meta) if is_object(meta) else {}
     if notes:
         kept[REPAIRED] = notes
-    return {**result, "_meta": kept} if kept or is_object(meta) else result
+    rest = {name: value for name, value in result.items() if _is_passed_on(name, value)}
+    return {**rest, "_meta": kept} if kept else rest
+
+
+def _is_passed_on(name: str, value: object) -> bool:
+    match name:
+        case "resultType" | "nextCursor":
+            return False
+        case "ttlMs":
+            return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        case "cacheScope":
+            return value in ("private", "public")
+        case _:
+            return True
+
+
+def repair_meta(meta: dict[str, Any]) -> dict[str, Any]:
+    """The `_meta` of an answer without the keys of the protocol's own that clients would choke on.
+
+    Clients check those keys wherever they are: one that is not valid costs the whole answer.
+    """
+    if not meta.keys() & RESERVED_META:
+        return meta
+    return {name: value for name, value in meta.items() if _is_valid_meta(name, value)}
+
+
+def _is_valid_meta(name: str, value: object) -> bool:
+    match name:
+        case "progressToken":
+            return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+        case "io.modelcontextprotocol/related-task":
+            return is_object(value) and isinstance(value.get("taskId"), str)
+        case "io.modelcontextprotocol/serverInfo":
+            return is_object(value) and all(isinstance(value.get(each), str) for each in ("name", "version"))
+        case _:
+            return True
 
 
 # Protocol versions.

@@ -20,11 +20,13 @@ from msgspec import UNSET, Raw, UnsetType
 from fairlead.catalog import gate
 from fairlead.catalog.content import (
     REPAIRED,
+    RESERVED_META,
     Block,
     blocks_for,
     is_base64,
     is_block_of,
     repair_blocks,
+    repair_meta,
     text_block,
 )
 from fairlead.catalog.protocol import VERSIONS
@@ -45,6 +47,8 @@ _UNREADABLE: Final = (ValueError, RecursionError)
 _NEWEST: Final = len(VERSIONS) - 1
 _OUTPUT_SINCE: Final = VERSIONS.index("2025-06-18")
 """Since when there is structured content, and `_meta` and all annotations in blocks."""
+_OURS: Final = RESERVED_META | {RELATED_TASK, DELIVERY}
+"""Keys of `_meta` that only we can know, or that must be valid."""
 _TRUE: Final = frozenset((b"true", b'"true"', b'"True"', b"1"))
 
 
@@ -260,10 +264,11 @@ def _without_ours(raw: Raw, result: ToolResult) -> Raw | None:
     except _UNREADABLE:
         return None
     is_ours = not result.server_id
-    if is_ours or (RELATED_TASK not in meta and DELIVERY not in meta):
+    if is_ours or not meta.keys() & _OURS:
         return raw
-    kept = {name: value for name, value in meta.items() if name not in (RELATED_TASK, DELIVERY)}
-    return Raw(_encode(kept)) if kept else None
+    whole: dict[str, Any] = msgspec.json.decode(raw)
+    kept = repair_meta({name: item for name, item in whole.items() if name not in (RELATED_TASK, DELIVERY)})
+    return raw if kept.keys() == meta.keys() else Raw(_encode(kept)) if kept else None
 
 
 def _says(blocks: list[Any], structured: bytes) -> bool:
