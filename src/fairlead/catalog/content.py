@@ -20,6 +20,8 @@ from fairlead.config.shapes import is_list, is_object
 
 REPAIRED: Final = "fairlead/repaired"
 """Where `_meta` of an answer names what was repaired in it."""
+NOT_BASE64: Final = "is not base64; given as text"
+"""How the note on binary data ends that is none."""
 RESERVED_META: Final = frozenset(
     ("progressToken", "io.modelcontextprotocol/related-task", "io.modelcontextprotocol/serverInfo")
 )
@@ -235,7 +237,7 @@ class _Repairs:
         text, blob = part.get("text"), part.get("blob", part.get("data"))
         data = None if blob is None else self._read_data(blob, f"{at}.blob")
         if blob is not None and data is None:
-            self.note(f"{at}.blob", "is not base64; given as text")
+            self.note(f"{at}.blob", NOT_BASE64)
             text = blob if text is None else text
         if text is not None or data is None:
             if not isinstance(text, str):

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from fairlead.catalog import gate
-from fairlead.catalog.content import repair_contents, repair_prompt
+from fairlead.catalog.content import NOT_BASE64, REPAIRED, repair_contents, repair_prompt
 from fairlead.errors import CallFailed, FairleadError
 
 ItemT = TypeVar("ItemT")
@@ -95,7 +96,12 @@ class ResourceContents(Answered):
     def content(self, *, unchanged: bool = False) -> bytes:
         """Everything in it, as a file would hold it; `unchanged` is byte for byte what the server has."""
         whole = ResourceContents(self._server_id, self.original) if unchanged else self
-        return b"".join(self._bytes(part) for part in whole.parts)
+        notes: list[str] = whole.valid.get("_meta", {}).get(REPAIRED) or []
+        if any(note.endswith(NOT_BASE64) for note in notes):
+            # A client is shown such data as text; a file must not hold it in place of what it stands for.
+            message = "its resource is not what it should be: the binary data is not base64"
+            raise CallFailed(self._server_id, message, delivery="done")
+        return b"".join(self._bytes(part) for part in _once(whole.parts))
 
     def _bytes(self, part: dict[str, Any]) -> bytes:
         if isinstance(text := part.get("text"), str):
@@ -105,6 +111,15 @@ class ResourceContents(Answered):
         except (binascii.Error, TypeError, ValueError) as exc:
             message = f"its resource is not what it should be: {exc}"
             raise CallFailed(self._server_id, message, delivery="done") from exc
+
+
+def _once(parts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The parts without the binary form of one that came as text, too."""
+    before: dict[str, Any] = {}
+    for part in parts:
+        if not ("blob" in part and "text" in before and before["uri"] == part["uri"]):
+            yield part
+        before = part
 
 
 class PromptResult(Answered):
