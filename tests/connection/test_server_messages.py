@@ -105,7 +105,8 @@ def test_a_progress_token_that_was_made_a_fraction_is_the_same_token() -> None:
 
 
 def test_notifications_of_changed_lists_take_any_meta() -> None:
-    for meta in (None, 5, [], "x"):
+    odd: list[Any] = [None, 5, [], "x"]
+    for meta in odd:
         params = repair_notification("notifications/tools/list_changed", {"_meta": meta})
         parse_server_notification("notifications/tools/list_changed", "2025-11-25", params)
 

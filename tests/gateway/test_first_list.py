@@ -70,7 +70,7 @@ for line in sys.stdin:
         outcome = {"result": answer} if answer else {"error": {"code": -32601, "message": "no"}}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **outcome}), flush=True)
 """
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "initialize": {
         "protocolVersion": HANDSHAKE,
         "capabilities": {"tools": {}},

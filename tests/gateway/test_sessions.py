@@ -118,7 +118,7 @@ async def test_an_elicitation_that_is_never_answered_stalls_nothing_else(
                 assert _last(await each.modern("tools/list", meta=meta))["result"]["tools"]
                 read = _last(await each.modern("resources/read", meta=meta, uri="test://a"))
                 assert read["result"]["contents"][0]["text"] == "test://a"
-                prompt = {"name": "a_greet", "arguments": {"who": "Ada"}}
+                prompt: dict[str, Any] = {"name": "a_greet", "arguments": {"who": "Ada"}}
                 assert _last(await each.modern("prompts/get", meta=meta, **prompt))["result"]["messages"]
                 asked = await call(each, "ask", meta, questions={"who": WHO})
                 assert "Ada" in text_of(await answer(each, asked, **meta))

@@ -112,7 +112,7 @@ async def test_everything_can_be_read_without_scripts(machine: Machine, tmp_path
 
 @pytest.mark.requirement("HARD-86")
 async def test_a_list_that_failed_is_named_on_the_pages_of_its_server(machine: Machine) -> None:
-    answers = {
+    answers: dict[str, Any] = {
         "initialize": {
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}, "resources": {}},
