@@ -157,7 +157,7 @@ def test_malformed_definitions_are_named_with_what_was_done_about_them(
 
 @pytest.mark.requirement("HARD-86")
 def test_a_list_that_fails_is_named_beside_the_tools_that_came(fairlead: Fairlead, machine: Machine) -> None:
-    capabilities = {"tools": {}, "resources": {}, "prompts": {}}
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
     answers: dict[str, Any] = {
         "initialize": {
             "protocolVersion": "2025-11-25",
