@@ -11,6 +11,7 @@ import pytest
 from fairlead.testing import ScriptedServer
 from tests.conformance.suite import ROOT
 from tests.conftest import Machine, Outcome
+from tests.servers import canned_stdio
 
 Fairlead = Callable[..., Outcome]
 
@@ -152,3 +153,27 @@ def test_malformed_definitions_are_named_with_what_was_done_about_them(
     status = fairlead("status")
     assert "malformed tools repaired: `t14` (title is null; left out)" in status.err
     assert "malformed prompts left out" in status.err
+
+
+@pytest.mark.requirement("HARD-86")
+def test_a_list_that_fails_is_named_beside_the_tools_that_came(fairlead: Fairlead, machine: Machine) -> None:
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+    answers: dict[str, Any] = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "serverInfo": {"name": "s", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "query", "inputSchema": {"type": "object"}}]},
+        "resources/list": {"error": {"code": -32603, "message": "the database is down"}},
+        "prompts/list": {"prompts": []},
+    }
+    entry = {"command": sys.executable, "args": [canned_stdio.__file__, json.dumps(answers)]}
+    machine.write_user(json.dumps({"servers": {"s": {**entry, "trust": "trusted"}}}))
+    outcome = fairlead("lint")
+    assert outcome.status == 0
+    assert "the database is down" in outcome.err
+    status = fairlead("status")
+    assert "the database is down" in status.err + status.out
+    [row] = json.loads(fairlead("status", "--json").out)["servers"]
+    assert any("the database is down" in note for note in row["notes"])

@@ -104,6 +104,28 @@ async def test_what_is_watched_stays_watched_when_another_wish_is_refused(
         assert await anext(changed) == "test://a"
 
 
+async def test_a_modern_server_is_listed_once_changes_would_be_heard_of(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with hosting(machine, x=server.entry()) as host:
+        await host.connect("x")
+        heard = [message.get("method") for message in server.heard()]
+        assert heard.index("subscriptions/listen") < heard.index("tools/list")
+        assert heard.count("tools/list") == 1
+
+
+async def test_a_server_that_opens_no_stream_is_listed_all_the_same(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "OPEN_SECONDS", 0.1)
+    for refused in ({"subscriptions/listen": -32601}, {"subscriptions/listen": -32603}):
+        server = AskingServer(tmp_path / "record", version=MODERN, refused=refused)
+        async with hosting(machine, x=server.entry()) as host:
+            await host.connect("x")
+            assert host.listing("x") is not None
+
+
 # Over HTTP, where a stream can end and the server be there all the same.
 
 

@@ -116,8 +116,8 @@ class Raw:
             "params": {**params, "_meta": {**_META, **(meta or {})}},
         }
         headers = {"Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
-        if "name" in params:
-            headers["Mcp-Name"] = params["name"]
+        if named := params.get("name", params.get("uri")):
+            headers["Mcp-Name"] = named
         return _answer((await self.post(message, headers))[2], request_id)
 
     async def modern_text(self, method: str, **params: Any) -> str:
@@ -129,10 +129,10 @@ class Raw:
         async with self.http.post(self.url, json=message, headers=headers) as response:
             return await response.text()
 
-    async def begin(self, capabilities: Mapping[str, Any] | None = None) -> None:
+    async def begin(self, capabilities: Mapping[str, Any] | None = None, *, version: str = HANDSHAKE) -> None:
         """Begin a session of the older protocol."""
         params = {
-            "protocolVersion": HANDSHAKE,
+            "protocolVersion": version,
             "capabilities": capabilities or {},
             "clientInfo": {"name": "raw", "version": "1"},
         }
@@ -140,7 +140,7 @@ class Raw:
         status, headers, _ = await self.post(message)
         assert status == 200
         self.headers["Mcp-Session-Id"] = headers["Mcp-Session-Id"]
-        self.headers["Mcp-Protocol-Version"] = HANDSHAKE
+        self.headers["Mcp-Protocol-Version"] = version
         status, _, _ = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
         assert status == 202
 

@@ -3,14 +3,16 @@
 import json
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
 import pytest
+from mcp import Client
 
-from tests.gateway.support import Raw, serving
+from tests.gateway.support import HANDSHAKE, MODES, Raw, serving
 from tests.servers import listing_stdio
 
 SLOW = "import time; time.sleep(3600)"
@@ -54,3 +56,58 @@ async def test_a_server_that_was_listed_before_is_waited_for_by_nobody(tmp_path:
         client = Raw(http, f"{served.url}/mcp")
         await client.begin()
         assert len((await client.older("tools/list"))["result"]["tools"]) >= 1
+
+
+LATE = """
+import json, os, pathlib, sys, time
+go, answers = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+for line in sys.stdin:
+    request = json.loads(line)
+    while request.get("method") == "tools/list" and not go.exists():
+        time.sleep(0.05)
+    if "id" in request:
+        answer = answers.get(request["method"])
+        outcome = {"result": answer} if answer else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **outcome}), flush=True)
+"""
+ANSWERS: dict[str, Any] = {
+    "initialize": {
+        "protocolVersion": HANDSHAKE,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "late", "version": "1"},
+    },
+    "tools/list": {"tools": [{"name": "slow", "inputSchema": {"type": "object"}}]},
+}
+
+
+@pytest.mark.requirement("HARD-86")
+@pytest.mark.parametrize("mode", MODES)
+async def test_servers_that_are_late_in_the_first_list_are_announced(tmp_path: Path, mode: Any) -> None:
+    sound = entry(listing_stdio.__file__, json.dumps({}))
+    late = entry("-c", LATE, str(tmp_path / "go"), json.dumps(ANSWERS))
+    config = {"gateway": {"startup_wait_ms": 500}}
+    announced = anyio.Event()
+
+    async def handle(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            announced.set()
+
+    async with (
+        serving(tmp_path, config=config, sound=sound, late=late) as served,
+        Client(f"{served.url}/mcp", mode=mode, message_handler=handle) as client,
+    ):
+        first = {tool.name for tool in (await client.list_tools()).tools}
+        assert "late_slow" not in first
+        assert any(name.startswith("sound_") for name in first)
+        async with AsyncExitStack() as stack:
+            news = None
+            if mode != "legacy":
+                news = await stack.enter_async_context(client.listen(tools_list_changed=True))
+            (tmp_path / "go").touch()
+            with anyio.fail_after(30):
+                if news is None:
+                    await announced.wait()
+                else:
+                    assert type(await anext(aiter(news))).__name__ == "ToolsListChanged"
+        now = {tool.name for tool in (await client.list_tools()).tools}
+        assert now == first | {"late_slow"}

@@ -95,6 +95,38 @@ async def test_an_unanswered_question_holds_up_no_other_call(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("HARD-89")
+@pytest.mark.parametrize("meta", [{}, {SESSION_META_KEY: "one"}], ids=["by name", "in a session"])
+async def test_an_elicitation_that_is_never_answered_stalls_nothing_else(
+    tmp_path: Path, meta: dict[str, str]
+) -> None:
+    other = AskingServer(tmp_path / "other", version=HANDSHAKE, tools=TOOLS, resources=[], templates=[])
+    async with (
+        serving(tmp_path, a=asking(tmp_path).entry(), b=other.entry()) as served,
+        aiohttp.ClientSession() as http,
+        Client(f"{served.url}/mcp", mode="legacy") as session,
+    ):
+        client, second = Raw(http, f"{served.url}/mcp"), Raw(http, f"{served.url}/mcp", "second")
+        meta = {**ASKABLE, **meta}
+        left = [await call(client, "ask", meta, questions={"who": WHO}) for _ in range(3)]
+        assert {asked["result"]["resultType"] for asked in left} == {"input_required"}
+        with anyio.fail_after(20):  # a parked elicitation is kept for two minutes
+            for each in (client, second):
+                assert text_of(await call(each, "echo", meta, a=1)) == '{"a": 1}'
+                assert text_of(await call(each, "echo", {CAPABILITIES: {}}, a=2)) == '{"a": 2}'
+                for name in ("a_pid", "b_pid"):
+                    assert text_of(_last(await each.modern("tools/call", meta=meta, name=name, arguments={})))
+                assert _last(await each.modern("tools/list", meta=meta))["result"]["tools"]
+                read = _last(await each.modern("resources/read", meta=meta, uri="test://a"))
+                assert read["result"]["contents"][0]["text"] == "test://a"
+                prompt: dict[str, Any] = {"name": "a_greet", "arguments": {"who": "Ada"}}
+                assert _last(await each.modern("prompts/get", meta=meta, **prompt))["result"]["messages"]
+                asked = await call(each, "ask", meta, questions={"who": WHO})
+                assert "Ada" in text_of(await answer(each, asked, **meta))
+            assert not (await session.call_tool("a_echo", {})).is_error
+            assert not (await session.call_tool("b_echo", {})).is_error
+
+
+@pytest.mark.requirement("HARD-89")
 async def test_a_question_ends_with_a_client_that_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

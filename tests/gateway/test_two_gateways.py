@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.subscriptions import ResourceUpdated
+from pydantic import FileUrl
 
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, serving, until
 from tests.gateway.test_bridging import SAMPLE, Everything
@@ -150,6 +151,27 @@ async def test_progress_logs_and_cancellation_pass_two_gateways(
             await client.session.send_request(set_level, types.EmptyResult)
             await client.call_tool("b_a_log", {"level": "error", "data": "x"})
             await logged.wait()
+
+
+@every_client
+@every_server
+async def test_a_server_behind_two_gateways_hears_where_the_client_works(
+    tmp_path: Path, mode: Any, version: str
+) -> None:
+    server = asking(tmp_path, version)
+
+    async def roots(context: Any) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///work/project"), name="project")])
+
+    async with (
+        two_gateways(tmp_path, server) as url,
+        Client(url, mode=mode, list_roots_callback=roots) as client,
+    ):
+        await client.list_tools()
+        questions = {"where": {"method": "roots/list"}}
+        answers = json.loads(text(await client.call_tool("b_a_ask", {"questions": questions})))
+        [root] = answers["where"]["roots"]
+        assert root["uri"] == "file:///work/project"
 
 
 @every_server

@@ -135,11 +135,31 @@ async def test_what_is_in_a_resource_is_had_as_a_file_would_hold_it(parts: Any, 
     assert _contents({"contents": parts}).content() == content
 
 
-@pytest.mark.parametrize("parts", [[{"blob": "not base64!"}], [{"blob": 1}], "x", [1], None])
-async def test_contents_that_are_none_are_an_error(parts: Any) -> None:
+@pytest.mark.parametrize("parts", [[{"blob": "not base64!"}], [{"blob": 1}], [{"text": "a", "blob": "?"}]])
+async def test_binary_data_that_is_none_is_an_error(parts: Any) -> None:
     with pytest.raises(CallFailed) as failed:
         _contents({"contents": parts}).content()
     assert failed.value.delivery == "done"
+
+
+async def test_an_answer_without_contents_is_an_error() -> None:
+    with pytest.raises(CallFailed, match="no contents"):
+        _contents({"more": 1}).content()
+
+
+@pytest.mark.parametrize(
+    ("parts", "content"),
+    [
+        ("x", b"x"),
+        ([1], b"1"),
+        (None, b""),
+        ({"uri": "u", "text": "a"}, b"a"),
+        ([{"uri": "u", "text": "a", "blob": "Yg=="}], b"a"),
+        ([{"uri": "u", "blob": "Y\ng"}], b"b"),
+    ],
+)
+async def test_malformed_contents_are_read_as_what_they_mean(parts: Any, content: bytes) -> None:
+    assert _contents({"contents": parts}).content() == content
 
 
 def _contents(answer: dict[str, Any]) -> ResourceContents:

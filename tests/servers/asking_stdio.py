@@ -281,6 +281,13 @@ class _Server:
         token = request["params"]["_meta"]["progressToken"]
         self.notify("progress", {"progressToken": token, "progress": 1})
 
+    def say(self, request: Message) -> None:
+        """Send the messages of the arguments as they are; `$token` stands for this call's progress token."""
+        token = json.dumps(request["params"].get("_meta", {}).get("progressToken"))
+        for message in request["params"]["arguments"]["messages"]:
+            self.send_text(json.dumps({"jsonrpc": "2.0", **message}).replace('"$token"', token))
+        self.answer_text(request, "said")
+
     def echo(self, request: Message) -> None:
         self.answer_text(request, json.dumps(request["params"]["arguments"]))
 
@@ -318,6 +325,7 @@ TOOLS: dict[str, Callable[[_Server, Message], None]] = {
     "pages": _Server.pages,
     "pid": _Server.pid,
     "progress": _Server.progress,
+    "say": _Server.say,
     "take_back": _Server.take_back,
     "update": _Server.update,
 }

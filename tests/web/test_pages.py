@@ -16,6 +16,7 @@ from fairlead.testing import ScriptedServer, scripted_program
 from tests.auth.authorization_server import authorization_server
 from tests.conftest import Machine
 from tests.host.test_quarantine import ChangingServer
+from tests.servers import canned_stdio
 from tests.web.support import TOKEN, Client, dashboard
 
 WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
@@ -107,6 +108,24 @@ async def test_everything_can_be_read_without_scripts(machine: Machine, tmp_path
         assert "<code>x/echo</code>" in calls
         assert "x/echo" not in (await client.get("/calls?outcome=tool_error")).text
         assert "No call waits for you." in (await client.get("/approvals")).text
+
+
+@pytest.mark.requirement("HARD-86")
+async def test_a_list_that_failed_is_named_on_the_pages_of_its_server(machine: Machine) -> None:
+    answers: dict[str, Any] = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}, "resources": {}},
+            "serverInfo": {"name": "s", "version": "1"},
+        },
+        "tools/list": {"tools": [ECHO]},
+        "resources/list": {"error": {"code": -32603, "message": "the database is down"}},
+    }
+    entry = {"command": sys.executable, "args": [canned_stdio.__file__, json.dumps(answers)]}
+    async with dashboard(machine, {"x": entry}) as board, board.visited() as client:
+        await board.host.connect("x")
+        for page in ("/", "/servers/x"):
+            assert "the database is down" in (await client.get(page)).text, page
 
 
 async def test_what_is_under_way_is_shown(machine: Machine, tmp_path: Path) -> None:

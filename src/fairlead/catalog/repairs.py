@@ -461,6 +461,16 @@ IDENTITY: Mapping[Kind, str] = {
 """The field by which a server knows an entry: it cannot be made up."""
 
 
+def repair_annotations(value: object) -> dict[str, Any] | None:
+    """The annotations of a content block, as far as they are valid; None where none of them is."""
+    if value == {}:
+        return {}
+    try:
+        return _fields(_RESOURCE_HINTS)(value, _Repairing(), "")
+    except _Unusable:
+        return None
+
+
 def _add_required(kind: Kind, fields: dict[str, Any], repairing: _Repairing) -> None:
     identity = IDENTITY[kind]
     if not fields.get(identity):

@@ -9,7 +9,14 @@ import anyio
 import anyio.abc
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
-from mcp.shared.dispatcher import CallOptions, Dispatcher, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import (
+    CallOptions,
+    DispatchContext,
+    Dispatcher,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+)
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -17,6 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from fairlead.catalog import gate
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer, refusal
+from fairlead.connection.server_messages import repair_notification, repair_request
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +150,26 @@ class _Introduced(Dispatcher[TransportContext]):
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the connection until it ends."""
-        await self._dispatcher.run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+        """Serve the connection until it ends. What the server sends is repaired before it is parsed."""
+
+        async def answer(
+            context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            return await on_request(context, method, repair_request(method, params))
+
+        async def notice(
+            context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> None:
+            try:
+                repaired = repair_notification(method, params)
+            except ValueError:
+                logger.debug(
+                    "a notification was dropped: it has nothing to pass on", extra={"method": method}
+                )
+                return
+            await on_notify(context, method, repaired)
+
+        await self._dispatcher.run(answer, notice, on_notify_intercept, task_status=task_status)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None

@@ -14,8 +14,10 @@ from mcp.client.session import ClientRequestContext
 from pydantic import ValidationError
 
 from fairlead.catalog.results import may_have_string
+from fairlead.config.shapes import is_object
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
 from fairlead.connection.peer import QUESTION
+from fairlead.connection.server_messages import REPAIRED_REQUESTS, repair_request
 from fairlead.connection.session import Session
 from fairlead.errors import Delivery
 
@@ -85,10 +87,21 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
 
 def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
     try:
-        asked = types.InputRequiredResult.model_validate_json(bytes(result), by_name=False)
-    except ValidationError as exc:
+        asked = types.InputRequiredResult.model_validate(_repaired(result), by_name=False)
+    except (ValidationError, msgspec.DecodeError, RecursionError) as exc:
         raise AnswerUnreadable("it asks for input in a way nobody understands") from exc
     return asked.input_requests or {}
+
+
+def _repaired(result: msgspec.Raw) -> dict[str, Any]:
+    """The result with each request in it as the protocol has it."""
+    asked = msgspec.json.decode(result, type=dict[str, Any])
+    requests: object = asked.get("inputRequests")
+    for request in requests.values() if is_object(requests) else ():
+        if is_object(request) and (method := request.get("method")) in REPAIRED_REQUESTS:
+            params: object = request.get("params")
+            request["params"] = repair_request(method, params if is_object(params) else None)
+    return asked
 
 
 async def answer_questions(questions: Mapping[str, types.InputRequest], session: Session) -> dict[str, Any]:

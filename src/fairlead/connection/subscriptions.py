@@ -27,6 +27,8 @@ LISTEN_AGAIN_SECONDS = 1.0
 SUBSCRIBE_SECONDS = 30.0
 
 _LONGEST_PAUSE_SECONDS = 10.0
+OPEN_SECONDS = 1.0
+"""How long lists wait for the stream that announces their changes. If it opens later, they are read again."""
 
 
 @dataclass(eq=False)
@@ -54,6 +56,10 @@ class Subscriptions:
         self._answered = anyio.Event()
         self._stream: _Stream | None = None
         """The modern stream that was opened last."""
+        self._opened = anyio.Event()
+        """Set when the first stream of a link is open, or will not be."""
+        self._was_overtaken = False
+        """Was the server listed before that?"""
 
     @property
     def are_wanted(self) -> bool:
@@ -77,6 +83,18 @@ class Subscriptions:
         if patience.cancelled_caught:
             return "it did not answer"
         return next((reason for uri in uris if (reason := self._answers[uri]) is not None), None)
+
+    def begin(self) -> None:
+        """Forget the streams of an earlier link: to be called before `opened` and `keep`."""
+        self._opened = anyio.Event()
+        self._was_overtaken = False
+
+    async def opened(self, link: Link) -> None:
+        """Wait until changes of lists would be heard of: what changed before is in the lists read next."""
+        if link.session.modern and announces_changes(link.session):
+            with anyio.move_on_after(OPEN_SECONDS) as patience:
+                await self._opened.wait()
+            self._was_overtaken = patience.cancelled_caught
 
     def _count(self, uris: Iterable[str], step: int) -> None:
         before = set(+self._uris)
@@ -151,10 +169,12 @@ class Subscriptions:
                         for uri in stream.uris - self._answers.keys():
                             self._answer(uri, str(exc))
                     if exc.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
+                        self._opened.set()
                         return
                 except SubscriptionLost:
                     logger.debug("a stream of news broke off")
                 stream.was_tried = True
+                self._opened.set()  # it may never be open
                 if anyio.current_time() - began > _LONGEST_PAUSE_SECONDS:
                     pause = LISTEN_AGAIN_SECONDS
                 await anyio.sleep(pause)
@@ -172,8 +192,10 @@ class Subscriptions:
             last, self._stream = self._stream, stream
             if last is not None and last is not stream:
                 last.scope.cancel()
-            if stream.was_tried:
+            if stream.was_tried or self._was_overtaken:
+                self._was_overtaken = False
                 self._on_missed()
+            self._opened.set()
             honoured = news.honored.resource_subscriptions or ()
             for uri in stream.uris:
                 self._answer(uri, None if uri in honoured else "it does not watch this")

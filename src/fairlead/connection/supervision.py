@@ -352,6 +352,7 @@ class Supervised:
         self._forget_error()
         self._on_connected()
         attempt.settle(link, None)
+        self._subscriptions.begin()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, link)
@@ -446,6 +447,7 @@ class Supervised:
         self._pages.heard(message)
 
     async def _keep_listed(self, link: Link) -> None:
+        await self._subscriptions.opened(link)
         while True:
             self._changed = anyio.Event()
             published = anyio.Event()
@@ -453,11 +455,12 @@ class Supervised:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._list, link, published)
                 await published.wait()
-                took = anyio.current_time() - began
+                ended = anyio.current_time()
                 await self._changed.wait()
-                # A server that says all the time that its list changed costs a fraction of our time.
-                pause = min(took * _REFRESH_DUTY, MAX_REFRESH_PAUSE_SECONDS)
-                await anyio.sleep(max(pause, REFRESH_DEBOUNCE_SECONDS))
+                # A server that says all the time that its list changed costs a fraction of our time; one that
+                # was quiet since it was listed is listed at once.
+                pause = min((ended - began) * _REFRESH_DUTY, MAX_REFRESH_PAUSE_SECONDS)
+                await anyio.sleep(max(ended + pause - anyio.current_time(), REFRESH_DEBOUNCE_SECONDS))
                 tasks.cancel_scope.cancel()  # a list that hangs does not keep the others from being renewed
 
     async def _list(self, link: Link, published: anyio.Event) -> None:

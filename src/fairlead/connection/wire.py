@@ -24,6 +24,7 @@ from fairlead.connection.outcomes import (
     RequestFailed,
     RequestRejected,
 )
+from fairlead.connection.server_messages import read_number
 
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_MESSAGES = 1_000
@@ -466,18 +467,17 @@ class Progress:
 
 def progress_of(params: Mapping[str, Any]) -> tuple[RequestId, Progress] | None:
     """Return whose progress a `notifications/progress` reports and how much, or `None` if it does not say."""
-    match params:
-        case {"progressToken": str() | int() as token, "progress": int() | float() as progress} if not (
-            isinstance(token, bool) or isinstance(progress, bool)
-        ):
-            total, message = params.get("total"), params.get("message")
-            return token, Progress(
-                progress=float(progress),
-                total=float(total) if isinstance(total, int | float) else None,
-                message=message if isinstance(message, str) else None,
-            )
-        case _:
-            return None
+    token, progress = params.get("progressToken"), read_number(params.get("progress"))
+    if isinstance(token, float) and token.is_integer():
+        token = int(token)
+    if progress is None or isinstance(token, bool) or not isinstance(token, str | int):
+        return None
+    message = params.get("message")
+    return token, Progress(
+        progress=progress,
+        total=read_number(params.get("total")),
+        message=message if isinstance(message, str) else None,
+    )
 
 
 def with_progress_token(params: Mapping[str, Any] | None, token: RequestId) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -8,6 +8,8 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import is_block_of
+from fairlead.catalog.protocol import VERSIONS, version_number
 from fairlead.connection.peer import CALLER
 from fairlead.gateway.approvals import PendingApprovals
 from fairlead.gateway.pages import GivenPages
@@ -34,6 +36,7 @@ _CHOICES: Final[dict[ApprovalAnswer, str]] = {
 }
 
 
+_SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
 _ANSWERS: Final[dict[str, ApprovalAnswer]] = {answer: answer for answer in _CHOICES}
 
 
@@ -102,8 +105,9 @@ class Bridge:
 
         def request(turn: Turn) -> types.ElicitRequest:
             message = self._labelled(question.server_id, question.message, turn)
+            fitted = _form_for(schema, version_number(turn.client.version))
             return types.ElicitRequest(
-                params=types.ElicitRequestFormParams(message=message, requested_schema=schema)
+                params=types.ElicitRequestFormParams(message=message, requested_schema=fitted)
             )
 
         answer = await self._ask(question.server_id, "form", request)
@@ -134,8 +138,12 @@ class Bridge:
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
         """Have the client's model answer."""
         params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
-        question = types.CreateMessageRequest(params=params)
-        answer = await self._ask(request.server_id, "sample", lambda _: question)
+
+        def question(turn: Turn) -> types.CreateMessageRequest:
+            messages = [*_messages_for(params.messages, version_number(turn.client.version))]
+            return types.CreateMessageRequest(params=params.model_copy(update={"messages": messages}))
+
+        answer = await self._ask(request.server_id, "sample", question)
         assert isinstance(answer, types.CreateMessageResult)
         return answer
 
@@ -161,6 +169,44 @@ class Bridge:
 def _nobody() -> MCPError:
     """Nothing is made up where there is nobody to ask: not even a no."""
     return MCPError(types.INVALID_REQUEST, "there is no client that could be asked")
+
+
+def _messages_for(messages: list[types.SamplingMessage], number: int) -> Iterator[types.SamplingMessage]:
+    """Messages for a model as a client's protocol version has them: before 2025-11-25, of one block each."""
+    for message in messages:
+        content = message.content
+        if number >= _SEVERAL_BLOCKS_SINCE:
+            yield message
+            continue
+        for block in content if isinstance(content, list) else [content]:
+            if isinstance(block, types.AudioContent) and not is_block_of("audio", number):
+                block = types.TextContent(text=f"[audio, {block.mime_type}]")
+            yield types.SamplingMessage(role=message.role, content=block)
+
+
+def _form_for(schema: dict[str, Any], number: int) -> dict[str, Any]:
+    """A form as a client's protocol version has it: before 2025-11-25, titles of choices stand apart.
+
+    Raises:
+        MCPError: It has a field that the version does not have.
+    """
+    if number >= _SEVERAL_BLOCKS_SINCE:
+        return schema
+    fields = {name: _field_for(field) for name, field in schema.get("properties", {}).items()}
+    return {**schema, "properties": fields}
+
+
+def _field_for(field: dict[str, Any]) -> dict[str, Any]:
+    if field.get("type") == "array":
+        raise MCPError(
+            types.INVALID_REQUEST, "the client's protocol version has no fields of several choices"
+        )
+    if "oneOf" not in field:
+        return field
+    others = {name: value for name, value in field.items() if name != "oneOf"}
+    choices = field["oneOf"]
+    names = [choice.get("title", choice["const"]) for choice in choices]
+    return {**others, "enum": [choice["const"] for choice in choices], "enumNames": names}
 
 
 def _approval_form(question: ApprovalQuestion) -> types.ElicitRequest:

@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.protocol import version_number
 from fairlead.catalog.results import ToolResult
 from fairlead.connection.peer import CALLER, SESSION_META_KEY
 from fairlead.connection.tracing import (
@@ -303,7 +304,8 @@ class _Exchange:
                 if isinstance(called, _Asked):
                     result = called.raw
                 else:
-                    result = fit_result(called, modern=not in_session)
+                    number = version_number(client.version if in_session else None)
+                    result = fit_result(called, number=number)
         except MCPError as exc:
             error = exc
         except asyncio.CancelledError:

@@ -16,6 +16,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import contents_for, prompt_for
+from fairlead.catalog.protocol import version_number
 from fairlead.catalog.results import ToolResult
 from fairlead.config.shapes import is_object
 from fairlead.connection.peer import CALLER, SESSION_META_KEY
@@ -180,8 +182,10 @@ class Handlers:
 
         async def work(turn: Turn) -> dict[str, Any]:
             async with client.at(turn, owned.server_id) as host:
-                read = await _handed_on(host.resources.read(owned.server_id, owned.uri))
-                return _listed(context, with_asked_uris(read, uri, owned))
+                with _told():
+                    read = await host.resources.read(owned.server_id, owned.uri)
+                    valid = contents_for(read.valid, version_number(context.protocol_version))
+                return _listed(context, with_asked_uris(_marked(valid, read), uri, owned))
 
         return await self._worked(client, context, params, uri, work)
 
@@ -237,11 +241,12 @@ class Handlers:
 
         async def work(turn: Turn) -> dict[str, Any]:
             async with client.at(turn, route.server_id) as host:
-                got = await _handed_on(host.prompts.get(route.server_id, route.name, params.arguments))
-            linked = with_public_uris(
-                msgspec.json.encode(got), route.server_id, await client.prepared_offers()
-            )
-            return _completed(context, as_dict(linked))
+                with _told():
+                    got = await host.prompts.get(route.server_id, route.name, params.arguments)
+                    valid = msgspec.json.encode(got.valid)
+            linked = with_public_uris(valid, route.server_id, await client.prepared_offers())
+            fitted = prompt_for(as_dict(linked), version_number(context.protocol_version))
+            return _completed(context, _marked(fitted, got))
 
         return await self._worked(client, context, params, params.name, work)
 
@@ -289,7 +294,8 @@ class Handlers:
             else:
                 result = await self._done(SessionTurn(client, context), work)
         if isinstance(result, ToolResult):
-            return as_dict(fit_result(result, modern=_is_modern(context), keeps_null=False))
+            number = version_number(context.protocol_version)
+            return as_dict(fit_result(result, number=number, keeps_null=False))
         return result
 
     async def _done(self, turn: Turn, work: Work) -> dict[str, Any] | ToolResult:
@@ -374,7 +380,5 @@ def _told() -> Generator[None]:
         raise MCPError(INTERNAL_ERROR, str(exc), {"code": exc.code, "hint": exc.hint}) from exc
 
 
-async def _handed_on(asking: Awaitable[Answered]) -> dict[str, Any]:
-    with _told():
-        answered = await asking
-        return gate.marked(as_dict(answered.raw), answered.server_id if answered.untrusted else None)
+def _marked(result: dict[str, Any], answered: Answered) -> dict[str, Any]:
+    return gate.marked(result, answered.server_id if answered.untrusted else None)

@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.content import quote_uri
 from fairlead.connection.peer import for_nobody
 from fairlead.events import Event, OffersChanged, ServerLogged, ToolsChanged, ToolsQuarantined
 from fairlead.gateway.lists import Offered
@@ -175,7 +176,7 @@ class News:
             async with self._client.host.resources.watch(owned.server_id, owned.uri) as changes:
                 task_status.started(scope)
                 async for changed in changes:
-                    public = changed if uri == owned.uri else qualify(owned.server_id, changed)
+                    public = changed if uri == owned.uri else qualify(owned.server_id, quote_uri(changed))
                     await self._announce(ResourceUpdated(uri=public))
 
     # What servers log.

@@ -1,9 +1,10 @@
 """Tool results as a client's protocol version takes them, whatever the version and the manners of the server.
 
-The invariant: a client gets an object with `content` and, where it knows that field, `resultType`. It gets
-structured content only where its version allows that type and, where the tool is listed with an output
-schema, only where that fits. Where a result owes structured content that it does not have, it is an error:
-clients check nothing in those, so its text and the handles in it arrive. What is taken out is said in text.
+The invariant: a client gets an object with `content`, a list of blocks that its version has, and, where it
+knows that field, `resultType`. It gets structured content only where its version allows that type and, where
+the tool is listed with an output schema, only where that fits. Where a result owes structured content that it
+does not have, it is an error: clients check nothing in those, so its text and the handles in it arrive. What
+is taken out is said in text. Blocks are repaired and converted by `catalog.content`.
 
 Fields are read with a parser and never searched for in the bytes: a field inside of structured content, in a
 text or spelled with escapes is not the result's own.
@@ -11,14 +12,26 @@ text or spelled with escapes is not the result's own.
 
 import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import (
+    REPAIRED,
+    RESERVED_META,
+    Block,
+    blocks_for,
+    is_base64,
+    is_block_of,
+    repair_blocks,
+    repair_meta,
+    text_block,
+)
+from fairlead.catalog.protocol import VERSIONS
 from fairlead.catalog.results import DELIVERY, ToolResult, output_check
-from fairlead.config.shapes import is_list, is_object
+from fairlead.config.shapes import is_object
 from fairlead.connection.tasks import RELATED_TASK
 
 MAX_CHECKED_BYTES: Final = 1024 * 1024
@@ -31,18 +44,29 @@ _QUOTE: Final = ord('"')
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{4300}")
 """Python's own parser takes no number of more digits."""
 _UNREADABLE: Final = (ValueError, RecursionError)
+_NEWEST: Final = len(VERSIONS) - 1
+_OUTPUT_SINCE: Final = VERSIONS.index("2025-06-18")
+"""Since when there is structured content, and `_meta` and all annotations in blocks."""
+_OURS: Final = RESERVED_META | {RELATED_TASK, DELIVERY}
+"""Keys of `_meta` that only we can know, or that must be valid."""
+_TRUE: Final = frozenset((b"true", b'"true"', b'"True"', b"1"))
+
+
+class _Hints(msgspec.Struct, gc=False):
+    audience: list[Literal["user", "assistant"]] | UnsetType = UNSET
+    priority: Annotated[float, msgspec.Meta(ge=0, le=1)] | UnsetType = UNSET
+    last_modified: Raw = msgspec.field(name="lastModified", default=Raw())
 
 
 class _Block(msgspec.Struct):
-    """A content block whose long parts are not read."""
+    """A content block whose long parts are not read. Only the usual forms fit; others get a closer look."""
 
     type: str
     text: Raw = Raw()
     data: Raw = Raw()
     mime_type: str = msgspec.field(name="mimeType", default="")
-    uri: str | None = None
-    name: str | None = None
-    resource: Raw = Raw()
+    annotations: _Hints | UnsetType = UNSET
+    meta: dict[str, Raw] | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
 class _Fields(msgspec.Struct, rename="camel"):
@@ -60,21 +84,21 @@ _decode_raw = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def fit_result(result: ToolResult, *, modern: bool, keeps_null: bool = True) -> bytes:
+def fit_result(result: ToolResult, *, number: int, keeps_null: bool = True) -> bytes:
     """A tool's result for a client.
 
     Args:
         result: What the call brought.
-        modern: Does the client speak 2026-07-28 or later?
+        number: The client's protocol version, as `catalog.protocol.version_number` counts.
         keeps_null: Does it go a way on which a field that is null is still there at the end?
 
     Returns:
         The result in JSON, marked as untrusted where its server is.
     """
-    raw = _fit(result, modern=modern, keeps_null=keeps_null)
+    raw = _fit(result, number, keeps_null=keeps_null)
     marked = gate.mark(raw, result.server_id if result.untrusted else None)
     # `_fit` took out what a server says here: only we know that this is the end of a request.
-    return b'{"resultType":"complete",' + marked[1:] if modern else marked
+    return b'{"resultType":"complete",' + marked[1:] if number == _NEWEST else marked
 
 
 def take_structured(result: ToolResult) -> tuple[bytes | None, ToolResult]:
@@ -94,39 +118,43 @@ def take_structured(result: ToolResult) -> tuple[bytes | None, ToolResult]:
     return bytes(structured), rest
 
 
-def _fit(result: ToolResult, *, modern: bool, keeps_null: bool) -> bytes:
+def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     raw = result.raw
     try:
         fields = _decode_fields(raw)
     except _UNREADABLE:
-        return _repair(result, modern=modern, keeps_null=keeps_null)
-    schema = _listed_schema(result.definition, modern=modern) if result.definition is not None else None
+        return _repair(result, number, keeps_null=keeps_null)
+    schema = _listed_schema(result.definition, number) if result.definition is not None else None
     structured = bytes(fields.structured_content)
     is_sound = (
         fields.content is not UNSET
-        and all(map(_is_sound, fields.content))
+        and all(_is_sound(block, number) for block in fields.content)
         and not fields.result_type
         and not (fields.meta and _without_ours(fields.meta, result) is not fields.meta)
     )
     if not is_sound or not raw.startswith(b"{"):
-        return _repair(result, modern=modern, keeps_null=keeps_null)
+        return _repair(result, number, keeps_null=keeps_null)
     if not structured and (schema is None or fields.is_error is True):
         return raw
     is_lost = structured == b"null" and not keeps_null
-    if structured and not is_lost and _trouble(structured, result, schema, modern=modern) is None:
+    if structured and not is_lost and _trouble(structured, result, schema, number) is None:
         return raw
-    return _repair(result, modern=modern, keeps_null=keeps_null)
+    return _repair(result, number, keeps_null=keeps_null)
 
 
-def _is_sound(block: _Block) -> bool:
+def _is_sound(block: _Block, number: int) -> bool:
     """Would a client take the block? A no only asks for a closer look."""
+    is_plain = block.annotations is UNSET and block.meta is UNSET
+    if not is_plain and (
+        number < _OUTPUT_SINCE or (block.annotations is not UNSET and block.annotations.last_modified)
+    ):
+        return False
     match block.type:
         case "text":
             return _is_string(block.text)
         case "image" | "audio":
-            return _is_string(block.data) and bool(block.mime_type)
-        case "resource_link":
-            return block.uri is not None and block.name is not None
+            is_data = _is_string(block.data) and is_base64(bytes(block.data)[1:-1])
+            return is_data and bool(block.mime_type) and is_block_of(block.type, number)
         case _:
             return False
 
@@ -146,21 +174,25 @@ class _Definition(msgspec.Struct, rename="camel"):
 
 
 @lru_cache(maxsize=4096)
-def _listed_schema(definition: bytes, *, modern: bool) -> _Schema | None:
-    """Older versions know schemas of objects alone, and so they are not told of others."""
+def _listed_schema(definition: bytes, number: int) -> _Schema | None:
+    """Older versions know schemas of objects alone, the oldest none: they are not told of others."""
+    if number < _OUTPUT_SINCE:
+        return None
     try:
         schema = msgspec.json.decode(definition, type=_Definition).output_schema
         said: Any = msgspec.json.decode(schema) if schema else None
     except _UNREADABLE:
         return None
-    if not is_object(said) or not (modern or said.get("type") == "object"):
+    if not is_object(said) or not (number == _NEWEST or said.get("type") == "object"):
         return None
     return _Schema(definition)
 
 
-def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, *, modern: bool) -> str | None:
+def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, number: int) -> str | None:
     """Why a client would not take structured content; None where it would."""
-    if not modern and not structured.startswith(b"{"):
+    if number < _OUTPUT_SINCE:
+        return "this protocol version has no structured content"
+    if number < _NEWEST and not structured.startswith(b"{"):
         return "its structured content is not an object, which is all that this protocol version allows"
     if _LONG_NUMBER.search(structured) is not None:
         return "it has a number of more digits than clients read"
@@ -179,25 +211,28 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, *, m
     return f"its structured content is not what the tool's output schema promises: {problems}"
 
 
-def _repair(result: ToolResult, *, modern: bool, keeps_null: bool) -> bytes:
+def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     """Make of any answer a result that a client takes, and lose nothing that it says."""
     try:
         fields = _decode_raw(result.raw)
     except _UNREADABLE:
         return _no_result(result)
     fields.pop("resultType", None)
-    is_error = bytes(fields.pop("isError", b"")) == b"true"
-    blocks, odd = _blocks(fields.pop("content", Raw(b"[]")))
+    is_error = bytes(fields.pop("isError", b"")) in _TRUE
+    # What the first draft of the protocol called it.
+    former = fields.pop("toolResult", Raw(b"null"))
+    blocks, notes, changes = _blocks(fields.pop("content", former), number)
     structured = bytes(fields.pop("structuredContent", b""))
     if structured == b"null" and not keeps_null:
         structured = b""
-    if "_meta" in fields and (meta := _without_ours(fields.pop("_meta"), result)):
-        fields["_meta"] = meta
-    schema = _listed_schema(result.definition, modern=modern) if result.definition is not None else None
-    notes = [f"{odd:,} blocks of content are none that the protocol knows; here they are text"] if odd else []
-    if structured and (trouble := _trouble(structured, result, schema, modern=modern)) is not None:
+    meta = _without_ours(fields.pop("_meta"), result) if "_meta" in fields else None
+    if meta is not None or changes:
+        kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
+        fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
+    schema = _listed_schema(result.definition, number) if result.definition is not None else None
+    if structured and (trouble := _trouble(structured, result, schema, number)) is not None:
         if not _says(blocks, structured):
-            blocks.append(_text(structured.decode(errors="replace")))
+            blocks.append(text_block(structured.decode(errors="replace")))
         # Where it was for no client to check, its absence needs no explanation: the text says the same.
         notes += [trouble] if schema is not None else []
         structured = b""
@@ -207,7 +242,7 @@ def _repair(result: ToolResult, *, modern: bool, keeps_null: bool) -> bytes:
         fields["structuredContent"] = Raw(structured)
     elif schema is not None:
         is_error = True
-    blocks += [_text(f"[{note}]") for note in notes]
+    blocks += [text_block(f"[{note}]") for note in notes]
     error = {"isError": Raw(b"true")} if is_error else {}
     return _encode({"content": blocks, **fields, **error})
 
@@ -215,7 +250,10 @@ def _repair(result: ToolResult, *, modern: bool, keeps_null: bool) -> bytes:
 def _no_result(result: ToolResult) -> bytes:
     shown = gate.text(result.raw.decode(errors="replace"))
     return _encode(
-        {"content": [_text(shown), _text("[what the server answered is no tool result]")], "isError": True}
+        {
+            "content": [text_block(shown), text_block("[what the server answered is no tool result]")],
+            "isError": True,
+        }
     )
 
 
@@ -226,14 +264,11 @@ def _without_ours(raw: Raw, result: ToolResult) -> Raw | None:
     except _UNREADABLE:
         return None
     is_ours = not result.server_id
-    if is_ours or (RELATED_TASK not in meta and DELIVERY not in meta):
+    if is_ours or not meta.keys() & _OURS:
         return raw
-    kept = {name: value for name, value in meta.items() if name not in (RELATED_TASK, DELIVERY)}
-    return Raw(_encode(kept)) if kept else None
-
-
-def _text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+    whole: dict[str, Any] = msgspec.json.decode(raw)
+    kept = repair_meta({name: item for name, item in whole.items() if name not in (RELATED_TASK, DELIVERY)})
+    return raw if kept.keys() == meta.keys() else Raw(_encode(kept)) if kept else None
 
 
 def _says(blocks: list[Any], structured: bytes) -> bool:
@@ -252,45 +287,17 @@ def _says(blocks: list[Any], structured: bytes) -> bool:
     return False
 
 
-_STRINGS: Final = {
-    "text": ("text",),
-    "image": ("data", "mimeType"),
-    "audio": ("data", "mimeType"),
-    "resource_link": ("uri", "name"),
-}
-
-
-def _blocks(raw: Raw) -> tuple[list[Any], int]:
-    """The content blocks that a client takes; others as text, and how many those are."""
+def _blocks(raw: Raw, number: int) -> tuple[list[Block], list[str], list[str]]:
+    """The content blocks that a client takes, what to say about them, and what was repaired in them."""
     try:
         content: object = msgspec.json.decode(raw)
     except _UNREADABLE:
-        return [_text(bytes(raw).decode(errors="replace"))], 1
+        return [text_block(bytes(raw).decode(errors="replace"))], [_ODD.format(1)], []
     if content is None:
-        return [], 0
-    made: list[Any] = []
-    odd = 0
-    for block in content if is_list(content) else [content]:
-        if _is_block(block):
-            made.append(block)
-        else:
-            odd += 1
-            made.append(_text(block if isinstance(block, str) else _encode(block).decode()))
-    return made, odd
+        return [], [], []
+    blocks, changes = repair_blocks(content)
+    odd = sum(change.endswith("given as text") for change in changes)
+    return blocks_for(blocks, number), [_ODD.format(odd)] if odd else [], changes
 
 
-def _is_block(block: object) -> bool:
-    if not is_object(block):
-        return False
-    match block.get("type"):
-        case "resource":
-            resource: object = block.get("resource")
-            return (
-                is_object(resource)
-                and isinstance(resource.get("uri"), str)
-                and (isinstance(resource.get("text"), str) or isinstance(resource.get("blob"), str))
-            )
-        case str(kind) if kind in _STRINGS:
-            return all(isinstance(block.get(name), str) for name in _STRINGS[kind])
-        case _:
-            return False
+_ODD: Final = "{:,} blocks of content are none that the protocol knows; here they are text"

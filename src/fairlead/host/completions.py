@@ -7,6 +7,7 @@ import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import repair_completion
 from fairlead.errors import CallFailed, CallRejected
 from fairlead.host.contents import Completion
 
@@ -14,15 +15,9 @@ if TYPE_CHECKING:
     from fairlead.host.host import Host
 
 
-class _Answer(msgspec.Struct):
-    completion: Completion
-
-
-MAX_VALUES = 100
-"""The protocol's own limit."""
 MAX_VALUE_BYTES = 4096
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 async def complete(
@@ -47,10 +42,8 @@ async def complete(
     try:
         if len(raw) > gate.MAX_PARSED_BYTES:
             raise msgspec.DecodeError("it is too large")
-        found = _decode(raw).completion
+        found = msgspec.convert(repair_completion(_decode(raw)), Completion)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise CallFailed(server_id, f"its completion cannot be read: {exc}", delivery="done") from exc
-    shown = tuple(
-        value for value in found.values[:MAX_VALUES] if gate.content(value, MAX_VALUE_BYTES) == value
-    )
+    shown = tuple(value for value in found.values if gate.content(value, MAX_VALUE_BYTES) == value)
     return msgspec.structs.replace(found, values=shown)

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import NOT_BASE64, REPAIRED, repair_contents, repair_prompt
 from fairlead.errors import CallFailed, FairleadError
 
 ItemT = TypeVar("ItemT")
@@ -61,21 +63,29 @@ class Answered:
             message = f"what it answered cannot be read: {exc}"
             raise CallFailed(self._server_id, message, delivery="done") from exc
 
-    def _objects(self, field: str) -> list[dict[str, Any]]:
-        try:
-            return msgspec.convert(self.data.get(field, []), list[dict[str, Any]])
-        except msgspec.ValidationError as exc:
-            message = f"what it answered is not what was asked for: {exc}"
-            raise CallFailed(self._server_id, message, delivery="done") from exc
+    def _not_asked_for(self, exc: Exception) -> CallFailed:
+        message = f"what it answered is not what was asked for: {exc}"
+        return CallFailed(self._server_id, message, delivery="done")
 
 
 class ResourceContents(Answered):
     """What is in a resource: one part as a rule, each with `uri`, `mimeType` and `text` or `blob`."""
 
+    uri = ""
+    """The URI that was read, which stands in where a part has none."""
+
+    @cached_property
+    def valid(self) -> dict[str, Any]:
+        """The answer, repaired to what the protocol allows. Raises `CallFailed` if it has no contents."""
+        try:
+            return repair_contents(self.data, self.uri)
+        except (ValueError, RecursionError) as exc:
+            raise self._not_asked_for(exc) from exc
+
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """The parts, as plain data."""
-        return self._objects("contents")
+        """The parts, as plain data, each valid."""
+        return self.valid["contents"]
 
     @property
     def text(self) -> str:
@@ -86,7 +96,12 @@ class ResourceContents(Answered):
     def content(self, *, unchanged: bool = False) -> bytes:
         """Everything in it, as a file would hold it; `unchanged` is byte for byte what the server has."""
         whole = ResourceContents(self._server_id, self.original) if unchanged else self
-        return b"".join(self._bytes(part) for part in whole.parts)
+        notes: list[str] = whole.valid.get("_meta", {}).get(REPAIRED) or []
+        if any(note.endswith(NOT_BASE64) for note in notes):
+            # A client is shown such data as text; a file must not hold it in place of what it stands for.
+            message = "its resource is not what it should be: the binary data is not base64"
+            raise CallFailed(self._server_id, message, delivery="done")
+        return b"".join(self._bytes(part) for part in _once(whole.parts))
 
     def _bytes(self, part: dict[str, Any]) -> bytes:
         if isinstance(text := part.get("text"), str):
@@ -98,6 +113,15 @@ class ResourceContents(Answered):
             raise CallFailed(self._server_id, message, delivery="done") from exc
 
 
+def _once(parts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The parts without the binary form of one that came as text, too."""
+    before: dict[str, Any] = {}
+    for part in parts:
+        if not ("blob" in part and "text" in before and before["uri"] == part["uri"]):
+            yield part
+        before = part
+
+
 class PromptResult(Answered):
     """The messages of a prompt, filled in."""
 
@@ -107,10 +131,18 @@ class PromptResult(Answered):
         description = self.data.get("description")
         return description if isinstance(description, str) else None
 
+    @cached_property
+    def valid(self) -> dict[str, Any]:
+        """The answer, repaired to what the protocol allows. Raises `CallFailed` if it has no messages."""
+        try:
+            return repair_prompt(self.data)
+        except (ValueError, RecursionError) as exc:
+            raise self._not_asked_for(exc) from exc
+
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages, as plain data: a role and content each."""
-        return self._objects("messages")
+        """The messages, as plain data: a role and a content block each, all valid."""
+        return self.valid["messages"]
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import msgspec
 
 from fairlead.catalog import gate
+from fairlead.catalog.content import has_scheme, quote_uri
 from fairlead.catalog.entries import Listing
 from fairlead.config.shapes import is_object
 from fairlead.host.uri_templates import UriTemplate, read_template
@@ -63,6 +64,11 @@ class Clash:
 def qualify(server_id: str, uri: str) -> str:
     """The URI, or URI template, that leads to this server and no other."""
     return f"{PREFIX}{server_id}/{uri}"
+
+
+def _is_public(uri: str) -> bool:
+    """Would every client take it for a URI? It has a scheme, and no space or the like."""
+    return has_scheme(uri) and quote_uri(uri) == uri
 
 
 def split_qualified(uri: str) -> Owned | None:
@@ -146,9 +152,15 @@ class ResourceOwners:
     def resolve(self, uri: str) -> Owned | Clash | None:
         """Whom a URI leads to; a clash where several servers claim it, and None where no server does."""
         qualified = split_qualified(uri)
-        if qualified is not None:
-            return qualified if qualified.server_id in self._listings else None
-        return self._claimed(uri)
+        if qualified is None:
+            return self._claimed(uri)
+        listed = self._listed.get(qualified.server_id)
+        if listed is None:
+            return None
+        # What the server itself calls it may have characters that no URI has; `public_uri` encodes those.
+        if qualified.uri not in listed and (plain := unquote(qualified.uri)) in listed:
+            return Owned(server_id=qualified.server_id, uri=plain)
+        return qualified
 
     def resolve_template(self, text: str) -> Owned | Clash | None:
         """Whom a template leads to, or a URI that was made of one."""
@@ -157,8 +169,8 @@ class ResourceOwners:
     def public_uri(self, server_id: str, uri: str) -> str:
         """The URI under which a resource of this server is reached: the plain one if that leads to it."""
         owner = None if _is_reserved(uri) else self._claimed(uri)
-        is_plain = isinstance(owner, Owned) and owner.server_id == server_id
-        return uri if is_plain else qualify(server_id, uri)
+        is_plain = isinstance(owner, Owned) and owner.server_id == server_id and _is_public(uri)
+        return uri if is_plain else qualify(server_id, quote_uri(uri))
 
     # Claims.
 

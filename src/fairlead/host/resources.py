@@ -33,7 +33,9 @@ class Resources:
         """Read a resource."""
         connection = await self._host.reach(server_id)
         raw = await connection.request("resources/read", {"uri": uri}, safe_to_repeat=True)
-        return await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        contents = await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        contents.uri = uri
+        return contents
 
     @staticmethod
     def expand(template: str, values: Mapping[str, Value]) -> str:

@@ -1,13 +1,36 @@
-"""The client of the Python SDK: URL, token, era, calls as JSON, and `all` to list more than tools."""
+"""The client of the Python SDK: URL, token, era, calls as JSON, and `all` to list more than tools.
+
+With `cases`, the calls are in a file, and each says what it asks for, as `test_result_clients` writes them.
+"""
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import PromptReference
+
+
+async def ask(client: Client, case: dict[str, Any]) -> dict[str, Any]:
+    """What came of one request; an error of the server has a code, one of the client has none."""
+    try:
+        match case["kind"]:
+            case "tool":
+                result = await client.call_tool(case["name"], {"case": case["case"]})
+            case "prompt":
+                result = await client.get_prompt(case["name"], {"case": str(case["case"])})
+            case "resource":
+                result = await client.read_resource(f"case://{case['case']}")
+            case _:
+                reference = PromptReference(name=case["name"])
+                result = await client.complete(reference, {"name": "case", "value": str(case["case"])})
+    except Exception as exc:  # noqa: BLE001 - which one is what the test asks
+        return {"failed": repr(exc), "code": getattr(getattr(exc, "error", None), "code", None)}
+    return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
@@ -17,6 +40,10 @@ async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         tools = [tool.name for tool in (await client.list_tools()).tools]
+        if more == "cases":
+            answers = [await ask(client, case) for case in json.loads(calls)]
+            sys.stdout.write(json.dumps({"version": client.session.protocol_version, "results": answers}))
+            return
         results: list[dict[str, Any]] = []
         for call in json.loads(calls):
             result = await client.call_tool(call["name"], call["arguments"])
@@ -36,4 +63,6 @@ async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
 
 if __name__ == "__main__":
     _, *given = sys.argv
-    anyio.run(main, given[0], given[1], given[2], given[3], given[4] if len(given) > 4 else "")
+    more = given[4] if len(given) > 4 else ""
+    calls = Path(given[3]).read_text(encoding="utf-8") if more == "cases" else given[3]
+    anyio.run(main, given[0], given[1], given[2], calls, more)

@@ -1,4 +1,6 @@
 // The TypeScript SDK 2 as a client: URL, token, era, calls as JSON, and `all` to list more than tools.
+import { readFileSync } from "node:fs";
+
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
 const [url, token, era, calls, more] = process.argv.slice(2);
@@ -8,6 +10,25 @@ const headers = { Authorization: `Bearer ${token}` };
 const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
 await client.connect(transport);
 const { tools } = await client.listTools();
+if (more === "cases") {
+  const answers = [];
+  for (const { kind, name, case: number } of JSON.parse(readFileSync(calls, "utf8"))) {
+    const argument = { name: "case", value: String(number) };
+    const ask = {
+      tool: () => client.callTool({ name, arguments: { case: number } }),
+      prompt: () => client.getPrompt({ name, arguments: { case: String(number) } }),
+      resource: () => client.readResource({ uri: `case://${number}` }),
+      completion: () => client.complete({ ref: { type: "ref/prompt", name }, argument }),
+    };
+    // An error of the server has a number for a code, one of the client has none.
+    answers.push(await ask[kind]().catch((error) => ({ failed: String(error), code: error.code ?? null })));
+  }
+  const said = JSON.stringify({ version: client.getNegotiatedProtocolVersion(), results: answers });
+  await new Promise((written) => process.stdout.write(said, written));
+  await transport.terminateSession();
+  await client.close();
+  process.exit(0);
+}
 const wanted = JSON.parse(calls);
 const results = [];
 while (results.length < wanted.length) {

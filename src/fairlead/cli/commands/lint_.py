@@ -1,5 +1,6 @@
 """`fairlead lint`."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -108,23 +109,41 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
     found = with_unasked(found, servers)
     catalog = _everything(found, servers)
     findings = [*_findings(catalog, providers), *_repairs(found, servers, catalog)]
-    clashes = _clashes(found, servers)
+    clashes, notes = _clashes(found, servers), _notes(found, servers)
     if as_json:
         print_json(
             {
                 "tools": len(catalog),
                 "findings": [_as_json(catalog, finding) for finding in findings],
                 "clashes": [{"uri": clash.uri, "servers": [*clash.servers]} for clash in clashes],
+                "notes": notes,
             }
         )
     else:
         _show(catalog, findings, providers)
         for clash in clashes:
             warn(printable(str(clash)), printable(clash.hint))
+        for name, said in notes.items():
+            for note in said:
+                warn(f"server `{name}`: {printable(note)}")
         warn_of_absent(found, servers)
     if any(server.server_id not in found.listings for server in servers):
         return Exit.NOT_READY
     return Exit.FIXABLE if any(finding.refused is not None for finding in findings) else Exit.OK
+
+
+def _notes(found: Known, servers: list[LoadedServer]) -> dict[str, list[str]]:
+    """What went wrong with the lists of each server, besides the entries that findings name one by one."""
+    listings = {server.server_id: found.listings.get(server.server_id) for server in servers}
+    notes = {
+        name: [note for note in listing.notes if _SUMMARY.match(note) is None]
+        for name, listing in listings.items()
+        if listing is not None
+    }
+    return {name: said for name, said in notes.items() if said}
+
+
+_SUMMARY = re.compile(r"\d+ malformed \w+ (?:repaired|left out): ")
 
 
 def _clashes(found: Known, servers: list[LoadedServer]) -> tuple[Clash, ...]:
