@@ -1,9 +1,11 @@
 """What every test can use: a machine of its own, with nothing on it."""
 
+import functools
+import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from hypothesis import settings
 
 from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.masking import SECRETS
+from fairlead.testing.watchdog import watch_loop
 from tests.loops import backend_of, chosen_loops
 
 # A busy machine is no reason to fail: the time an example takes says nothing about whether it is right.
@@ -27,6 +30,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LOOP_LIMIT_SECONDS = 0.5
+"""How long any asynchronous test may hold its event loop; hostile servers are examined with less."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Watch the event loop of each asynchronous test. A test that must block it is marked `blocks_loop`."""
+    if inspect.iscoroutinefunction(pyfuncitem.obj) and not pyfuncitem.get_closest_marker("blocks_loop"):
+        pyfuncitem.obj = _watched(pyfuncitem.obj)
+    return (yield)
+
+
+def _watched(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def run(**arguments: Any) -> None:
+        with watch_loop(LOOP_LIMIT_SECONDS):
+            await test(**arguments)
+
+    return run
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -24,8 +26,18 @@ from tests.servers import endless_http, endless_stdio
 
 @contextmanager
 def endless(flood: str, where: str) -> Generator[dict[str, Any]]:
-    """Run such a server; the entry for it."""
-    command = [sys.executable, str(endless_http.__file__), flood, where]
+    """Run such a server; the entry for it. Fails at its end if there was no flood."""
+    with TemporaryDirectory() as folder:
+        record = Path(folder, "record")
+        with _running(flood, where, record) as entry:
+            yield entry
+        assert record.exists(), "the server was not asked for what it floods"
+        assert (int(record.read_text()) > 0) == (flood != "silence")
+
+
+@contextmanager
+def _running(flood: str, where: str, record: Path) -> Generator[dict[str, Any]]:
+    command = [sys.executable, str(endless_http.__file__), flood, where, str(record)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -122,11 +134,12 @@ async def test_the_older_transport_brings_answers_amid_a_flood(flood: str) -> No
 @pytest.mark.requirement("HARD-67")
 @pytest.mark.parametrize("flood", endless_stdio.FLOODS)
 async def test_a_process_that_floods_its_stdout_keeps_nobody_from_calling_and_closing(
-    machine: Machine, flood: str
+    machine: Machine, flood: str, tmp_path: Path
 ) -> None:
+    record = tmp_path / "record"
     entry = {
         "command": sys.executable,
-        "args": [endless_stdio.__file__, flood],
+        "args": [endless_stdio.__file__, flood, str(record)],
         "trust": "trusted",
         "approval": "allow",
     }
@@ -137,6 +150,8 @@ async def test_a_process_that_floods_its_stdout_keeps_nobody_from_calling_and_cl
         with anyio.fail_after(60):
             assert (await host.call("x", "echo")).text == "echoed"
         await close_in_time(host)
+    # A pipe holds 64 KiB: more than that was read by us.
+    assert int(record.read_text()) > 256 * 1024
 
 
 @pytest.mark.requirement("HARD-67")

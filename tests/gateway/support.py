@@ -22,12 +22,13 @@ from fairlead.servers.server import McpServer
 
 
 class ByName:
-    """Lets everybody in, under the name their token says."""
+    """Lets every client in, under the name that its token says: `principal`, or `principal/token`."""
 
     async def admit(self, scope: Scope) -> Admitted | Refused:
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"Bearer local").decode().removeprefix("Bearer ")
-        return Admitted(principal=token)
+        principal, _, credential = token.partition("/")
+        return Admitted(principal=principal, credential=credential or None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,12 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.gateway.gateway import GatewayOptions
 from fairlead.net import connections
 from fairlead.net.connections import ConnectionLimits
 from tests.gateway.guarded_support import TOKEN, guarded
-from tests.gateway.support import MODERN, Raw, Served, serving
+from tests.gateway.support import MODERN, Raw, Served, serving, until
 
 HALF = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
@@ -215,6 +216,79 @@ async def test_one_principal_cannot_take_the_sessions_of_others(tmp_path: Path) 
 
 
 @pytest.mark.requirement("HARD-71")
+@pytest.mark.parametrize("era", ["session", "stateless", "both"])
+async def test_one_token_cannot_take_the_sessions_of_its_principals_other_tokens(
+    tmp_path: Path, era: str
+) -> None:
+    options = GatewayOptions(max_sessions_of_principal=10, max_sessions_of_token=6)
+    async with limited(tmp_path, options) as (served, http):
+        modest = raw(served, http, "ann/modest")
+        await modest.begin()
+        for number in range(20):
+            greedy = raw(served, http, "ann/greedy")
+            if era == "session" or (era == "both" and number % 2):
+                await greedy.begin()
+            else:
+                listed = await greedy.modern("tools/list", meta={SESSION_META_KEY: f"s{number}"})
+                assert "result" in listed
+        with anyio.fail_after(10):  # the last one to go may be about to
+            await until(lambda: len(served.gateway.sessions()) <= 7)
+        assert "tools" in (await modest.older("tools/list"))["result"]
+        for number in range(3):
+            await raw(served, http, f"ann/other-{number}").begin()
+        assert "tools" in (await modest.older("tools/list"))["result"]
+
+
+@pytest.mark.requirement("HARD-71")
+async def test_a_token_whose_sessions_are_all_in_use_is_refused_and_another_of_its_principal_is_not(
+    tmp_path: Path,
+) -> None:
+    async with limited(tmp_path, GatewayOptions(max_sessions_of_token=2)) as (served, http):
+        streams: list[aiohttp.ClientResponse] = []
+        for _ in range(2):
+            client = raw(served, http, "ann/greedy")
+            await client.begin()
+            headers = {**client.headers, "Accept": "text/event-stream"}
+            streams.append(await http.get(client.url, headers=headers))
+        status, headers, body = await raw(served, http, "ann/greedy").post({"jsonrpc": "2.0", "id": 0})
+        assert (status, "too many sessions" in body["error"]["message"]) == (429, True)
+        assert int(headers["Retry-After"]) > 0
+        refused = await raw(served, http, "ann/greedy").modern("tools/list", meta={SESSION_META_KEY: "s"})
+        assert "too many sessions" in refused["error"]["message"]
+        await raw(served, http, "ann/modest").begin()
+        assert "result" in await raw(served, http, "ann").modern("tools/list")
+        for stream in streams:
+            stream.close()
+
+
+@pytest.mark.requirement("HARD-71")
+async def test_a_principal_at_its_quota_loses_the_sessions_of_the_token_that_wants_more(
+    tmp_path: Path,
+) -> None:
+    options = GatewayOptions(max_sessions_of_principal=4, max_sessions_of_token=3)
+    async with limited(tmp_path, options) as (served, http):
+        modest = raw(served, http, "ann/modest")
+        await modest.begin()
+        for _ in range(8):
+            await raw(served, http, "ann/greedy").begin()
+        assert "tools" in (await modest.older("tools/list"))["result"]
+        assert len(served.gateway.sessions()) == 4
+
+
+@pytest.mark.requirement("HARD-71")
+async def test_a_full_gateway_ends_no_session_of_another_principal(tmp_path: Path) -> None:
+    options = GatewayOptions(max_sessions=4, max_sessions_of_principal=3)
+    async with limited(tmp_path, options) as (served, http):
+        kept = [raw(served, http, name) for name in ("ann", "ben", "cem", "dee")]
+        for client in kept:
+            await client.begin()
+        status, _, _ = await raw(served, http, "eve").post({"jsonrpc": "2.0", "id": 0})
+        assert status == 429
+        for client in kept:
+            assert "tools" in (await client.older("tools/list"))["result"]
+
+
+@pytest.mark.requirement("HARD-71")
 async def test_sessions_begun_at_once_keep_within_the_quota(tmp_path: Path) -> None:
     async with limited(tmp_path, GatewayOptions(max_sessions_of_principal=5)) as (served, http):
         statuses: list[int] = []
@@ -256,23 +330,32 @@ async def test_a_principal_whose_sessions_are_all_in_use_is_told_to_wait(tmp_pat
 
 
 @pytest.mark.requirement("HARD-71")
-async def test_streams_of_one_principal_are_counted(tmp_path: Path) -> None:
-    async with limited(tmp_path, GatewayOptions(max_streams_of_principal=2)) as (served, http):
-        client = raw(served, http, "greedy")
+@pytest.mark.parametrize(
+    ("options", "names", "refused"),
+    [
+        (GatewayOptions(max_streams_of_principal=2), ("ann", "ann/a", "ann/b", "ben"), 2),
+        (GatewayOptions(max_streams_of_token=1), ("ann/a", "ann/a", "ann/b", "ann"), 1),
+    ],
+)
+async def test_streams_of_principals_and_tokens_are_counted(
+    tmp_path: Path, options: GatewayOptions, names: tuple[str, ...], refused: int
+) -> None:
+    async with limited(tmp_path, options) as (served, http):
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": {},
             "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
         }
-        headers = {**client.headers, "Mcp-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
         streams: list[aiohttp.ClientResponse] = []
-        for number in range(3):
+        for number, name in enumerate(names):
+            client = raw(served, http, name)
+            headers = {**client.headers, "Mcp-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
             params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
             message = {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
             response = await http.post(client.url, json=message, headers=headers)
             first = await response.content.readany()
             streams.append(response)
-            assert (b"too many streams" in first) == (number == 2)
+            assert (b"too many streams" in first) == (number == refused)
         for stream in streams:
             stream.close()
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,14 @@ async def test_a_server_cannot_pass_its_tool_off_as_a_built_in_one(
         assert "mcp_call_tool" not in names
 
 
+@pytest.fixture
+def loaded_frameworks() -> None:
+    """Load the frameworks before the event loop runs, as a program that uses one does."""
+    import_module("fairlead.adapters.langchain")
+    import_module("fairlead.adapters.pydantic_ai")
+
+
+@pytest.mark.usefixtures("loaded_frameworks")
 async def test_frameworks_get_tools_that_call_through_the_host(
     machine: Machine, server: ScriptedServer
 ) -> None:

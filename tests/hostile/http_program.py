@@ -1,7 +1,9 @@
 """A hostile MCP server over HTTP, on raw sockets: well-behaved up to one step, where its mode takes over.
 
-Run as `python -I -S http_program.py MODE`; prints its port. It speaks the handshake era with a session and a
-GET stream. Modes are in `MODES`, by name: the step at which they act, and what they do with the connection.
+Run as `python -I -S http_program.py MODE RECORD`; prints its port. It speaks the handshake era with a session
+and a GET stream. Modes are in `MODES`, by name: the step at which they act, and what they do with the
+connection. The file `RECORD` proves that it came to that: a line `step bytes` at the beginning of each
+attack, with 0, and whenever it has sent something.
 """
 
 import asyncio
@@ -13,8 +15,37 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 Message = dict[str, Any]
-Act = Callable[[Message, asyncio.StreamWriter], Awaitable[None]]
 MIB = 1024 * 1024
+
+
+class Connection:
+    """The connection of a request under attack. What is sent over it is recorded."""
+
+    def __init__(self, writer: asyncio.StreamWriter, record: str, step: str) -> None:
+        self._writer = writer
+        self._record = record
+        self._step = step
+        self._written = self._noted = 0
+        self._note()
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        self._written += len(data)
+
+    async def drain(self) -> None:
+        try:
+            await self._writer.drain()
+        finally:  # a client may close the connection before it has read everything
+            if self._written >= 2 * self._noted and self._written:  # an endless attack makes a short record
+                self._noted = self._written
+                self._note()
+
+    def _note(self) -> None:
+        with open(self._record, "a") as file:
+            file.write(f"{self._step} {self._noted}\n")
+
+
+Act = Callable[[Message, Connection], Awaitable[None]]
 ATTACK = b'{"name":"attack","inputSchema":{"type":"object"}}'
 
 
@@ -57,10 +88,10 @@ CHUNKED = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: c
 def raw(*parts: bytes) -> Act:
     """Write something, and close the connection."""
 
-    async def act(_: Message, writer: asyncio.StreamWriter) -> None:
+    async def act(_: Message, connection: Connection) -> None:
         for part in parts:
-            writer.write(part)
-            await writer.drain()
+            connection.write(part)
+            await connection.drain()
 
     return act
 
@@ -68,29 +99,29 @@ def raw(*parts: bytes) -> Act:
 def raw_then_hang(*parts: bytes) -> Act:
     """Write something, and keep the connection open."""
 
-    async def act(request: Message, writer: asyncio.StreamWriter) -> None:
-        await raw(*parts)(request, writer)
+    async def act(request: Message, connection: Connection) -> None:
+        await raw(*parts)(request, connection)
         await asyncio.sleep(600)
 
     return act
 
 
 def endless(start: bytes, chunk: bytes) -> Act:
-    async def act(_: Message, writer: asyncio.StreamWriter) -> None:
-        writer.write(start)
+    async def act(_: Message, connection: Connection) -> None:
+        connection.write(start)
         while True:
-            writer.write(chunk)
-            await writer.drain()
+            connection.write(chunk)
+            await connection.drain()
 
     return act
 
 
 def slow(start: bytes, chunk: bytes, seconds: float) -> Act:
-    async def act(_: Message, writer: asyncio.StreamWriter) -> None:
-        writer.write(start)
+    async def act(_: Message, connection: Connection) -> None:
+        connection.write(start)
         while True:
-            writer.write(chunk)
-            await writer.drain()
+            connection.write(chunk)
+            await connection.drain()
             await asyncio.sleep(seconds)
 
     return act
@@ -99,9 +130,9 @@ def slow(start: bytes, chunk: bytes, seconds: float) -> Act:
 def body(make: Callable[[Message], bytes], *headers: str) -> Act:
     """Answer with a body and headers of its own making."""
 
-    async def act(request: Message, writer: asyncio.StreamWriter) -> None:
-        writer.write(json_response(make(request), *headers))
-        await writer.drain()
+    async def act(request: Message, connection: Connection) -> None:
+        connection.write(json_response(make(request), *headers))
+        await connection.drain()
 
     return act
 
@@ -109,9 +140,9 @@ def body(make: Callable[[Message], bytes], *headers: str) -> Act:
 def framed(make: Callable[[bytes], bytes]) -> Act:
     """Answer with the right body in a response of its own making."""
 
-    async def act(request: Message, writer: asyncio.StreamWriter) -> None:
-        writer.write(make(good_body(request)))
-        await writer.drain()
+    async def act(request: Message, connection: Connection) -> None:
+        connection.write(make(good_body(request)))
+        await connection.drain()
 
     return act
 
@@ -138,6 +169,18 @@ def bomb(size: int) -> bytes:
 
 
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"%d"}}'
+SILENT = {
+    "no-response",
+    "hang",
+    "get-hang",
+    "delete-hangs",
+    "hang-at-initialize",
+    "hang-at-list",
+    "close-at-initialize",
+    "close-at-list",
+    "initialized-hangs",
+}
+"""The modes that attack by sending nothing."""
 MODES: dict[str, tuple[str, Act]] = {
     # Statuses and bodies.
     "html": ("call", raw(head("200 OK", "Content-Type: text/html", "Content-Length: 6") + b"<html>")),
@@ -311,14 +354,14 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, Message] | No
     return lines[0].split(" ")[0], json.loads(sent) if sent else {}
 
 
-async def serve(mode: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve(mode: str, record: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     step, act = MODES[mode]
     try:
         while (received := await read_request(reader)) is not None:
             method, message = received
             at = STEPS.get(message.get("method", ""), "") if method == "POST" else method.lower()
             if at == step:
-                await act(message, writer)
+                await act(message, Connection(writer, record, step))
                 return
             if method == "GET":
                 writer.write(STREAM)
@@ -336,8 +379,8 @@ async def serve(mode: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
         writer.close()
 
 
-async def main(mode: str) -> None:
-    server = await asyncio.start_server(lambda r, w: serve(mode, r, w), "127.0.0.1", 0)
+async def main(mode: str, record: str) -> None:
+    server = await asyncio.start_server(lambda r, w: serve(mode, record, r, w), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     async with server:

@@ -1,12 +1,18 @@
 """The watchdog that the other tests rely on."""
 
+import os
+import sys
+import threading
 import time
+from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
 
 from fairlead.testing.watchdog import LoopHeld, watch_loop
+
+pytestmark = pytest.mark.blocks_loop
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +60,27 @@ async def test_a_thread_that_keeps_the_interpreter_is_noticed() -> None:
             noticed += 1
             break
     assert noticed
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_watchdogs_of_one_process_share_a_thread_and_each_sees_what_its_limit_is_for() -> None:
+    def watching() -> int:
+        return len([thread for thread in threading.enumerate() if thread.name == "loop-watchdog"])
+
+    with watch_loop(5.0) as outer:
+        with pytest.raises(LoopHeld, match="use_processor"), watch_loop(0.05), watch_loop(2.0):
+            use_processor(0.3)
+        assert watching() == 1
+    assert outer.worst.seconds < 5.0
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_every_asynchronous_test_is_watched(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    test = tmp_path / "test_held.py"
+    test.write_text("import time\n\nasync def test_held() -> None:\n    time.sleep(1.5)\n")
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(request.config.inipath), str(test)]
+    env = {**os.environ, "FAIRLEAD_LOOP_FACTOR": "1", "PYTHONPATH": str(request.config.rootpath)}
+    with anyio.fail_after(60):
+        done = await anyio.run_process(command, check=False, cwd=tmp_path, env=env)
+    assert b"LoopHeld: the event loop was held for" in done.stdout, done.stdout

@@ -1,7 +1,8 @@
-"""A server over HTTP that never stops sending, as a program: `endless_http.py <flood> <where>`.
+"""A server over HTTP that never stops sending, as a program: `endless_http.py <flood> <where> <record>`.
 
 It prints its port and ends with its stdin. `where` is what never ends: the GET stream (`get`), the answer to
-a tool call (`post`) or to a DELETE (`delete`), or the one stream of the older transport (`sse`).
+a tool call (`post`) or to a DELETE (`delete`), or the one stream of the older transport (`sse`). The file
+`record` is there once the flood was asked for, with how many bytes the other side's system took.
 """
 
 import itertools
@@ -71,7 +72,11 @@ def _send_endless(connection: socket.socket, flood: str, *, token: int = 0, firs
     coding = b"Transfer-Encoding: chunked\r\n" if is_chunked else b""
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + coding + b"\r\n")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    descriptor = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT, 0o600)
+    sent = 0
     for piece in itertools.chain((first,), _pieces(flood, token)):
+        os.pwrite(descriptor, b"%d" % sent, 0)
+        sent += len(piece)
         if is_chunked:
             connection.sendall(b"".join(b"1\r\n%c\r\n" % byte for byte in piece))
         elif flood == "one-byte-packets":

@@ -1,4 +1,7 @@
-"""A server process that floods its stdout, or its stderr, beside its answers: `endless_stdio.py <flood>`."""
+"""A server that floods its stdout or stderr beside its answers: `endless_stdio.py <flood> <record>`.
+
+The file `record` says how many bytes of the flood were taken by the other side.
+"""
 
 import itertools
 import json
@@ -30,9 +33,14 @@ def _write(descriptor: int, data: bytes) -> None:
             view = view[os.write(descriptor, view) :]
 
 
-def _flood(flood: str) -> None:
+def _flood(flood: str, record: str) -> None:
+    descriptor = os.open(record, os.O_WRONLY | os.O_CREAT, 0o600)
+    sent = 0
     for number in itertools.count():
-        _write(2 if flood == "stderr" else 1, FLOODS[flood](number))
+        piece = FLOODS[flood](number)
+        _write(2 if flood == "stderr" else 1, piece)
+        sent += len(piece)
+        os.pwrite(descriptor, b"%d" % sent, 0)
 
 
 def _answer_to(method: str) -> dict[str, Any]:
@@ -52,7 +60,7 @@ def _answer_to(method: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    threading.Thread(target=_flood, args=(sys.argv[1],), daemon=True).start()
+    threading.Thread(target=_flood, args=(sys.argv[1], sys.argv[2]), daemon=True).start()
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

@@ -106,18 +106,36 @@ _MAX_ROUNDS = 3
 """How many encodings around each other are undone."""
 
 
+_LAST_CHARACTER = 0x10FFFF
+_BREAKS = {"\n": "n", "\r": "r", "\t": "t"}
+"""Characters that JSON writes with a letter."""
+_ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
+"""The names that HTML and XML write characters by. The last comes last, since it begins all of them."""
+
+
 def _character(digits: bytes, base: int = 16) -> bytes:
-    return chr(int(digits, base)).encode(errors="surrogatepass")
+    code = int(digits, base)
+    return chr(code).encode(errors="surrogatepass") if code <= _LAST_CHARACTER else b""
+
+
+def _pair(match: re.Match[bytes]) -> bytes:
+    """The character that two escapes of UTF-16 spell together."""
+    return bytes.fromhex((match[1] + match[2]).decode()).decode("utf-16-be").encode()
 
 
 # Each begins with a literal, which the engine finds at the speed of memory.
 _ESCAPES: tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]], ...] = (
     (b"%", re.compile(rb"%([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
+    (
+        b"\\u",
+        re.compile(rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\{1,8}u([dD][c-fC-F][0-9a-fA-F]{2})"),
+        _pair,
+    ),
     (b"\\u", re.compile(rb"\\u([0-9a-fA-F]{4})"), lambda match: _character(match[1])),
     (b"\\x", re.compile(rb"\\x([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
     (b"0x", re.compile(rb"0x([0-9a-fA-F]{2})[ ,]{0,2}"), lambda match: bytes((int(match[1], 16),))),
-    (b"&#x", re.compile(rb"&#x0{0,4}([0-9a-fA-F]{2,4});"), lambda match: _character(match[1])),
-    (b"&#", re.compile(rb"&#0{0,4}([0-9]{2,4});"), lambda match: _character(match[1], 10)),
+    (b"&#", re.compile(rb"&#[xX]0{0,4}([0-9a-fA-F]{1,6});"), lambda match: _character(match[1])),
+    (b"&#", re.compile(rb"&#0{0,4}([0-9]{1,7});"), lambda match: _character(match[1], 10)),
 )
 
 
@@ -149,8 +167,8 @@ class _Secret:
         self.sieved += tuple(form for form in others if form not in self.sieved)
         if any(len(form) < _SHORTEST_SIEVED for form in others):
             self.is_sievable = False
-        if not self.is_plainly_sievable and not {*b"\n\r\t"}.isdisjoint(plain):
-            self.is_sievable = False  # escapes of line breaks would have to be decoded first
+        if not self.is_plainly_sievable and not {*_BREAKS, *_ENTITIES.values()}.isdisjoint(value):
+            self.is_sievable = False  # escapes of these would have to be decoded first
 
     def is_in(self, views: "_Views") -> bool:
         # Plain loops: this runs for every value on every result, and generators take three times as long.
@@ -242,7 +260,10 @@ def _spellings(character: str) -> str:
         forms.append(
             rf"(?:\\{{1,4}}|0)x{''.join(f'[{digit}{digit.upper()}]' for digit in f'{code:02x}')}[ ,]{{0,2}}"
         )
-    forms += (f"&#0{{0,4}}{code};", f"&#x0{{0,4}}(?i:{code:x});")
+    forms += (f"&#0{{0,4}}{code};", f"&#[xX]0{{0,4}}(?i:{code:x});")
+    forms += [entity for entity, spelled in _ENTITIES.items() if spelled == character]
+    if character in _BREAKS:
+        forms.append(rf"\\{{1,4}}{_BREAKS[character]}")
     return f"(?:{'|'.join(forms)})"
 
 
@@ -284,12 +305,16 @@ def telling(text: bytes) -> bytes:
 
 def _unescaped(text: bytes) -> bytes:
     """The text with its escapes decoded, and without the backslashes that are left."""
-    if b"\\" in text:
-        for letter in (b"n", b"r", b"t"):
-            text = text.replace(b"\\" + letter, b"\n")
     for sign, pattern, decode in _ESCAPES:
         if sign in text:
             text = pattern.sub(decode, text)
+    if b"&" in text:
+        for entity, character in _ENTITIES.items():
+            text = text.replace(entity.encode(), character.encode())
+    if b"\\" not in text:
+        return text
+    for character, letter in _BREAKS.items():
+        text = text.replace(b"\\" + letter.encode(), character.encode())
     return text.replace(b"\\", b"")
 
 

@@ -179,9 +179,22 @@ class HttpDispatcher(WireDispatcher):
 
     # What we get.
 
+    def _receive_for(self, call: Call | None, message: bytes | bytearray) -> None:
+        """Take in a message from the response to `call`, or from the server's own stream.
+
+        A response answers its own request and no other: a server or proxy that crosses its replies costs an
+        error, and never brings one caller what was meant for another.
+        """
+        for item in parse(message):
+            answers = item.answers if isinstance(item, Unusable) else None if item.method else item.id
+            if call is None or answers is None or self._calls.get(answers) is call:
+                self._handle(item)
+            else:
+                logger.debug("an answer came in the response to another request")
+
     async def _read_body(self, call: Call, response: aiohttp.ClientResponse) -> None:
         body = await read_body(response, self._max_message_bytes)
-        self._receive(body)
+        self._receive_for(call, body)
         if not call.answer.done():
             call.settle(_unsuited(body))
 
@@ -243,7 +256,7 @@ class HttpDispatcher(WireDispatcher):
                 for event in events.feed(piece):
                     answers = self._answers
                     if event.name == "message":
-                        self._receive(event.data)
+                        self._receive_for(call, event.data)
                     await reader.count_message(len(event.data), is_answer=self._answers > answers)
                 if call is not None and call.answer.done():
                     self._endpoint.let_go(response)

@@ -52,6 +52,10 @@ MAX_SESSION_KEY: Final = 128
 """How long the key of a stateless client's session may be."""
 
 
+TokenKey = tuple[str, str | None]
+"""A principal and the digest of one of its tokens: what sessions are counted by."""
+
+
 class ClientKey(NamedTuple):
     """What tells one stateless client of an endpoint from another.
 
@@ -207,6 +211,11 @@ class Client:
     def is_one_agent(self) -> bool:
         """Is it certain that all its requests come from one agent?"""
         return self.key is None or self.key.session is not None
+
+    @property
+    def token_key(self) -> TokenKey:
+        """The principal and token that its quotas are counted for."""
+        return self.principal, self.credential
 
     @property
     def is_idle(self) -> bool:

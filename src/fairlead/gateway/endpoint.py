@@ -50,6 +50,7 @@ _PRINCIPAL: ContextVar[str] = ContextVar("principal", default=LOCAL)
 """Who the present request of the modern protocol is made for, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
+_TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again later"
 
 
 class HttpSession:
@@ -111,6 +112,22 @@ class Endpoint:
         sessions = (session.client for session in self.sessions.values())
         return [*sessions, *self._others, *self._stateless.values()]
 
+    def live_clients(self) -> list[Client]:
+        """Return the clients that count towards quotas: those over HTTP that are not ending."""
+        sessions = (
+            session.client for session in self.sessions.values() if not session.transport.is_terminated
+        )
+        streaming = (client for client in self._others if client.is_streaming)
+        stateless = (client for client in self._stateless.values() if not client.ended.is_set())
+        return [*sessions, *streaming, *stateless]
+
+    async def end(self, client: Client) -> None:
+        """End a client's session."""
+        session = self.sessions.get(client.id)
+        if session is not None:
+            await session.transport.terminate()
+        client.ended.set()
+
     # What there is.
 
     def view(self, principal: str, host: Host) -> "View":
@@ -151,28 +168,13 @@ class Endpoint:
         async with self._opening:
             client = self._stateless.get(key)
             if client is None or client.ended.is_set():
-                self._make_room(key.principal)
-                client = Client(self, key.principal, "stateless", abilities, key=key, label=label)
-                await self.gateway.tasks.start(self._run_stateless, client)
-                self._stateless[key] = client
+                async with self.gateway.room_for_session(key.principal, key.credential) as is_room:
+                    if not is_room:
+                        raise MCPError(INTERNAL_ERROR, _TOO_MANY_SESSIONS)
+                    client = Client(self, key.principal, "stateless", abilities, key=key, label=label)
+                    await self.gateway.tasks.start(self._run_stateless, client)
+                    self._stateless[key] = client
         return client
-
-    def _make_room(self, principal: str) -> None:
-        """End idle stateless clients at the limits: a principal's own at its quota, the oldest of all else.
-
-        Raises:
-            MCPError: All of the principal's clients are busy.
-        """
-        options = self.gateway.options
-        everybody = [client for client in self._stateless.values() if not client.ended.is_set()]
-        own = [client for client in everybody if client.principal == principal]
-        for clients, limit in ((own, options.max_sessions_of_principal), (everybody, options.max_sessions)):
-            excess = len(clients) + 1 - limit
-            idle = sorted((one for one in clients if one.is_idle), key=lambda one: one.last_used)
-            if len(idle) < excess:
-                raise MCPError(INTERNAL_ERROR, "there are too many sessions: end some, or try again later")
-            for client in idle[: max(0, excess)]:
-                client.ended.set()
 
     async def _run_stateless(self, client: Client, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         with _contained(client):
@@ -205,8 +207,8 @@ class Endpoint:
                 await session.transport.terminate()
 
     @asynccontextmanager
-    async def _other(self, principal: str, era: Era) -> AsyncGenerator[Client]:
-        client = Client(self, principal, era)
+    async def _other(self, principal: str, era: Era, credential: str | None = None) -> AsyncGenerator[Client]:
+        client = Client(self, principal, era, credential=credential)
         async with client.running():
             self._others.add(client)
             try:
@@ -248,7 +250,7 @@ class Endpoint:
     async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
         admitted: Admitted = scope[ADMITTED]
         with ExitStack() as in_use:
-            async with self.gateway.room_for_session(admitted.principal) as is_room:
+            async with self.gateway.room_for_session(admitted.principal, admitted.credential) as is_room:
                 if not is_room:
                     await _too_many_sessions(scope, receive, send)
                     return
@@ -305,13 +307,14 @@ class Endpoint:
     async def handle_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Be there for a client of the oldest HTTP transport, for as long as it listens."""
         _name_user(scope)
-        principal: str = scope[ADMITTED].principal
+        admitted: Admitted = scope[ADMITTED]
+        principal, credential = admitted.principal, admitted.credential
         async with AsyncExitStack() as stack:
-            async with self.gateway.room_for_session(principal) as is_room:
+            async with self.gateway.room_for_session(principal, credential) as is_room:
                 if not is_room:
                     await _too_many_sessions(scope, receive, send)
                     return
-                client = await stack.enter_async_context(self._other(principal, "session"))
+                client = await stack.enter_async_context(self._other(principal, "session", credential))
                 client.is_streaming = True
             received, sent = await stack.enter_async_context(self._sse.connect_sse(scope, receive, send))
             await serve_loop(
@@ -420,6 +423,6 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _too_many_sessions(scope: Scope, receive: Receive, send: Send) -> None:
-    error = {"code": -32603, "message": "there are too many sessions: end some, or try again later"}
+    error = {"code": -32603, "message": _TOO_MANY_SESSIONS}
     body = {"jsonrpc": "2.0", "id": None, "error": error}
     await JSONResponse(body, 429, {"Retry-After": str(_RETRY_SECONDS)})(scope, receive, send)

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from fairlead.gateway.access import Access, Revoking
 from fairlead.gateway.app import GatewayApp
 from fairlead.gateway.approvals import PATIENCE_SECONDS, PendingApprovals
 from fairlead.gateway.bridge import Bridge
-from fairlead.gateway.client import Client, SessionInfo
+from fairlead.gateway.client import Client, SessionInfo, TokenKey
 from fairlead.gateway.endpoint import Endpoint
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.streams import OpenStreams
@@ -54,8 +54,12 @@ class GatewayOptions:
     max_sessions: int = 1_000
     max_sessions_of_principal: int = 200
     """Of more, the principal's own oldest session that lies idle is ended."""
+    max_sessions_of_token: int = 100
+    """Of more, the token's own oldest session that lies idle is ended: one agent leaves room for the others
+    of its principal. Tokens of an issuer, which change, count as one token of their principal."""
     max_streams_of_principal: int = 200
     """How many streams of `subscriptions/listen` one principal may have open."""
+    max_streams_of_token: int = 100
     grace_seconds: float = 5.0
     """How long requests under way may go on when the gateway ends."""
 
@@ -84,11 +88,12 @@ class Gateway:
         self.since = time.time()
         self.stirred = anyio.Event()
         """Set when a request is over."""
-        self.listen_streams: Counter[str] = Counter()
-        """Open streams of `subscriptions/listen`, by principal."""
+        self._listen_streams: Counter[TokenKey] = Counter()
+        """Open streams of `subscriptions/listen`, by principal and token."""
         self._endpoints: dict[str | None, Endpoint] = {}
         self._opening = anyio.Lock()
-        self._begun: Counter[str] = Counter()
+        self._begun: Counter[TokenKey] = Counter()
+        """Sessions that are being opened, by principal and token."""
         self._principals: dict[str, _Principal] = {}
         self._opening_hosts = anyio.Lock()
 
@@ -195,36 +200,75 @@ class Gateway:
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
     @asynccontextmanager
-    async def room_for_session(self, principal: str) -> AsyncGenerator[bool]:
-        """Make room for a session of a principal, to be begun in the block. False where there is none.
+    async def room_for_session(self, principal: str, credential: str | None) -> AsyncGenerator[bool]:
+        """Make room for a session of a token, to be opened in the block. Yields False where there is none.
 
-        At its quota, the principal's own idle sessions make room, the oldest first; never another's.
+        At a quota, idle sessions that count towards it make room: the token's own first, then the principal's
+        other ones, the oldest first. Where the gateway is full, other principals lose stateless clients only,
+        which come back with their next request.
         """
-        sessions = [
-            session
-            for endpoint in self._endpoints.values()
-            for session in endpoint.sessions.values()
-            if not session.transport.is_terminated
-        ]
-        streams = sum(client.principal == principal for client in self.clients() if client.is_streaming)
-        own = [session for session in sessions if session.client.principal == principal]
-        count = len(own) + streams + self._begun[principal]
-        total = len(sessions) + self._begun.total()
-        is_full = count >= self.options.max_sessions_of_principal or total >= self.options.max_sessions
-        idle = [session for session in own if session.client.is_idle]
-        if is_full and not idle:
+        own = (principal, credential)
+        ended = self._find_room(own)
+        if ended is None:
             yield False
             return
-        self._begun[principal] += 1
+        self._begun[own] += 1
         try:
-            if is_full:
-                oldest = min(idle, key=lambda session: session.client.last_used)
-                await oldest.transport.terminate()
+            for client in ended:
+                await client.endpoint.end(client)
             yield True
         finally:
-            self._begun[principal] -= 1
-            if not self._begun[principal]:
-                del self._begun[principal]
+            self._begun[own] -= 1
+            if not self._begun[own]:
+                del self._begun[own]
+
+    def _find_room(self, own: TokenKey) -> list[Client] | None:
+        """Return which idle clients to end so that one more fits into every quota; None where none does."""
+        clients = [client for endpoint in self._endpoints.values() for client in endpoint.live_clients()]
+        options = self.options
+        ended: list[Client] = []
+        quotas: tuple[tuple[int, Callable[[TokenKey], bool]], ...] = (
+            (options.max_sessions_of_token, lambda key: key == own),
+            (options.max_sessions_of_principal, lambda key: key[0] == own[0]),
+            (options.max_sessions, lambda _: True),
+        )
+        for limit, counts in quotas:
+            counted = [client for client in clients if counts(client.token_key) and client not in ended]
+            opening = sum(number for key, number in self._begun.items() if counts(key))
+            excess = len(counted) + opening + 1 - limit
+            if excess <= 0:
+                continue
+            idle = [
+                client
+                for client in counted
+                if client.is_idle
+                and not client.is_streaming
+                and (client.principal == own[0] or client.era == "stateless")
+            ]
+            idle.sort(key=lambda client: (client.token_key != own, client.last_used))
+            if len(idle) < excess:
+                return None
+            ended += idle[:excess]
+        return ended
+
+    @contextmanager
+    def listening_stream(self, client: Client) -> Generator[bool]:
+        """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
+        own, streams = client.token_key, self._listen_streams
+        of_principal = sum(number for key, number in streams.items() if key[0] == own[0])
+        if (
+            streams[own] >= self.options.max_streams_of_token
+            or of_principal >= self.options.max_streams_of_principal
+        ):
+            yield False
+            return
+        streams[own] += 1
+        try:
+            yield True
+        finally:
+            streams[own] -= 1
+            if not streams[own]:
+                del streams[own]
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""

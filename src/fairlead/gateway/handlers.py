@@ -206,23 +206,18 @@ class Handlers:
     ) -> types.SubscriptionsListenResult:
         client = await self._client(context)
         watched: list[str] = []
-        gateway, principal = self._endpoint.gateway, client.principal
-        if gateway.listen_streams[principal] >= gateway.options.max_streams_of_principal:
-            raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
-        gateway.listen_streams[principal] += 1
-        try:
-            with client.in_use():
+        with self._endpoint.gateway.listening_stream(client) as is_room, client.in_use():
+            if not is_room:
+                raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
+            try:
                 for uri in params.notifications.resource_subscriptions or ():
                     with _told():
                         await client.news.watch(uri)
                     watched.append(uri)
                 return await client.news.listening(context, params)
-        finally:
-            gateway.listen_streams[principal] -= 1
-            if not gateway.listen_streams[principal]:
-                del gateway.listen_streams[principal]
-            for uri in watched:
-                client.news.unwatch(uri)
+            finally:
+                for uri in watched:
+                    client.news.unwatch(uri)
 
     # Prompts and completions.
 

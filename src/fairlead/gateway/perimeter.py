@@ -7,6 +7,7 @@ A page in a browser can send requests to this machine without being asked. It ca
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
@@ -105,6 +106,8 @@ class Perimeter:
         method: str = scope["method"]
         if method not in _METHODS:
             return Refused.saying(405, f"{method} is not used here", {"Allow": ", ".join(sorted(_METHODS))})
+        if not is_address_text(scope):
+            return Refused.saying(400, "the address has characters that no address here has")
         if method == "POST":
             content = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             is_form = content == _FORM and not is_protocol_path(scope["path"])
@@ -127,6 +130,22 @@ class Perimeter:
 
     def _is_own_origin(self, origin: bytes, scope: Scope, host: bytes) -> bool:
         return origin in self._origins or (origin == b"http://" + host and self._is_own_address(scope, host))
+
+
+def is_address_text(scope: Scope) -> bool:
+    """Is the path printable ASCII, as all paths here are, and the query text in UTF-8 without NUL?
+
+    A path may come back in a cookie or a redirect, and either may be looked up: what is no text reaches
+    neither.
+    """
+    path: str = scope["path"]
+    query: bytes = scope.get("query_string", b"")
+    if not (path.isascii() and path.isprintable()):
+        return False
+    try:
+        return not query or "\0" not in unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def is_protocol_path(path: str) -> bool:

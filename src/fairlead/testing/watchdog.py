@@ -49,20 +49,19 @@ class LoopWatchdog:
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Begin to watch the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._due = math.inf
-        threading.Thread(target=self._look, name="loop-watchdog", daemon=True).start()
+        _observer.add(self)
         self._waits = _processor_waits()
         self._schedule()
 
     def stop(self) -> None:
         """Watch no more; what the loop is late with now still counts."""
-        self._stopped.set()
+        _observer.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._note(time.monotonic() - self._due)
@@ -92,14 +91,49 @@ class LoopWatchdog:
                 self.worst = Lateness(seconds=late, stack=self._seen)
         self._seen = ""
 
-    def _look(self) -> None:
-        while not self._stopped.wait(self._interval):
-            if not self._seen and time.monotonic() - self._due > self.limit / 2:
-                # There is no public way to see what another thread does.
-                frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
-                self._seen = "".join(traceback.format_stack(frame)[-8:]) if frame else ""
+    def look(self) -> float:
+        """Note what a late loop does, in the observer's thread. Returns the seconds until the next look."""
+        if not self._seen and time.monotonic() - self._due > self.limit / 2:
+            # There is no public way to see what another thread does.
+            frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
+            self._seen = "".join(traceback.format_stack(frame)[-8:]) if frame else ""
+        return self._interval
 
 
+class _Observer:
+    """The one thread of a process that sees what late loops do. It ends when there was nothing to watch."""
+
+    def __init__(self) -> None:
+        self._watchdogs: set[LoopWatchdog] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def native_id(self) -> str:
+        return str(self._thread.native_id) if self._thread is not None else ""
+
+    def add(self, watchdog: LoopWatchdog) -> None:
+        with self._changed:
+            self._watchdogs.add(watchdog)
+            self._changed.notify()
+            if self._thread is None or not self._thread.is_alive():  # as in a forked child
+                self._thread = threading.Thread(target=self._run, name="loop-watchdog", daemon=True)
+                self._thread.start()
+
+    def remove(self, watchdog: LoopWatchdog) -> None:
+        with self._changed:
+            self._watchdogs.discard(watchdog)
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._watchdogs or self._changed.wait(_IDLE_SECONDS):
+                seconds = min((watchdog.look() for watchdog in self._watchdogs), default=_IDLE_SECONDS)
+                self._changed.wait(seconds)
+            self._thread = None
+
+
+_IDLE_SECONDS = 1.0
+_observer = _Observer()
 _TRACED_FACTOR = 8
 SHARED_FACTOR = float(os.environ.get("FAIRLEAD_LOOP_FACTOR") or 1)
 """Read once: tests have environments of their own."""
@@ -126,10 +160,11 @@ def _processor_waits() -> dict[str, int]:
     """Return, for each thread, how many nanoseconds it has waited for a processor in its life."""
     waits: dict[str, int] = {}
     try:
-        threads = os.listdir(_TASKS)
+        threads = set(os.listdir(_TASKS))
     except OSError:
         return waits
-    for thread in threads:
+    # What the observer waits for holds up no loop, and would be taken for an excuse of one.
+    for thread in threads - {_observer.native_id}:
         try:
             waits[thread] = int((_TASKS / thread / "schedstat").read_bytes().split()[1])
         except (OSError, IndexError, ValueError):

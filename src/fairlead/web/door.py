@@ -198,6 +198,8 @@ async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
         )
     except ValueError:
         return None
+    if any("\0" in name or "\0" in value for name, value in pairs):
+        return None  # which no browser sends, and no file name or database takes
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         fields[name] = (*fields.get(name, ()), value)

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 from starlette.datastructures import Headers
@@ -264,7 +265,7 @@ def keep_ticket(response: Response, ticket: Ticket, scope: Scope, path: str) -> 
         _cookie_name(scope),
         ticket.value,
         max_age=int(SESSION_SECONDS),
-        path=path,
+        path=quote(path, safe="/~"),  # it came with a request, and goes into a header
         httponly=True,
         samesite="strict",
         secure=scope["scheme"] == "https",

@@ -1,0 +1,203 @@
+"""Known secrets in random texts: what a plain search finds in any encoding, the masker finds and masks."""
+
+import base64
+import html
+import json
+import re
+import string
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.config.masking import Masker
+
+pytestmark = pytest.mark.requirement("HARD-62")
+
+ALPHABETS = {
+    "lower": string.ascii_lowercase,
+    "upper": string.ascii_uppercase,
+    "digits": string.digits,
+    "hex": "0123456789abcdef",
+    "base64": string.ascii_letters + string.digits + "+/=",
+    "web safe": string.ascii_letters + string.digits + "-_.~",
+    "ascii": "".join(map(chr, range(0x20, 0x7F))),
+    "punctuation": string.punctuation,
+    "few": "aA0%",
+    "escapes": "\\ux0&#;%41nrt",
+    "blanks": "ab \t\n\r",
+    "latin": "äöüßéñàçÿ÷ab",
+    "greek": "αβγδεζηθλμ",
+    "cjk": "密码令牌秘密键値",
+    "emoji": "🔑🗝️🔐ab",
+    "mixed": "aZ9_é密🔑%\\\"'&",
+}
+
+# How a server may write a value, apart from the code that is tested.
+
+
+def percent_all(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode())
+
+
+def javascript(text: str) -> str:
+    units = text.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def hex_escapes(text: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in text.encode())
+
+
+def encoded_64(before: bytes, after: bytes, width: int = 0) -> Callable[[str], str]:
+    def encode(text: str) -> str:
+        encoded = base64.b64encode(before + text.encode() + after).decode()
+        return "\n".join(re.findall(f".{{1,{width}}}", encoded)) if width else encoded
+
+    return encode
+
+
+ENCODERS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda text: text,
+    "in a URL": lambda text: quote(text, safe=""),
+    "in a URL, lower case": lambda text: re.sub("%..", lambda m: m[0].lower(), quote(text, safe="")),
+    "all percent": percent_all,
+    "twice in a URL": lambda text: quote(quote(text, safe=""), safe=""),
+    "JSON": lambda text: json.dumps(text)[1:-1],
+    "JSON in UTF-8": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text))[1:-1],
+    "JavaScript": javascript,
+    "upper JavaScript": lambda text: re.sub(r"u....", lambda m: "u" + m[0][1:].upper(), javascript(text)),
+    "HTML": html.escape,
+    "HTML decimal": lambda text: "".join(f"&#{ord(character)};" for character in text),
+    "HTML hexadecimal": lambda text: "".join(f"&#x{ord(character):X};" for character in text),
+    "hex": lambda text: text.encode().hex(),
+    "upper hex": lambda text: text.encode().hex().upper(),
+    "hex with colons": lambda text: text.encode().hex(":"),
+    "hex with blanks": lambda text: text.encode().hex(" "),
+    "hex escapes": hex_escapes,
+    "hex list": lambda text: ", ".join(f"0x{byte:02x}" for byte in text.encode()),
+    "base64": encoded_64(b"", b""),
+    "base64 after one": encoded_64(b"x", b"after"),
+    "base64 after two": encoded_64(b"u:", b""),
+    "base64 in lines": encoded_64(b"user:", b":rest", 16),
+    "web-safe base64": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "base64 in a URL": lambda text: quote(encoded_64(b"a", b"")(text), safe=""),
+    "hex in JSON": lambda text: json.dumps(text.encode().hex())[1:-1],
+    "URL in JSON": lambda text: json.dumps(quote(text, safe=""))[1:-1],
+    "JSON in a URL": lambda text: quote(json.dumps(text), safe=""),
+}
+
+
+# A plain search: everything is decoded, in all ways and everywhere, and then compared.
+
+
+def full_search(text: str, secret: str) -> bool:
+    wanted = secret.encode()
+    seen = {text}
+    for _ in range(3):
+        seen |= {decode(known) for known in seen for decode in DECODERS}
+    return any(secret in known or any(wanted in found for found in _binaries(known)) for known in seen)
+
+
+def _decode_json(text: str) -> str:
+    try:
+        return json.loads(f'"{text}"', strict=False)
+    except ValueError:
+        pairs = r"((?:\\u[0-9a-fA-F]{4})+)|\\([\"\\/bfnrt])"
+        plain = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+        return re.sub(pairs, lambda m: _units(m[1]) if m[1] else plain.get(m[2], m[2]), text)
+
+
+def _units(escapes: str) -> str:
+    return bytes.fromhex(escapes.replace("\\u", "")).decode("utf-16-be", "replace")
+
+
+def _bytes_of(digits: str) -> str:
+    return bytes.fromhex(digits).decode(errors="replace")
+
+
+def _decode_percent(text: str) -> str:
+    return re.sub(r"(?:%[0-9a-fA-F]{2})+", lambda m: _bytes_of(m[0].replace("%", "")), text)
+
+
+def _decode_hex_escapes(text: str) -> str:
+    return re.sub(r"(?:\\x[0-9a-fA-F]{2})+", lambda m: _bytes_of(m[0].replace("\\x", "")), text)
+
+
+DECODERS = (_decode_json, _decode_percent, _decode_hex_escapes, html.unescape)
+
+
+def _binaries(text: str) -> list[bytes]:
+    found: list[bytes] = []
+    for run in re.findall(r"[A-Za-z0-9+/_\-\s]+", text):
+        letters = re.sub(r"\s", "", run).replace("-", "+").replace("_", "/")
+        for skipped in range(4):
+            part = letters[skipped:]
+            found.append(base64.b64decode(part[: len(part) // 4 * 4]))
+            found.append(base64.b64decode(part + "A" * (-len(part) % 4)))
+    for run in re.findall(r"(?:(?:0x)?[0-9a-fA-F]{2}[:\s,]{0,2})+", text):
+        digits = re.sub(r"0x|[:\s,]", "", run)
+        found += [bytes.fromhex(digits[skipped:][: (len(digits) - skipped) // 2 * 2]) for skipped in (0, 1)]
+    return found
+
+
+# The comparison.
+
+SECRETS = st.sampled_from(sorted(ALPHABETS)).flatmap(
+    lambda name: st.text(ALPHABETS[name], min_size=8, max_size=200)
+)
+FILLERS = st.one_of(
+    st.just(""),
+    st.sampled_from(sorted(ALPHABETS)).flatmap(lambda name: st.text(ALPHABETS[name], max_size=40)),
+    st.sampled_from([" ", '"', "{", "}", '{"a":"', '"}', "Bearer ", "Basic ", "\n", "&", "=", "%", "\\"]),
+)
+
+
+@settings(max_examples=500)
+@given(
+    secret=SECRETS,
+    others=st.lists(SECRETS, max_size=3),
+    encoder=st.sampled_from(sorted(ENCODERS)),
+    before=FILLERS,
+    after=FILLERS,
+)
+def test_what_a_full_search_finds_is_found_and_masked(
+    secret: str, others: list[str], encoder: str, before: str, after: str
+) -> None:
+    text = before + ENCODERS[encoder](secret) + after
+    masker = Masker()
+    masker.learn(*others, secret)
+    if not full_search(text, secret):
+        return
+    assert masker.may_hold(text.encode())
+    assert not full_search(masker.mask_known(text), secret)
+    assert not full_search(masker.mask(text), secret)
+
+
+@settings(max_examples=200)
+@given(secrets=st.lists(SECRETS, min_size=1, max_size=8), parts=st.lists(FILLERS, max_size=6))
+def test_a_text_that_holds_no_secret_on_purpose_is_searched_as_fully(
+    secrets: list[str], parts: list[str]
+) -> None:
+    text = "".join(parts)
+    masker = Masker()
+    masker.learn(*secrets)
+    if any(full_search(text, secret) for secret in secrets):
+        assert masker.may_hold(text.encode())
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_every_alphabet_is_found_in_every_encoding(alphabet: str) -> None:
+    letters = ALPHABETS[alphabet]
+    for length in (8, 9, 65, 200):
+        secret = "".join(letters[(7 * index + index // 3) % len(letters)] for index in range(length))
+        masker = Masker()
+        masker.learn(secret)
+        for name, encode in ENCODERS.items():
+            text = f"before {encode(secret)} after"
+            assert full_search(text, secret), "the search of this test"
+            assert masker.may_hold(text.encode()), (name, length)
+            assert not full_search(masker.mask_known(text), secret), (name, length)
