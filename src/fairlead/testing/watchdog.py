@@ -1,18 +1,24 @@
 """A watchdog for event loops: how long one was held, less the time its process waited for a processor."""
 
 import asyncio
+import gc
 import math
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from types import FrameType
 
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
+_JOIN_SECONDS = 10.0
+_SHOWN_FRAMES = 10
+_IDLE = frozenset({"threading", "selectors", "queue", "socketserver", "concurrent.futures.thread"})
+"""Modules in which a thread waits rather than works."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,11 +26,20 @@ class Lateness:
     """How long the event loop was held once, and by what, where that was seen."""
 
     seconds: float
+    waited: float = 0.0
+    """How long threads waited for a processor meanwhile: `seconds` is without it."""
+    collected: float = 0.0
+    """How long Python's garbage collector ran meanwhile, which is part of `seconds`."""
     stack: str = ""
 
     def __str__(self) -> str:
         """Describe it for a failed test."""
-        return f"the event loop was held for {1000 * self.seconds:.0f} ms\n{self.stack}".rstrip()
+        garbage = (
+            f", of which {1000 * self.collected:.0f} ms for garbage collection" if self.collected else ""
+        )
+        waited = f" (not counted: {1000 * self.waited:.0f} ms for a processor)" if self.waited else ""
+        said = f"the event loop was held for {1000 * self.seconds:.0f} ms{garbage}{waited}"
+        return f"{said}\n{self.stack}".rstrip()
 
 
 class LoopHeld(AssertionError):
@@ -37,38 +52,51 @@ class LoopWatchdog:
     What threads of the process spent in the run queue (`schedstat`) is not counted, be it the loop's or one
     that held the interpreter's lock meanwhile: a busy machine is no fault of the code. A thread that keeps
     the lock while it runs counts, since the loop cannot run. Where the system does not tell, all counts.
+
+    In the loop there is nothing but the timer. A thread of its own looks at all else: every system call gives
+    up the interpreter's lock, and beside a thread that computes it takes 5 ms to get it back.
     """
 
     def __init__(self, limit: float, *, interval: float | None = None) -> None:
         self.limit = limit
         self.worst = Lateness(seconds=0.0)
         self._interval = interval or limit / 5
-        self._seen = ""
-        self._due = 0.0
-        self._waits: dict[str, int] = {}
-        self._thread = 0
+        self._due = math.inf
+        self._late: deque[tuple[float, float]] = deque()
+        """When timers were due, and when they ran instead."""
+        self._waits: Mapping[str, int] = {}
+        """As of the last time that the loop was seen on time."""
+        self._seen: list[str] = []
+        self._collections: deque[tuple[float, float]] = deque(maxlen=100)
+        self._collecting = 0.0
+        self._loop_thread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="loop-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to watch the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._due = math.inf
-        threading.Thread(target=self._look, name="loop-watchdog", daemon=True).start()
+        self._loop_thread = threading.get_ident()
         self._waits = _processor_waits()
+        gc.callbacks.append(self._note_collection)
+        self._thread.start()
         self._schedule()
 
     def stop(self) -> None:
         """Watch no more; what the loop is late with now still counts."""
-        self._stopped.set()
         if self._timer is not None:
             self._timer.cancel()
-            self._note(time.monotonic() - self._due)
+            self._note()
+            self._due = math.inf
+        gc.callbacks.remove(self._note_collection)
+        self._stopped.set()
+        self._thread.join(_JOIN_SECONDS)
 
     def reset(self) -> None:
         """Forget what was seen."""
+        self._late.clear()
         self.worst = Lateness(seconds=0.0)
 
     def require(self) -> None:
@@ -81,23 +109,61 @@ class LoopWatchdog:
         self._timer = self._loop.call_later(self._interval, self._tick)
 
     def _tick(self) -> None:
-        self._note(time.monotonic() - self._due)
+        self._note()
         self._schedule()
 
-    def _note(self, late: float) -> None:
-        before, self._waits = self._waits, _processor_waits()
-        if late > self.worst.seconds:
-            late -= sum(ns - before.get(thread, ns) for thread, ns in self._waits.items()) / 1e9
-            if late > self.worst.seconds:
-                self.worst = Lateness(seconds=late, stack=self._seen)
-        self._seen = ""
+    def _note(self) -> None:
+        now = time.monotonic()
+        if now - self._due > self.limit / 2:
+            self._late.append((self._due, now))
+
+    def _note_collection(self, phase: str, _info: object) -> None:
+        now = time.monotonic()
+        if phase == "start":
+            self._collecting = now
+        else:
+            self._collections.append((self._collecting, now - self._collecting))
+
+    # In the watchdog's own thread.
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._interval):
+            self._look()
+        self._look()
 
     def _look(self) -> None:
-        while not self._stopped.wait(self._interval):
-            if not self._seen and time.monotonic() - self._due > self.limit / 2:
-                # There is no public way to see what another thread does.
-                frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
-                self._seen = "".join(traceback.format_stack(frame)[-8:]) if frame else ""
+        is_late = time.monotonic() - self._due > self.limit / 2
+        if is_late:
+            self._note_stacks()
+        waits = _processor_waits()
+        while self._late:
+            due, ran = self._late.popleft()
+            self._judge(due, ran, waits)
+        if not is_late:
+            self._waits = waits
+            self._seen.clear()
+
+    def _judge(self, due: float, ran: float, waits: Mapping[str, int]) -> None:
+        waited = sum(ns - self._waits.get(thread, 0) for thread, ns in waits.items()) / 1e9
+        late = ran - due - waited
+        if late > self.worst.seconds:
+            collected = sum(took for began, took in self._collections if began <= ran and began + took >= due)
+            stacks = [*self._seen[:1], *self._seen[1:][-1:]]  # when it was noticed, and the latest
+            self.worst = Lateness(seconds=late, waited=waited, collected=collected, stack="\n".join(stacks))
+
+    def _note_stacks(self) -> None:
+        # There is no public way to see what other threads do.
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        self._seen.append("\n".join(self._stacks(frames)))
+
+    def _stacks(self, frames: Mapping[int, FrameType]) -> Iterable[str]:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in frames.items():
+            is_loop = ident == self._loop_thread
+            is_idle = frame.f_globals.get("__name__") in _IDLE
+            if is_loop or (ident != threading.get_ident() and not is_idle):
+                stack = "".join(traceback.format_stack(frame)[-_SHOWN_FRAMES:])
+                yield f"{'the loop' if is_loop else f'the thread {names.get(ident)!r}'}:\n{stack}"
 
 
 _TRACED_FACTOR = 8
@@ -114,12 +180,27 @@ def watch_loop(limit: float = 0.05) -> Generator[LoopWatchdog]:
     """
     factor = _TRACED_FACTOR if sys.gettrace() is not None else 1
     watchdog = LoopWatchdog(limit * factor * SHARED_FACTOR)
-    watchdog.start()
-    try:
-        yield watchdog
-    finally:
-        watchdog.stop()
+    with _garbage_set_aside():
+        watchdog.start()
+        try:
+            yield watchdog
+        finally:
+            watchdog.stop()
     watchdog.require()
+
+
+@contextmanager
+def _garbage_set_aside() -> Generator[None]:
+    """Let garbage collections leave out what is there already.
+
+    One takes 100 ns for each object in the process, and a test run has half a million of its own.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _processor_waits() -> dict[str, int]:
@@ -131,7 +212,11 @@ def _processor_waits() -> dict[str, int]:
         return waits
     for thread in threads:
         try:
-            waits[thread] = int((_TASKS / thread / "schedstat").read_bytes().split()[1])
+            file = os.open(f"{_TASKS}/{thread}/schedstat", os.O_RDONLY)
+            try:
+                waits[thread] = int(os.read(file, 256).split()[1])
+            finally:
+                os.close(file)
         except (OSError, IndexError, ValueError):
             continue  # it has just ended, or the system does not tell
     return waits
