@@ -8,14 +8,15 @@ other's way, and the loop last in their queue.
 
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from fairlead.catalog.entries import Listing
+from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.entries import Listing, ToolEntry
 
 AT_ONCE: Final = 500
 """So many tools, or as many other definitions, are handled on the event loop: it takes a few milliseconds."""
@@ -34,12 +35,25 @@ _one_thread: RunVar[CapacityLimiter] = RunVar("fairlead_background_thread")
 def size_of(listing: Listing) -> int:
     """How much there is to do about a listing, in definitions of a usual size."""
     parts = (listing.resources, listing.templates, listing.prompts)
-    entries = len(listing.tools) + sum(map(len, parts))
-    if entries > AT_ONCE:
-        return entries
-    size = sum(len(entry.definition) for entry in listing.tools)
-    size += sum(len(definition) for part in parts for definition in part)
-    return max(entries, size // USUAL_BYTES)
+    return size_of_tools(listing.tools) + sum(map(size_of_definitions, parts))
+
+
+def size_of_tools(tools: Collection[ToolEntry]) -> int:
+    """How much there is to do about tools, in definitions of a usual size."""
+    if len(tools) > AT_ONCE:
+        return len(tools)
+    return max(len(tools), sum(len(entry.definition) for entry in tools) // USUAL_BYTES)
+
+
+def size_of_catalog(catalog: Catalog) -> int:
+    """How much there is to do about the tools of a catalog, in definitions of a usual size."""
+    is_long = len(catalog) > AT_ONCE
+    return len(catalog) if is_long else size_of_tools([tool.entry for tool in catalog.tools])
+
+
+def size_of_definitions(definitions: Collection[bytes]) -> int:
+    """How much there is to do about other definitions, in those of a usual size."""
+    return max(len(definitions), sum(map(len, definitions)) // USUAL_BYTES)
 
 
 async def run_off_loop(work: Callable[[], ResultT], size: int) -> ResultT:
