@@ -1,5 +1,6 @@
 """The watchdog that the other tests rely on."""
 
+import gc
 import os
 import sys
 import threading
@@ -10,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from fairlead.testing.watchdog import LoopHeld, watch_loop
+from fairlead.testing.watchdog import LoopHeld, LoopWatchdog, watch_loop
 
 pytestmark = pytest.mark.blocks_loop
 
@@ -84,3 +85,36 @@ async def test_every_asynchronous_test_is_watched(request: pytest.FixtureRequest
     with anyio.fail_after(60):
         done = await anyio.run_process(command, check=False, cwd=tmp_path, env=env)
     assert b"LoopHeld: the event loop was held for" in done.stdout, done.stdout
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_a_thread_that_shares_the_interpreter_holds_the_loop_up_no_longer_than_a_switch_takes() -> None:
+    with watch_loop(0.05):
+        await anyio.to_thread.run_sync(use_processor, 0.5)
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_the_thread_that_keeps_the_interpreter_is_shown_beside_the_loop() -> None:
+    made: list[bytes] = []
+
+    def keep_interpreter() -> None:
+        while not watchdog.worst.seconds:  # on a busy machine it may go unnoticed the first times
+            made.append(b" " * 200_000_000)
+            made.clear()
+
+    with pytest.raises(LoopHeld) as caught, anyio.fail_after(30), watch_loop(0.02) as watchdog:
+        await anyio.to_thread.run_sync(keep_interpreter)
+    assert "keep_interpreter" in str(caught.value)
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_garbage_collection_is_named_and_what_was_there_before_is_none_of_it() -> None:
+    there = [[number] for number in range(1_000_000)]
+    with watch_loop(0.05):
+        gc.collect()
+    assert there
+    watchdog = LoopWatchdog(0.01)
+    watchdog.start()
+    gc.collect()
+    watchdog.stop()
+    assert "for garbage collection" in str(watchdog.worst)

@@ -22,6 +22,8 @@ Scheme = Literal["stable", "readable", "gateway", "plain"]
 MAX_PUBLIC_NAME = 64
 MAX_GATEWAY_NAME = 45
 """Clients put a prefix of their own before what a server calls a tool."""
+MAX_TWINS = 3
+"""Names that one is said to look like. More say no more, and all pairs of many would be far too many."""
 RESERVED_PREFIX = "mcp_"
 """Our own tools are called like this. No other name without a hash begins so."""
 
@@ -195,7 +197,8 @@ def _look_alikes(keys: Iterable[ToolKey]) -> Iterable[NameFinding]:
     odd: list[ToolKey] = []
     for key in keys:
         if key.tool.isascii() and key.tool.isprintable():
-            twins[key.tool.casefold()].append(key)
+            if len(same := twins[key.tool.casefold()]) < MAX_TWINS:
+                same.append(key)
         else:
             odd.append(key)
     for key in odd:
@@ -203,6 +206,8 @@ def _look_alikes(keys: Iterable[ToolKey]) -> Iterable[NameFinding]:
         letters = key.tool[:_LONGEST_READ]
         if any(unicodedata.category(letter) in _HIDDEN_CATEGORIES - {"Mn"} for letter in letters):
             yield NameFinding(key=key, message="has characters in its name that nobody sees")
-        for twin in twins.get(shown, ()):
+        same = twins[shown]
+        for twin in same:
             yield NameFinding(key=key, message=f"looks like `{twin}`")
-        twins[shown].append(key)
+        if len(same) < MAX_TWINS:
+            same.append(key)

@@ -127,7 +127,15 @@ def _hidden() -> re.Pattern[str]:
 def _without_hidden(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_CONTROLS).decode()
-    return _hidden().sub("", text)
+    # A native pass over a long text keeps the interpreter from other threads; calling back does not.
+    return _hidden().sub("" if len(text) <= _LONG_TEXT else _nothing, text)
+
+
+_LONG_TEXT = 32 * 1024
+
+
+def _nothing(_match: re.Match[str]) -> str:
+    return ""
 
 
 def _is_suspect(text: str, encoded: bytes) -> bool:

@@ -20,6 +20,7 @@ from mcp_types import METHOD_NOT_FOUND
 from fairlead.catalog import gate
 from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
 from fairlead.catalog.sanitise import inspect
+from fairlead.catalog.slices import has_slow_numbers
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
@@ -34,6 +35,8 @@ GRACE_SECONDS = 1.0
 """How long the tools wait for the other lists, so that as a rule a server is listed once and not twice."""
 MAX_ENTRY_BYTES = 1024 * 1024
 """The largest definition of one tool, resource or prompt."""
+MAX_ENTRY_PARTS = 40_000
+"""How many commas and brackets a definition may have: every part is an object once it is read."""
 MAX_PAGE_PARTS = 600_000
 """How many commas and brackets a page may have: so many are read in less than 50 ms."""
 MAX_INSTRUCTIONS = 64 * 1024
@@ -289,7 +292,7 @@ class Lister:
         seconds = min(seconds, self._budget.request_seconds)
         for _ in range(MAX_PAGES):
             answer = await self._session.request(method, params, seconds=seconds)
-            if _count_parts(answer) > MAX_PAGE_PARTS:
+            if len(answer) > MAX_PAGE_PARTS and _count_parts(bytes(answer)) > MAX_PAGE_PARTS:
                 reason = f"{method}: a page has more than {MAX_PAGE_PARTS} parts"
                 if not pages.entries:
                     raise ListFailed(self._server_id, reason)
@@ -321,7 +324,9 @@ class Lister:
             if slice_bytes > _SLICE_BYTES or number % _SLICE_ENTRIES == _SLICE_ENTRIES - 1:
                 slice_bytes = 0
                 await anyio.lowlevel.checkpoint()
-            if size > MAX_ENTRY_BYTES:
+            # A copy: a view would keep its whole page, which may be a thousand times as large.
+            definition = bytes(raw) if size <= MAX_ENTRY_BYTES else b""
+            if not definition or _is_costly(definition):
                 pages.too_large.append(bytes(memoryview(raw)[:_HEAD_BYTES]))
                 continue
             over = ""
@@ -334,8 +339,7 @@ class Lister:
                     f"{method}: {len(found) - number} entries of a page and what follows are left out: {over}"
                 )
                 return False
-            # A view would keep its whole page, which may be a thousand times as large.
-            pages.entries.append(bytes(raw))
+            pages.entries.append(definition)
         return True
 
 
@@ -352,7 +356,9 @@ async def list_anyway(
     return tuple(await lister.list_undeclared(kinds.get(method, "prompts")))
 
 
-_TOO_LARGE: Final = f"its definition is larger than {MAX_ENTRY_BYTES} bytes"
+_TOO_LARGE: Final = (
+    f"a definition has at most {MAX_ENTRY_BYTES} bytes and {MAX_ENTRY_PARTS} parts, few of them near 1e300"
+)
 _NAME: Final = re.compile(rb'"(?:name|uri|uriTemplate)"\s*:\s*"((?:[^"\\]|\\.){1,200})"')
 
 
@@ -368,14 +374,18 @@ def _too_large(kind: Kind, heads: list[bytes]) -> list[str]:
     if not heads:
         return []
     names = ", ".join(f"`{_name_in(head)}`" for head in heads[:_MAX_NAMED])
-    return [f"{_METHODS[kind]}: left out, because larger than {MAX_ENTRY_BYTES} bytes: {names}"[:MAX_NOTE]]
+    return [f"{_METHODS[kind]}: left out, because {_TOO_LARGE}: {names}"[:MAX_NOTE]]
 
 
-def _count_parts(answer: msgspec.Raw) -> int:
-    """What a page costs to read, roughly: JSON is read at the speed of its separators."""
-    if len(answer) <= MAX_PAGE_PARTS:
-        return 0
-    text = bytes(answer)
+def _is_costly(definition: bytes) -> bool:
+    """Would reading a definition hold up other work, though it is not too large?"""
+    return len(definition) > MAX_ENTRY_PARTS and (
+        _count_parts(definition) > MAX_ENTRY_PARTS or has_slow_numbers(definition)
+    )
+
+
+def _count_parts(text: bytes) -> int:
+    """What JSON costs to read, roughly: it is read at the speed of its separators."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 

@@ -17,6 +17,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from fairlead.catalog import gate
+from fairlead.catalog.slices import has_slow_numbers
 from fairlead.connection.limits import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
@@ -314,6 +315,8 @@ def _require_few_values(raw: msgspec.Raw) -> None:
     view = memoryview(raw)
     if len(view) > _FEW_VALUES_BYTES and has_more_values(view, MAX_VALUES):
         raise ValueError(f"it has more than {MAX_VALUES} values")
+    if len(view) > _FEW_VALUES_BYTES and has_slow_numbers(bytes(view)):
+        raise ValueError("it is full of numbers near the limits of a double")
 
 
 def result_of(frame: Frame) -> msgspec.Raw:

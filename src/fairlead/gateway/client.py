@@ -24,7 +24,7 @@ from fairlead.catalog.results import DELIVERY, ToolResult
 from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
-from fairlead.gateway.lists import Offered, ToolList, names_resources, with_public_uris
+from fairlead.gateway.lists import Offered, OfferKind, ToolList, names_resources, with_public_uris
 from fairlead.gateway.news import Kind, News
 from fairlead.gateway.plain_calls import PlainCall, TaskStarter
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
@@ -48,6 +48,18 @@ CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
 QUESTION_SECONDS: Final = 0.2
 """How long a request is taken to be what a server asks about, where others wait to be given to it."""
 
+LIST_FIELDS: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The methods that list what there is, and where in their results it is."""
+_OFFER_KINDS: Final[Mapping[str, OfferKind]] = {
+    "resources/list": "resource",
+    "resources/templates/list": "template",
+    "prompts/list": "prompt",
+}
 MAX_SESSION_KEY: Final = 128
 """How long the key of a stateless client's session may be."""
 
@@ -453,6 +465,14 @@ class Client:
         offered = await self.offered()
         self.news.handed_offers(kind, offered)
         return offered
+
+    async def list_array(self, method: str) -> bytes:
+        """What it is given for one of `LIST_FIELDS`, valid for its protocol version: a JSON array."""
+        if method == "tools/list":
+            return await self.list_tools()
+        kind: OfferKind = _OFFER_KINDS[method]
+        offered = await self.listed("prompts" if kind == "prompt" else "resources")
+        return await offered.listed_array(kind, self.version)
 
     async def prepared_offers(self) -> Offered:
         """What is known now, with everything about it worked out: off the event loop where it is much."""

@@ -1,7 +1,8 @@
 """The way in for MCP over HTTP. What is asked for most is answered here: bytes in, bytes on, bytes back.
 
-Tool calls and lists of tools, in either era, need no model of what is in them. Whatever is unusual about a
-request, down to a header, sends it the long way, to the SDK's server, which knows every rule.
+Tool calls and lists, in either era, need no model of what is in them, and lists may be too large for one.
+Whatever is unusual about a request, down to a header, sends it the long way, to the SDK's server, which knows
+every rule.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from fairlead.connection.tracing import (
     read_trace,
 )
 from fairlead.gateway.access import Admitted
-from fairlead.gateway.client import MAX_SESSION_KEY, Client, ClientKey
+from fairlead.gateway.client import LIST_FIELDS, MAX_SESSION_KEY, Client, ClientKey
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
@@ -158,7 +159,7 @@ class _Exchange:
             return False
         if request.method == "notifications/cancelled":
             return await self._cancelled(request)
-        if request.method not in ("tools/call", "tools/list") or not request.is_plain:
+        if (request.method != "tools/call" and request.method not in LIST_FIELDS) or not request.is_plain:
             return False
         is_modern = self._headers.get(b"mcp-protocol-version") == _MODERN
         answer = self._answered_modern if is_modern else self._answered_in_session
@@ -210,11 +211,12 @@ class _Exchange:
             return True
         if client.name is None:
             client.name = info.shown
-        if request.method == "tools/list":
+        if request.method in LIST_FIELDS:
             if request.params.cursor is not None:
                 return False
             with client.in_use():
-                await self._answer(request, _LIST_HEAD, await client.list_tools(), _LIST_TAIL)
+                array = await client.list_array(request.method)
+                await self._answer(request, _LIST_HEAD, _member(request.method), array, _LIST_TAIL)
             return True
         tool = client.toolset.catalog.called(request.params.name)
         if tool is not None and b"x-mcp-header" in tool.entry.definition:
@@ -248,24 +250,29 @@ class _Exchange:
 
     async def _answered_in_session(self, request: _Request) -> bool:
         client = self._session_client()
-        plain = (
-            client is not None
-            and client.is_met
-            and client.version in PLAIN_VERSIONS
+        if (
+            client is None
+            or not client.is_met
+            or b"application/json" not in self._headers.get(b"accept", b"")
+            or request.params.cursor is not None
+        ):
+            return False
+        if request.method in LIST_FIELDS:
+            self._session_id = client.id.encode()
+            with client.in_use():
+                array = await client.list_array(request.method)
+                await self._answer(request, b"{", _member(request.method), array, b"}")
+            return True
+        is_plain = (
+            client.version in PLAIN_VERSIONS
             and client.abilities == UNASKABLE
             and not client.has_set_level
-            and b"application/json" in self._headers.get(b"accept", b"")
             and request.id not in client.plain_calls
         )
-        if client is None or not plain or request.params.cursor is not None:
-            return False
-        self._session_id = client.id.encode()
-        if request.method == "tools/list":
-            with client.in_use():
-                await self._answer(request, b'{"tools":', await client.list_tools(), b"}")
-        else:
+        if is_plain:
+            self._session_id = client.id.encode()
             await self._call(request, client, UNASKABLE)
-        return True
+        return is_plain
 
     async def _cancelled(self, request: _Request) -> bool:
         client = self._session_client()
@@ -412,7 +419,11 @@ def _abilities(capabilities: bytes) -> frozenset[Ability]:
         return UNASKABLE
 
 
-_LIST_HEAD: Final = b'{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":'
+def _member(method: str) -> bytes:
+    return b'"%b":' % LIST_FIELDS[method].encode()
+
+
+_LIST_HEAD: Final = b'{"resultType":"complete","ttlMs":0,"cacheScope":"private",'
 _LIST_TAIL: Final = b',"_meta":%b}' % _encode({types.SERVER_INFO_META_KEY: SERVER_INFO})
 
 

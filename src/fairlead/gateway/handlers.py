@@ -166,12 +166,13 @@ class Handlers:
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("resources")
-        return _listed(context, {"resources": offered.listed("resource", context.protocol_version)})
+        return _listed(context, {"resources": await offered.listed("resource", context.protocol_version)})
 
     async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("resources")
-        return _listed(context, {"resourceTemplates": offered.listed("template", context.protocol_version)})
+        templates = await offered.listed("template", context.protocol_version)
+        return _listed(context, {"resourceTemplates": templates})
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -224,7 +225,7 @@ class Handlers:
     async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("prompts")
-        return _listed(context, {"prompts": offered.listed("prompt", context.protocol_version)})
+        return _listed(context, {"prompts": await offered.listed("prompt", context.protocol_version)})
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams

@@ -15,7 +15,7 @@ from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.protocol import definition_for, version_number
 from fairlead.config.shapes import is_list, is_object
-from fairlead.host.background import run_off_loop
+from fairlead.host.background import run_off_loop, size_of_definitions, size_of_tools
 from fairlead.host.resource_owners import (
     Clash,
     Owned,
@@ -51,7 +51,8 @@ class ToolList:
         catalog = toolset.catalog
         if catalog is not self._catalog or number not in self._tools:
             offered = await toolset.offered(seconds=0)  # the endpoint has waited already, for all servers
-            tools = await run_off_loop(partial(_tool_array, offered, number), len(offered))
+            size = size_of_tools([entry for _, entry in offered])
+            tools = await run_off_loop(partial(_tool_array, offered, number), size)
             if catalog is not self._catalog:
                 self._catalog, self._tools = catalog, {}
             self._tools[number] = tools
@@ -86,6 +87,7 @@ class Offered:
         self._scheme: Scheme = scheme
         self._trusted = frozenset(trusted)
         self._by_version: dict[tuple[OfferKind, int], list[Definition]] = {}
+        self._arrays: dict[tuple[OfferKind, int], bytes] = {}
         self.is_prepared = False
 
     def is_of(self, listings: Mapping[str, Listing]) -> bool:
@@ -102,8 +104,9 @@ class Offered:
 
     @property
     def size(self) -> int:
-        """How many definitions there are."""
-        return sum(len(of.resources) + len(of.templates) + len(of.prompts) for of in self.listings.values())
+        """How much there is of it, in definitions of a usual size."""
+        parts = ((of.resources, of.templates, of.prompts) for of in self.listings.values())
+        return sum(size_of_definitions(part) for of_one in parts for part in of_one)
 
     def prepare(self) -> None:
         """Work everything out ahead. For a thread, where there is much of it."""
@@ -117,13 +120,29 @@ class Offered:
         """Which server each URI leads to."""
         return ResourceOwners(self.listings, self._trusted)
 
-    def listed(self, kind: OfferKind, version: str | None) -> list[Definition]:
+    async def listed(self, kind: OfferKind, version: str | None) -> list[Definition]:
         """The resources, templates or prompts, as clients of a protocol version are given them."""
-        number = version_number(version)
-        if (kind, number) not in self._by_version:
-            every: list[Definition] = getattr(self, f"{kind}s")
-            self._by_version[kind, number] = [definition_for(kind, each, number) for each in every]
-        return self._by_version[kind, number]
+        place = (kind, version_number(version))
+        if place not in self._by_version:
+            self._by_version[place] = await run_off_loop(partial(self._definitions, *place), self.size)
+        return self._by_version[place]
+
+    async def listed_array(self, kind: OfferKind, version: str | None) -> bytes:
+        """The same as a JSON array, made once for each version."""
+        place = (kind, version_number(version))
+        if place not in self._arrays:
+            self._arrays[place] = await run_off_loop(partial(self._array, *place), self.size)
+        return self._arrays[place]
+
+    def _definitions(self, kind: OfferKind, number: int) -> list[Definition]:
+        every: list[Definition] = getattr(self, f"{kind}s")
+        return [definition_for(kind, each, number) for each in every]
+
+    def _array(self, kind: OfferKind, number: int) -> bytes:
+        # One by one: a native call for all of them would keep the interpreter from the event loop.
+        return (
+            b"[" + b",".join([msgspec.json.encode(each) for each in self._definitions(kind, number)]) + b"]"
+        )
 
     @property
     def resources(self) -> list[Definition]:

@@ -31,10 +31,11 @@ from fairlead.catalog.content import (
 )
 from fairlead.catalog.protocol import VERSIONS
 from fairlead.catalog.results import DELIVERY, ToolResult, output_check
+from fairlead.catalog.slices import decode
 from fairlead.config.shapes import is_object
 from fairlead.connection.tasks import RELATED_TASK
 
-MAX_CHECKED_BYTES: Final = 1024 * 1024
+MAX_CHECKED_BYTES: Final = 256 * 1024
 """Larger structured content is left for the client to check: parsing it would hold up other requests."""
 
 MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
@@ -202,7 +203,7 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
     if check is None:
         return None
     try:
-        verdict = check.verdict(msgspec.json.decode(structured))
+        verdict = check.verdict(decode(structured))
     except _UNREADABLE as exc:
         return f"its structured content cannot be read: {gate.text(str(exc))}"
     if verdict.outcome != "invalid":
@@ -272,15 +273,19 @@ def _without_ours(raw: Raw, result: ToolResult) -> Raw | None:
 
 
 def _says(blocks: list[Any], structured: bytes) -> bool:
-    """Does a block of text carry the same JSON?"""
+    """Does a block of text carry the same JSON? What is large is not compared, and so it is said twice."""
+    if len(structured) > MAX_CHECKED_BYTES:
+        return False
     try:
-        value: object = msgspec.json.decode(structured)
+        value: object = decode(structured)
     except _UNREADABLE:
         return False
     for block in blocks:
         said = block.get("text") if is_object(block) and block.get("type") == "text" else None
         try:
-            if isinstance(said, str) and (said == value or msgspec.json.decode(said) == value):
+            if not isinstance(said, str) or len(said) > MAX_CHECKED_BYTES:
+                continue
+            if said == value or decode(said.encode(errors="replace")) == value:
                 return True
         except _UNREADABLE:
             continue

@@ -1,22 +1,31 @@
 """Run work whose size servers choose off the event loop, in one thread at a time.
 
-The work is plain Python, which gives up the interpreter every few milliseconds: an event loop beside one such
-thread is late by that much. Several threads would be in each other's way, and the loop last in their queue.
+The work is plain Python, beside which an event loop has to ask for the interpreter again after every system
+call, and gets it after Python's switch interval. By default that is 5 ms, so that a turn of the loop with ten
+sockets would take 50 ms; while work runs here, it is `SWITCH_SECONDS`. Several threads would be in each
+other's way, and the loop last in their queue.
 """
 
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from fairlead.catalog.entries import Listing
+from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.entries import Listing, ToolEntry
 
 AT_ONCE: Final = 500
 """So many tools, or as many other definitions, are handled on the event loop: it takes a few milliseconds."""
 
 USUAL_BYTES: Final = 1024
 """Of a definition; what takes long about it grows with its size."""
+
+SWITCH_SECONDS: Final = 0.0005
+"""How long the event loop waits at most for the interpreter, each time it needs it."""
 
 ResultT = TypeVar("ResultT")
 
@@ -26,12 +35,25 @@ _one_thread: RunVar[CapacityLimiter] = RunVar("fairlead_background_thread")
 def size_of(listing: Listing) -> int:
     """How much there is to do about a listing, in definitions of a usual size."""
     parts = (listing.resources, listing.templates, listing.prompts)
-    entries = len(listing.tools) + sum(map(len, parts))
-    if entries > AT_ONCE:
-        return entries
-    size = sum(len(entry.definition) for entry in listing.tools)
-    size += sum(len(definition) for part in parts for definition in part)
-    return max(entries, size // USUAL_BYTES)
+    return size_of_tools(listing.tools) + sum(map(size_of_definitions, parts))
+
+
+def size_of_tools(tools: Collection[ToolEntry]) -> int:
+    """How much there is to do about tools, in definitions of a usual size."""
+    if len(tools) > AT_ONCE:
+        return len(tools)
+    return max(len(tools), sum(len(entry.definition) for entry in tools) // USUAL_BYTES)
+
+
+def size_of_catalog(catalog: Catalog) -> int:
+    """How much there is to do about the tools of a catalog, in definitions of a usual size."""
+    is_long = len(catalog) > AT_ONCE
+    return len(catalog) if is_long else size_of_tools([tool.entry for tool in catalog.tools])
+
+
+def size_of_definitions(definitions: Collection[bytes]) -> int:
+    """How much there is to do about other definitions, in those of a usual size."""
+    return max(len(definitions), sum(map(len, definitions)) // USUAL_BYTES)
 
 
 async def run_off_loop(work: Callable[[], ResultT], size: int) -> ResultT:
@@ -53,4 +75,36 @@ async def run_off_loop(work: Callable[[], ResultT], size: int) -> ResultT:
     except LookupError:
         limiter = CapacityLimiter(1)
         _one_thread.set(limiter)
-    return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+
+    def run() -> ResultT:
+        with _switches.made_soon():
+            return work()
+
+    return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
+
+
+class _Switches:
+    """The interpreter's switch interval, which is one for the process: shorter while any work runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._before = 0.0
+
+    @contextmanager
+    def made_soon(self) -> Generator[None]:
+        with self._lock:
+            self._running += 1
+            if self._running == 1:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, SWITCH_SECONDS))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+                if not self._running:
+                    sys.setswitchinterval(self._before)
+
+
+_switches = _Switches()

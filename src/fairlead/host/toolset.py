@@ -1,9 +1,9 @@
 """The tools somebody hands to a model: named, chosen, searchable, and called by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -16,7 +16,7 @@ from fairlead.catalog.search import Hit
 from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
-from fairlead.host.background import AT_ONCE, run_off_loop
+from fairlead.host.background import AT_ONCE, run_off_loop, size_of_catalog, size_of_tools
 from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
 from fairlead.host.catalogs import cost_of, has_reading, is_direct
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from fairlead.adapters.langchain import FairleadTool
     from fairlead.host.host import Host
+
+AdaptedT = TypeVar("AdaptedT")
 
 PATIENCE_SECONDS = 15.0
 """How long servers that were never listed are waited for, before the rest is handed out without them."""
@@ -127,7 +129,11 @@ class Toolset:
                 hint = self._host.login_hint(server_id)
                 raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
             # The name of a tool that is not there is no reason to hold up the event loop.
-            near = [hit.key for hit in catalog.find(name, limit=1)] if len(catalog) <= AT_ONCE else []
+            near = (
+                [hit.key for hit in catalog.find(name, limit=1)]
+                if size_of_catalog(catalog) <= AT_ONCE
+                else []
+            )
             hint = f"did you mean `{catalog.shown(near[0])}`?" if near else None
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
@@ -152,7 +158,7 @@ class Toolset:
         catalog = (await self.ready()).catalog
         by_meaning = self.selection.search == "meaning"
         find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
-        hits = await run_off_loop(find, len(catalog))
+        hits = await run_off_loop(find, size_of_catalog(catalog))
         return Found(hits=hits, unavailable=self.unavailable)
 
     # What a model gets.
@@ -165,7 +171,7 @@ class Toolset:
         if seconds:
             await self.ready(seconds=seconds)
         catalog = self.catalog
-        direct = await run_off_loop(partial(self._direct, catalog), len(catalog))
+        direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()
         # Whatever has been kept so far: a list of tools that changes costs a provider's cache of all of it.
@@ -175,7 +181,7 @@ class Toolset:
     async def is_direct(self) -> bool:
         """Does a model get the tools themselves, all of them?"""
         catalog = (await self.ready()).catalog
-        direct = await run_off_loop(partial(self._direct, catalog), len(catalog))
+        direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
         return len(direct) == len(catalog)
 
     def _direct(self, catalog: Catalog) -> Sequence[CatalogTool]:
@@ -188,34 +194,35 @@ class Toolset:
 
     async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
         """The tools as OpenAI's APIs take them."""
-        offered = await self.offered()
-        return ProviderTools(
-            self, [openai.to_openai(entry, name, api=api, strict=strict) for name, entry in offered]
-        )
+        return ProviderTools(self, await self._adapt(partial(openai.to_openai, api=api, strict=strict)))
 
     async def for_anthropic(self) -> "ProviderTools":
         """The tools as Anthropic's API takes them."""
-        return ProviderTools(
-            self, [anthropic.to_anthropic(entry, name) for name, entry in await self.offered()]
-        )
+        return ProviderTools(self, await self._adapt(anthropic.to_anthropic))
 
     async def for_gemini(self) -> "ProviderTools":
         """The tools as Gemini's API takes them."""
-        return ProviderTools(self, [gemini.to_gemini(entry, name) for name, entry in await self.offered()])
+        return ProviderTools(self, await self._adapt(gemini.to_gemini))
 
     async def for_langchain(self) -> "Sequence[FairleadTool]":
         """The tools as LangChain and LangGraph take them. Needs the extra `langchain`."""
         from fairlead.adapters.langchain import to_langchain
 
-        made = [to_langchain(entry, name, self._caller(name)) for name, entry in await self.offered()]
+        made = await self._adapt(lambda entry, name: to_langchain(entry, name, self._caller(name)))
         return [tool for tool in made if tool is not None]
 
     async def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
         """The tools as Pydantic AI takes them. Needs the extra `pydantic-ai`."""
         from fairlead.adapters.pydantic_ai import to_pydantic_ai
 
-        made = [to_pydantic_ai(entry, name, self._caller(name)) for name, entry in await self.offered()]
+        made = await self._adapt(lambda entry, name: to_pydantic_ai(entry, name, self._caller(name)))
         return [tool for tool in made if tool is not None]
+
+    async def _adapt(self, make: Callable[[ToolEntry, str], AdaptedT]) -> Sequence[AdaptedT]:
+        """What an adapter makes of each tool that a model is given, off the event loop where it is much."""
+        offered = await self.offered()
+        size = size_of_tools([entry for _, entry in offered])
+        return await run_off_loop(lambda: [make(entry, name) for name, entry in offered], size)
 
     def _caller(self, name: str) -> Caller:
         async def call(_key: ToolKey, arguments: dict[str, Any]) -> ToolResult:
