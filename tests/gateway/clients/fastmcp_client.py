@@ -6,6 +6,7 @@ import sys
 
 import anyio
 from fastmcp import Client
+from mcp.shared.exceptions import MCPError
 
 
 async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
@@ -14,7 +15,11 @@ async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
         tools = [tool.name for tool in await client.list_tools()]
         results = []
         for call in json.loads(calls):
-            result = await client.call_tool_mcp(call["name"], call["arguments"])
+            try:
+                result = await client.call_tool_mcp(call["name"], call["arguments"])
+            except MCPError as exc:
+                results.append({"error": str(exc)})
+                continue
             results.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         said = {"version": client.protocol_version, "tools": tools, "results": results}
         if more:
