@@ -2,7 +2,7 @@
 
 `tests/tools/install-more-servers` installs them. None needs anything beyond this machine: the service that a
 server is made for is a page of the test, or absent, and then the answer is an error about that. In strings,
-`{project}`, `{site}` and `{absent}` stand for the test's folder, its site, and a URL that refuses connections.
+`{project}`, `{site}` and `{absent}` stand for the test's folder, its site and a URL that refuses connections.
 """
 
 import json
@@ -294,6 +294,7 @@ ROWS: dict[str, Row] = {
         package="obsidian-mcp",
         program="obsidian-mcp",
         args=("{project}/vault",),
+        version=MODERN,
         calls=_call("obsidian_list_vaults", {}, '"vault"'),
     ),
     "tavily": Row(
