@@ -1,5 +1,6 @@
 """Eight real servers at once: those of `tests/real`, two more, and a site for those that read the web."""
 
+import json
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -45,16 +46,41 @@ def eight_servers(machine: Machine, site: str) -> dict[str, RealServer]:
     return {server.server_id: server for server in servers}
 
 
+GITLAB_PROJECT = {
+    "id": 1,
+    "name": "the repository of the test",
+    "path_with_namespace": "test/repository",
+    "visibility": "public",
+    "web_url": "http://127.0.0.1/test/repository",
+    "description": None,
+    "ssh_url_to_repo": "git@127.0.0.1:test/repository.git",
+    "http_url_to_repo": "http://127.0.0.1/test/repository.git",
+    "created_at": "2026-01-01T00:00:00Z",
+    "last_activity_at": "2026-01-01T00:00:00Z",
+    "default_branch": "main",
+}
+
+
 class _Site(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        pages = {"/page": "a page of the test\n", "/api/v2/context": "the documentation of the test\n"}
+        chart = {"success": True, "resultObj": f"http://{self.headers['Host']}/chart.png"}
+        pages = {
+            "/page": "a page of the test\n",
+            "/api/v2/context": "the documentation of the test\n",
+            "/gitlab/projects": json.dumps([GITLAB_PROJECT]),
+            "/chart": json.dumps(chart),
+        }
         body = pages.get(path, "").encode()
         self.send_response(200 if body else 404)
         self.send_header("Content-Type", "text/plain")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base class calls it
         """Say nothing: a test reads its own output."""

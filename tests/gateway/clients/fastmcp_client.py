@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 from fastmcp import Client
+from mcp.shared.exceptions import MCPError
 from mcp.types import PromptReference
 
 
@@ -41,7 +42,11 @@ async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
             return
         results = []
         for call in json.loads(calls):
-            result = await client.call_tool_mcp(call["name"], call["arguments"])
+            try:
+                result = await client.call_tool_mcp(call["name"], call["arguments"])
+            except MCPError as exc:
+                results.append({"error": str(exc)})
+                continue
             results.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         said = {"version": client.protocol_version, "tools": tools, "results": results}
         if more:

@@ -12,6 +12,7 @@ import anyio
 import httpx2
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference
 
 
@@ -46,7 +47,11 @@ async def main(url: str, token: str, era: str, calls: str, more: str) -> None:
             return
         results: list[dict[str, Any]] = []
         for call in json.loads(calls):
-            result = await client.call_tool(call["name"], call["arguments"])
+            try:
+                result = await client.call_tool(call["name"], call["arguments"])
+            except MCPError as exc:
+                results.append({"error": str(exc)})
+                continue
             results.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         said: dict[str, Any] = {
             "version": client.session.protocol_version,

@@ -31,9 +31,10 @@ if (more === "cases") {
 }
 const wanted = JSON.parse(calls);
 const results = [];
+const call = (each) => client.callTool(each).catch((error) => ({ error: error.message }));
 while (results.length < wanted.length) {
   const some = wanted.slice(results.length, results.length + 16);
-  results.push(...(await Promise.all(some.map((call) => client.callTool(call)))));
+  results.push(...(await Promise.all(some.map(call))));
 }
 const lists = {};
 if (more) {
