@@ -5,6 +5,7 @@ Servers have a say in most of them, so here their words pass the gate.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import cast
 
 from mcp.shared.exceptions import MCPError
@@ -89,8 +90,12 @@ def _ending_words(ending: Ending) -> str:
     )
 
 
+@lru_cache(maxsize=1024)
 def calling(server_id: str) -> "_Calling":
-    """Raise one of our errors for anything that goes wrong in a request. Each says how far it got."""
+    """Raise one of our errors for anything that goes wrong in a request. Each says how far it got.
+
+    It has no state of its own, so that all requests to a server share one.
+    """
     return _Calling(server_id)
 
 

@@ -82,6 +82,10 @@ class Artifacts:
         body = bytes(raw)
         if (result := as_it_came(body, source)) is not None:
             return result
+        return await self.deliver_cleaned(body, source, principal=principal)
+
+    async def deliver_cleaned(self, body: bytes, source: Source, *, principal: str = LOCAL) -> ToolResult:
+        """The same for a result that cannot be handed on as it came (`as_it_came`)."""
         handed = await gate.run(hand_over_steps(body, source, keeping=self._files is not None))
         if handed.kept and not await self._keep(handed.kept, source, principal):
             return (await gate.run(hand_over_steps(body, source, keeping=False))).result
