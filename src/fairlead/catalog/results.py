@@ -55,7 +55,7 @@ class ToolResult:
         server_id: str,
         raw: msgspec.Raw | bytes,
         *,
-        original: bytes | None = None,
+        original: bytes | memoryview | None = None,
         untrusted: bool = False,
         remarks: Remarks = _NONE,
         definition: bytes | None = None,
@@ -63,8 +63,7 @@ class ToolResult:
         self.server_id = server_id
         self.raw = bytes(raw)
         """The result as it may be handed on."""
-        self.original = self.raw if original is None else original
-        """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        self._original = self.raw if original is None else original
         self.untrusted = untrusted
         """It comes from a server nobody vouches for: to a model it is data, never instructions."""
         self.remarks = remarks
@@ -101,11 +100,23 @@ class ToolResult:
         return ToolResult(
             self.server_id,
             msgspec.json.encode({**fields, "content": blocks}),
-            original=self.original,
+            original=self._original,
             untrusted=self.untrusted,
             remarks=remarks,
             definition=self.definition,
         )
+
+    @property
+    def original(self) -> bytes:
+        """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        if not isinstance(self._original, bytes):
+            self._original = bytes(self._original)  # one that was too large to be opened
+        return self._original
+
+    @property
+    def original_size(self) -> int:
+        """How many bytes the server wrote."""
+        return len(self._original)
 
     @cached_property
     def _shape(self) -> _Shape:
@@ -191,12 +202,13 @@ def mentions(raw: bytes, *names: bytes) -> bool:
     return False
 
 
-def says_error(raw: bytes) -> bool:
+def says_error(raw: bytes | memoryview) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
     if len(raw) > _LONG_BYTES and (last := _OUTCOME_LAST.search(raw, len(raw) - 512)) is not None:
         return last[1] == b"true"
     if len(raw) > _LARGE_BYTES:
         return _ERROR_FIRST.match(raw) is not None
+    raw = bytes(raw)
     if not may_have_string(raw, b'"isError"'):
         return False
     try:

@@ -26,7 +26,7 @@ from fairlead.policy.audit import AuditedCall
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.pins import is_guarded
 from fairlead.policy.quarantine import Screened
-from fairlead.policy.results import Source, as_it_came
+from fairlead.policy.results import MAX_AS_IT_CAME, Source, as_it_came
 from fairlead.servers.definition import UNTRUSTED_RESULTS
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -253,10 +253,9 @@ class Calls:
         audited.sent()
         try:
             raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
-            body = bytes(raw)
-            result = as_it_came(body, source)
+            result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
-                result = await self._artifacts.deliver_cleaned(body, source, principal=proposal.principal)
+                result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
             is_error = result.is_error
         except BaseException as exc:
             error = _failed(audited, exc)
@@ -264,7 +263,7 @@ class Calls:
         else:
             kinds = [finding.kind for finding in result.remarks.findings]
             outcome = "tool_error" if is_error else "ok"
-            audited.returned(outcome, "done", size=len(result.original), findings=kinds)
+            audited.returned(outcome, "done", size=result.original_size, findings=kinds)
         finally:
             if bus.has_listeners:
                 bus.emit(
