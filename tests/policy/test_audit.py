@@ -388,3 +388,34 @@ async def test_a_kill_loses_at_most_the_last_moment_and_calls_under_way_are_know
     assert len(calls) >= sum(when < killed - moment for when in sent)
     assert {call.stage for call in calls[1:-1:2]} == {"returned"}
     assert {call.stage for call in calls[0:-1:2]} == {"sent"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({"path": "a" * 256, "deep": True}, {"path": "string(256)", "deep": "boolean"}),
+        ({"path": "a" * 257}, {"path": "string(257)"}),
+        ({"k" * 300: 1}, {"k" * 120 + "…": "integer"}),
+        ({7: "seven", "none": None}, {"7": "string(5)", "none": "null"}),
+        ({"list": [1, 2]}, {"list": "array(2)"}),
+        ({"object": {"inner": 1.5}}, {"object": {"inner": "number"}}),
+        ({f"key_{number}": number for number in range(17)}, {f"key_{n}": "integer" for n in range(17)}),
+        ({}, None),
+    ],
+)
+async def test_arguments_are_recorded_as_they_were_when_the_call_was_proposed(
+    audit: AuditLog, store: SqliteStore, arguments: dict[Any, Any], shape: dict[str, Any] | None
+) -> None:
+    call = audit.proposed(principal=LOCAL, server="s", tool="t", arguments=arguments)
+    same = audit.proposed(principal=LOCAL, server="s", tool="t", arguments={**arguments})
+    for value in arguments.values():
+        if isinstance(value, list | dict):
+            value.clear()
+    arguments["later"] = "changed"
+    call.sent()
+    same.sent()
+    first, second = await kept(store)
+    assert (first.arguments or None) == shape
+    is_nested = any(isinstance(value, list | dict) for value in arguments.values())
+    if not is_nested:
+        assert first.arguments_digest == second.arguments_digest

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.catalog.results import mentions
 from fairlead.catalog.sanitise import Finding, Kind, clean, has_hiding_escape, inspect, made_visible, may_hide
 from fairlead.catalog.slices import (
     MAX_OPENED_BYTES,
@@ -59,8 +60,8 @@ __all__ = [
 """What of `catalog.slices` belongs to the gate's interface, besides its own functions."""
 
 UNTRUSTED = "fairlead/untrusted"
-_MARK = UNTRUSTED.encode()
 """The key under which `_meta`, or an error's `data`, says which untrusted server something comes from."""
+_QUOTED_MARK = b'"%b"' % UNTRUSTED.encode()
 
 MAX_TEXT_BYTES = 4096
 """Of a sentence: an error's message, a progress report, a log line's logger, a title."""
@@ -173,20 +174,21 @@ _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 def is_plain(raw: bytes) -> bool:
     """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
-    if raw.rfind(_MARK) >= 0 or (b"\\u00" in raw and _ESCAPED_LETTER.search(raw)):
-        return False  # a mark that a server wrote itself, or may have
-    if raw.isascii():
-        # One native pass leaves what both checks look at: control characters, digits and capitals.
-        if has_hiding_escape(raw):
-            return False
-        looked_at = raw.translate(None, _QUIET)
-        if looked_at.translate(None, _PRINTED):
-            return False
-        return not (SECRETS.knows_any and SECRETS.may_hold(raw, looked_at))
-    try:
-        return not may_hide(raw) and not (SECRETS.knows_any and SECRETS.may_hold(raw))
-    except ValueError:
+    if mentions(raw, _QUOTED_MARK):
+        return False  # which a server wrote itself
+    # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there.
+    if b"\\" in raw and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):
         return False
+    if not raw.isascii():
+        try:
+            return not may_hide(raw) and not (SECRETS.knows_any and SECRETS.may_hold(raw))
+        except ValueError:
+            return False
+    if not SECRETS.knows_any:
+        return not raw.translate(None, _PRINTED)
+    # One native pass leaves what both checks look at: control characters, digits and capitals.
+    looked_at = raw.translate(None, _QUIET)
+    return not looked_at.translate(None, _PRINTED) and not SECRETS.may_hold(raw, looked_at)
 
 
 def secret_reach() -> int:
@@ -200,8 +202,8 @@ def is_plain_steps(raw: bytes) -> "Steps[bool]":
     start = 0
     while start < len(raw):
         end = boundary(raw, start + SLICE_BYTES)
-        # An escape, or a secret, may begin in one slice and end in the next.
-        reach = boundary(raw, end + SECRETS.reach)
+        # An escape, a mark or a secret may begin in one slice and end in the next.
+        reach = boundary(raw, end + max(SECRETS.reach, len(_QUOTED_MARK)))
         if not is_plain(raw[start:reach]):
             return False
         start = end

@@ -55,7 +55,7 @@ class ToolResult:
         server_id: str,
         raw: msgspec.Raw | bytes,
         *,
-        original: bytes | None = None,
+        original: bytes | memoryview | None = None,
         untrusted: bool = False,
         remarks: Remarks = _NONE,
         definition: bytes | None = None,
@@ -63,8 +63,7 @@ class ToolResult:
         self.server_id = server_id
         self.raw = bytes(raw)
         """The result as it may be handed on."""
-        self.original = self.raw if original is None else original
-        """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        self._original = self.raw if original is None else original
         self.untrusted = untrusted
         """It comes from a server nobody vouches for: to a model it is data, never instructions."""
         self.remarks = remarks
@@ -101,11 +100,23 @@ class ToolResult:
         return ToolResult(
             self.server_id,
             msgspec.json.encode({**fields, "content": blocks}),
-            original=self.original,
+            original=self._original,
             untrusted=self.untrusted,
             remarks=remarks,
             definition=self.definition,
         )
+
+    @property
+    def original(self) -> bytes:
+        """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        if not isinstance(self._original, bytes):
+            self._original = bytes(self._original)  # one that was too large to be opened
+        return self._original
+
+    @property
+    def original_size(self) -> int:
+        """How many bytes the server wrote."""
+        return len(self._original)
 
     @cached_property
     def _shape(self) -> _Shape:
@@ -166,7 +177,9 @@ class _Outcome(msgspec.Struct, rename="camel"):
 _decode_outcome = msgspec.json.Decoder(_Outcome).decode
 _LARGE_BYTES = 1024 * 1024
 _ERROR_FIRST = re.compile(rb'\s*\{\s*"isError"\s*:\s*true\b')
-_ERROR_LAST = re.compile(rb'"isError"\s*:\s*true\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z')
+_OUTCOME_LAST = re.compile(rb'"isError"\s*:\s*(true|false)\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z')
+"""The last member of the outermost object, since the document ends there; but for one that servers add."""
+_LONG_BYTES = 4096
 
 
 _FEW_QUOTES = 48
@@ -189,11 +202,14 @@ def mentions(raw: bytes, *names: bytes) -> bool:
     return False
 
 
-def says_error(raw: bytes) -> bool:
+def says_error(raw: bytes | memoryview) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
+    if len(raw) > _LONG_BYTES and (last := _OUTCOME_LAST.search(raw, len(raw) - 512)) is not None:
+        return last[1] == b"true"
     if len(raw) > _LARGE_BYTES:
-        return bool(_ERROR_FIRST.match(raw) or _ERROR_LAST.search(raw, len(raw) - 512))
-    if not may_have_string(raw, b"isError"):
+        return _ERROR_FIRST.match(raw) is not None
+    raw = bytes(raw)
+    if not may_have_string(raw, b'"isError"'):
         return False
     try:
         return _decode_outcome(raw).is_error
@@ -201,9 +217,13 @@ def says_error(raw: bytes) -> bool:
         return False
 
 
-def may_have_string(raw: bytes, string: bytes) -> bool:
-    """Might this string be in JSON, as a key or a value? A no is certain, even if it has escapes."""
-    return mentions(raw, b'"%b"' % string) or raw.rfind(b"\\u00") >= 0
+def may_have_string(raw: bytes, quoted: bytes) -> bool:
+    """Might this string, given with its quotes, be in JSON as a key or a value? A no is certain.
+
+    It may be spelled with escapes. One byte is found at the speed of memory, so a text without a backslash,
+    as most are, is not searched for them.
+    """
+    return mentions(raw, quoted) or (b"\\" in raw and raw.rfind(b"\\u00") >= 0)
 
 
 class _Promise(msgspec.Struct, rename="camel"):

@@ -87,6 +87,11 @@ def fit_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> Fitted:
     return Fitted(arguments=given, verdict=verdict)
 
 
+def check_of(entry: ToolEntry) -> "Check":
+    """The schema of a tool's arguments, compiled once."""
+    return _check_of(entry.definition)
+
+
 @lru_cache(maxsize=1024)
 def _check_of(definition: bytes) -> "Check":
     return Check(screen_definition(definition))
@@ -109,6 +114,16 @@ class Check:
                 self._validator = _compile(_certain(screened.schema))
             except ValueError as exc:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
+
+    def accepts(self, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        """Does a value certainly fit as it is? A no only asks for `verdict`, which says why."""
+        if self._validator is None or not is_object(value):
+            return False
+        try:
+            cost = self._weight.of(measure(value, MAX_VALUES))
+            return cost <= MAX_EFFORT and self._validator.is_valid(value)
+        except (Unbounded, ValueError, TypeError):
+            return False
 
     def verdict(self, value: Any) -> Verdict:  # noqa: ANN401 - any JSON value
         """Judge a value."""

@@ -82,19 +82,19 @@ class Connection(Supervised):
         """
         make_deadline = deadline or self.deadline
 
-        async def send(more: Mapping[str, Any] | None = None, over: Link | None = None) -> msgspec.Raw:
-            def call(session: Session, asked: Mapping[str, Any] | None = more) -> Awaitable[msgspec.Raw]:
-                return session.call_tool(
-                    tool, arguments, deadline=make_deadline(), on_progress=on_progress, more=asked
-                )
+        def call(session: Session, more: Mapping[str, Any] | None = None) -> Awaitable[msgspec.Raw]:
+            return session.call_tool(
+                tool, arguments, deadline=make_deadline(), on_progress=on_progress, more=more
+            )
 
-            async def call_as_wanted(session: Session) -> msgspec.Raw:
-                support = await self._task_support_of(tool)
-                is_task = support == "required" or (as_task and support == "optional")
-                return await call(session, {"task": {}} if is_task else None)
+        async def call_as_wanted(session: Session) -> msgspec.Raw:
+            support = await self._task_support_of(tool)
+            is_task = support == "required" or (as_task and support == "optional")
+            return await call(session, {"task": {}} if is_task else None)
 
-            return await self._deliver(
-                lambda session: call_as_wanted(session) if session.runs_tasks else call(session),
+        def send(more: Mapping[str, Any] | None = None, over: Link | None = None) -> Awaitable[msgspec.Raw]:
+            return self._deliver(
+                lambda session: call_as_wanted(session) if session.runs_tasks else call(session, more),
                 safe_to_repeat=safe_to_repeat,
                 over=over,
                 about=("tools/call", tool),
@@ -238,7 +238,8 @@ class Connection(Supervised):
         What belongs to a call under way goes `over` its link, even if that takes no new ones. What one
         request is `about`, its method and the name in it, is what a tracer is told.
         """
-        logins, again = LoginCount(), False
+        logins: LoginCount | None = None
+        again = False
         while True:
             link = self._link if over is None or again else over
             if link is None or not (link is over or link.usable):
@@ -257,6 +258,7 @@ class Connection(Supervised):
                 if not exc.wants_more:
                     self._note_error(exc)
                     self._give_up(link, exc)
+                logins = logins or LoginCount()
                 logins.add(exc)
                 failure = exc
             except CallFailed as exc:

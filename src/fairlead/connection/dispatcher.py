@@ -127,13 +127,6 @@ class Call:
         """How far the request got, as long as it has no answer."""
         return "unknown" if self.sent else "not_sent"
 
-    async def outcome(self) -> Frame | RequestFailed:
-        """Wait for the end of the call. Progress that came before the answer is told before it, too."""
-        outcome = await self.answer
-        if self.reports is not None and isinstance(outcome, Frame):
-            await self.reports.finish()
-        return outcome
-
     def settle(self, outcome: Frame | RequestFailed) -> None:
         """End the call; the first outcome counts."""
         if not self.answer.done():
@@ -281,20 +274,19 @@ class WireDispatcher(Dispatcher[TransportContext]):
         opts: CallOptions,
         deadline: Deadline | None = None,
     ) -> Frame:
-        call = self._open_call(method, opts)
+        call = self._open_call(method, opts, deadline)
         if call.on_progress is not None:
             params = with_progress_token(params, call.id)
         frame = request_frame(call.id, method, params)
         self._calls.add(call.id, call)
-        if deadline is None and (seconds := opts.get("timeout")) is not None:
-            deadline = Deadline(seconds, seconds)
-        if deadline is not None:
-            call.deadline = deadline
+        if (deadline := call.deadline) is not None:
             deadline.start(self._clock, call.expire)
         try:
             if (sending := self._send(call, frame, opts)) is not None:
                 await sending
-            outcome = await call.outcome()
+            outcome = await call.answer
+            if call.reports is not None and isinstance(outcome, Frame):
+                await call.reports.finish()  # progress that came before the answer is told before it, too
         except asyncio.CancelledError:
             if call.answer.cancelled() or not call.answer.done():
                 self._abandon(call, "the caller gave up", opts)
@@ -311,17 +303,20 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._abandon(call, outcome.message, opts)
         raise outcome
 
-    def _open_call(self, method: str, opts: CallOptions) -> Call:
+    def _open_call(self, method: str, opts: CallOptions, deadline: Deadline | None) -> Call:
         if not self._running:
             if self.ending is None:
                 raise RuntimeError("a request was sent before run()")
             raise ConnectionClosed(self.ending, "not_sent")
         request_id = opts.get("request_id")
+        if deadline is None and (seconds := opts.get("timeout")) is not None:
+            deadline = Deadline(seconds, seconds)
         return Call(
             self._calls.mint() if request_id is None else request_id,
             method,
             self._loop.create_future(),
             opts.get("on_progress"),
+            deadline=deadline,
         )
 
     def _abandon(self, call: Call, reason: str, opts: CallOptions) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import cast
 
 from mcp.shared.exceptions import MCPError
@@ -149,8 +150,12 @@ def _refused_login(server_id: str) -> AuthRequired:
     return AuthRequired(server_id, "it wants a login (401)", hint=hint)
 
 
+@lru_cache(maxsize=1024)
 def calling(server_id: str) -> "_Calling":
-    """Raise one of our errors for anything that goes wrong in a request. Each says how far it got."""
+    """Raise one of our errors for anything that goes wrong in a request. Each says how far it got.
+
+    It has no state of its own, so that all requests to a server share one.
+    """
     return _Calling(server_id)
 
 

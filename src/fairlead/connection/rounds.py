@@ -56,7 +56,9 @@ _decode = msgspec.json.Decoder(_Tagged).decode
 
 def wants_input(result: msgspec.Raw) -> bool:
     """Is this a question rather than a result?"""
-    if len(memoryview(result)) > _MAX_REQUEST_BYTES or not may_have_string(bytes(result), b"input_required"):
+    if len(memoryview(result)) > _MAX_REQUEST_BYTES:
+        return False
+    if not may_have_string(bytes(result), b'"input_required"'):
         return False
     try:
         return _decode(result).result_type == "input_required"

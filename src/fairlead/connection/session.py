@@ -4,7 +4,7 @@ The SDK's `ClientSession` takes what the server asks and announces to the right 
 past it: straight to the dispatcher, bytes in and bytes out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -100,7 +100,7 @@ class Session:
         """Note which arguments of which tools go into headers as well."""
         self._header_maps = header_maps
 
-    async def call_tool(
+    def call_tool(
         self,
         tool: str,
         arguments: Mapping[str, Any] | msgspec.Raw,
@@ -108,7 +108,7 @@ class Session:
         deadline: Deadline,
         on_progress: ProgressFnT | None,
         more: Mapping[str, Any] | None = None,
-    ) -> msgspec.Raw:
+    ) -> Awaitable[msgspec.Raw]:
         """Call a tool and return the result as the bytes that came. `more` goes into the parameters, too."""
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         if more:
@@ -120,7 +120,7 @@ class Session:
             params["_meta"] = {**params.get("_meta", {}), **trace.meta}
         if self._over_http:
             options["headers"] = self._headers("tools/call", tool, arguments)
-        return await self.dispatcher.call_raw("tools/call", params, options, deadline)
+        return self.dispatcher.call_raw("tools/call", params, options, deadline)
 
     async def request(
         self,

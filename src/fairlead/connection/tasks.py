@@ -186,7 +186,7 @@ def created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Task | N
     if len(memoryview(answer)) > _MAX_HANDLE_BYTES:
         return None
     body = bytes(answer)
-    if not may_have_string(body, b"task"):  # which is the key of the older era and the value of the later one
+    if not may_have_string(body, b'"task"'):  # the key of the older era, and the value of the later one
         return None
     try:
         created = _decode_created(answer)

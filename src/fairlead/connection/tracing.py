@@ -133,7 +133,7 @@ _decode_outcome = msgspec.json.Decoder(_Outcome).decode
 
 def is_tool_error(result: bytes | msgspec.Raw) -> bool:
     """Does a tool say in its result that it failed?"""
-    if not may_have_string(bytes(result), b"isError"):
+    if not may_have_string(bytes(result), b'"isError"'):
         return False
     try:
         return _decode_outcome(result).is_error

@@ -27,7 +27,15 @@ from fairlead.config.models import Artifacts as ArtifactLimits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError, ToolFailed, UnknownArtifact
 from fairlead.host.own_tools import OwnTools, encoded, told
-from fairlead.policy.results import MAX_IMAGE, READ_TOOL, Kept, Source, as_it_came, hand_over_steps
+from fairlead.policy.results import (
+    MAX_AS_IT_CAME,
+    MAX_IMAGE,
+    READ_TOOL,
+    Kept,
+    Source,
+    as_it_came,
+    hand_over_steps,
+)
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, Limits
 from fairlead.store.store import Store
@@ -79,12 +87,17 @@ class Artifacts:
 
         What cannot be kept, because the disk is full or there is no store, costs only itself.
         """
-        body = bytes(raw)
-        if (result := as_it_came(body, source)) is not None:
+        if len(raw) <= MAX_AS_IT_CAME and (result := as_it_came(bytes(raw), source)) is not None:
             return result
-        handed = await gate.run(hand_over_steps(body, source, keeping=self._files is not None))
+        return await self.deliver_cleaned(raw, source, principal=principal)
+
+    async def deliver_cleaned(
+        self, raw: msgspec.Raw | bytes, source: Source, *, principal: str = LOCAL
+    ) -> ToolResult:
+        """The same for a result that cannot be handed on as it came (`as_it_came`)."""
+        handed = await gate.run(hand_over_steps(raw, source, keeping=self._files is not None))
         if handed.kept and not await self._keep(handed.kept, source, principal):
-            return (await gate.run(hand_over_steps(body, source, keeping=False))).result
+            return (await gate.run(hand_over_steps(raw, source, keeping=False))).result
         return handed.result
 
     async def keep(

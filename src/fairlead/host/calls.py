@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -12,7 +13,7 @@ from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.digest import definition_digest
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.signatures import signature
-from fairlead.catalog.validation import fit_arguments
+from fairlead.catalog.validation import Check, check_of, fit_arguments
 from fairlead.connection.deadline import Deadline
 from fairlead.errors import ArgumentsInvalid, CallDenied, FairleadError
 from fairlead.events import CallFinished, CallProgressed, CallStarted
@@ -22,7 +23,10 @@ from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules
 from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records
 from fairlead.policy.audit import AuditedCall
-from fairlead.policy.results import Source
+from fairlead.policy.decision import CallPolicy
+from fairlead.policy.pins import is_guarded
+from fairlead.policy.quarantine import Screened
+from fairlead.policy.results import MAX_AS_IT_CAME, Source, as_it_came
 from fairlead.servers.definition import UNTRUSTED_RESULTS
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -38,6 +42,44 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The result as large as it is, rather than what of it a model may be handed."""
     max_structured_bytes: int | None = None
     """Structured content up to this size beside the budget, for a program that checks it; None: within it."""
+
+
+_DEFAULT_OPTIONS = CallOptions()
+
+
+class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call of a tool shares that may be made whatever its arguments are.
+
+    Most calls are of such a tool, and nothing has changed since the last one: to look up the definition, the
+    decision and the limits again took half of the time of a call.
+
+    Nothing has to be told that a plan is outdated. It was made of a member's `screened` and `policy`, which
+    are replaced whenever a listing, pin, lock, rule or entry changes, and it holds while they are the same.
+    """
+
+    screened: Screened
+    policy: CallPolicy
+    reason: str
+    """Why the policy allows it."""
+    check: Check
+    definition_digest: str
+    source: Source
+    deadline: Callable[[], Deadline]
+    is_held: bool
+    """Is its server held to pins or a lock? Then it may have to be listed first."""
+
+    def holds_for(self, member: Member) -> bool:
+        """Is everything about the tool as it was when this was made?"""
+        return (
+            self.screened is member.screened
+            and self.policy is member.policy
+            and not member.awaits_consent
+            and not (self.is_held and member.is_unchecked)
+        )
+
+
+_MAX_PLANS = 4096
+"""For each server: bundles come and go, and each has plans of its own."""
 
 
 class Calls:
@@ -58,8 +100,49 @@ class Calls:
         self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
     ) -> ToolResult:
         """Call a tool and return its result."""
-        audited, sent = await self._permitted(proposal, arguments)
-        return await self._run(proposal, sent, options, audited)
+        plan = self._plan(proposal)
+        if plan is None or not plan.check.accepts(arguments):
+            audited, sent = await self._permitted(proposal, arguments)
+            return await self._run(proposal, sent, options, audited)
+        audited = self._audit.proposed(
+            principal=proposal.principal,
+            server=plan.source.server_id,
+            tool=proposal.tool,
+            arguments=arguments,
+            definition_digest=plan.definition_digest,
+        )
+        audited.decided("allow", plan.reason)
+        return await self._run(proposal, arguments, options, audited, plan)
+
+    def _plan(self, proposal: Proposal) -> CallPlan | None:
+        """The plan for a tool that may be called with any arguments; None where there is more to look at."""
+        member = proposal.member
+        key = proposal.tool, proposal.within, proposal.unsaid
+        plan = member.call_plans.get(key)
+        if plan is not None and plan.holds_for(member):
+            return plan
+        entry, screened = member.entry(proposal.tool), member.screened
+        if entry is None or screened is None or member.is_unchecked:
+            return None
+        if member.refusal(proposal.tool) is not None or proposal.argument_patterns:
+            return None
+        permit = self._permission.granted(proposal, None)
+        if permit is None:
+            return None
+        plan = CallPlan(
+            screened=screened,
+            policy=member.policy,
+            reason=permit.reason,
+            check=check_of(entry),
+            definition_digest=definition_digest(entry.definition),
+            source=_source(proposal, _DEFAULT_OPTIONS),
+            deadline=_deadline(member, _DEFAULT_OPTIONS),
+            is_held=member.lock is not None or is_guarded(member.server),
+        )
+        if len(member.call_plans) >= _MAX_PLANS:
+            member.call_plans.clear()
+        member.call_plans[key] = plan
+        return plan
 
     async def begin(self, proposal: Proposal, arguments: Mapping[str, Any]) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first."""
@@ -74,25 +157,9 @@ class Calls:
         audited.returned("begun", "done", size=len(raw))
         return raw
 
-    async def deliver(
-        self,
-        raw: msgspec.Raw,
-        proposal: Proposal,
-        *,
-        whole: bool = False,
-        max_structured_bytes: int | None = None,
-    ) -> ToolResult:
+    async def deliver(self, raw: msgspec.Raw, proposal: Proposal) -> ToolResult:
         """A result as it may be handed on: nothing hidden in it, and no larger than it may be."""
-        member, tool = proposal.member, proposal.tool
-        entry = member.entry(tool)
-        source = Source(
-            server_id=member.server.server_id,
-            tool=tool,
-            trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
-            limit=None if whole else member.config.max_result_bytes,
-            max_structured_bytes=max_structured_bytes,
-            definition=entry.definition if entry else None,
-        )
+        source = _source(proposal, _DEFAULT_OPTIONS)
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
 
     async def _permitted(
@@ -163,20 +230,21 @@ class Calls:
         arguments: Mapping[str, Any] | msgspec.Raw,
         options: CallOptions,
         audited: AuditedCall,
+        plan: CallPlan | None = None,
     ) -> ToolResult:
         member, tool, bus = proposal.member, proposal.tool, self._bus
-        server_id, connection, config = member.server.server_id, member.live(), member.config
+        server_id, connection = member.server.server_id, member.live()
         call_id = next(self.ids)
+        if plan is not None and options is _DEFAULT_OPTIONS:
+            source, deadline = plan.source, plan.deadline
+        else:
+            source, deadline = _source(proposal, options), _deadline(member, options)
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             message = gate.text(message) if message else None
             bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
             if options.on_progress is not None:
                 await options.on_progress(progress, total, message)
-
-        def deadline() -> Deadline:
-            idle = options.request_timeout_ms or config.request_timeout_ms
-            return Deadline(idle / 1000, config.max_request_ms / 1000)
 
         if bus.has_listeners:
             bus.emit(CallStarted(call_id=call_id, server_id=server_id, tool=tool))
@@ -185,9 +253,9 @@ class Calls:
         audited.sent()
         try:
             raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
-            result = await self.deliver(
-                raw, proposal, whole=options.whole, max_structured_bytes=options.max_structured_bytes
-            )
+            result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
+            if result is None:
+                result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
             is_error = result.is_error
         except BaseException as exc:
             error = _failed(audited, exc)
@@ -195,7 +263,7 @@ class Calls:
         else:
             kinds = [finding.kind for finding in result.remarks.findings]
             outcome = "tool_error" if is_error else "ok"
-            audited.returned(outcome, "done", size=len(result.original), findings=kinds)
+            audited.returned(outcome, "done", size=result.original_size, findings=kinds)
         finally:
             if bus.has_listeners:
                 bus.emit(
@@ -209,6 +277,44 @@ class Calls:
                     )
                 )
         return result
+
+
+def call_options(
+    on_progress: OnProgress | None,
+    request_timeout_ms: int | None,
+    max_structured_bytes: int | None,
+    *,
+    whole: bool,
+) -> CallOptions:
+    """The options of a call; the same object for all that want nothing special."""
+    if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not whole:
+        return _DEFAULT_OPTIONS
+    return CallOptions(
+        on_progress=on_progress,
+        request_timeout_ms=request_timeout_ms,
+        whole=whole,
+        max_structured_bytes=max_structured_bytes,
+    )
+
+
+def _source(proposal: Proposal, options: CallOptions) -> Source:
+    """Whose result it will be, and how much of it may be handed on."""
+    member, tool = proposal.member, proposal.tool
+    entry = member.entry(tool)
+    return Source(
+        server_id=member.server.server_id,
+        tool=tool,
+        trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
+        limit=None if options.whole else member.config.max_result_bytes,
+        max_structured_bytes=options.max_structured_bytes,
+        definition=entry.definition if entry else None,
+    )
+
+
+def _deadline(member: Member, options: CallOptions) -> Callable[[], Deadline]:
+    """Makes the clock of a call, anew each time that it is sent."""
+    idle = options.request_timeout_ms or member.config.request_timeout_ms
+    return partial(Deadline, idle / 1000, member.config.max_request_ms / 1000)
 
 
 def _failed(audited: AuditedCall, exc: BaseException) -> str:

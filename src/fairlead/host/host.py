@@ -46,7 +46,7 @@ from fairlead.errors import (
 from fairlead.events import Event, ToolsChanged
 from fairlead.host.bundles import Selection, select
 from fairlead.host.bus import EventBus, Subscriber
-from fairlead.host.calls import CallOptions, Calls, OnProgress
+from fairlead.host.calls import Calls, OnProgress, call_options
 from fairlead.host.catalogs import Catalogs
 from fairlead.host.custom import Custom, CustomCapabilities
 from fairlead.host.logins import Logins
@@ -431,12 +431,7 @@ class Host:
         failed returns a result with `is_error`.
         """
         proposal = self._proposal(server_id, tool, within, principal, reviewed=reviewed, unsaid=unsaid)
-        options = CallOptions(
-            on_progress=on_progress,
-            request_timeout_ms=request_timeout_ms,
-            whole=whole,
-            max_structured_bytes=max_structured_bytes,
-        )
+        options = call_options(on_progress, request_timeout_ms, max_structured_bytes, whole=whole)
         return await self._calls.call(proposal, arguments or {}, options)
 
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:

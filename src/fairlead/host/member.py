@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -153,6 +153,8 @@ class Member:
         self._extended = 0
         self.screened: Screened | None = None
         """What may be offered of that; another object whenever it changes."""
+        self.call_plans: dict[object, Any] = {}
+        """What `Calls` worked out about calls of its tools, each with what it was worked out from."""
         self.awaits_consent = server.needs_consent and not known.approved
         """Does it come from a project file, and the user has not approved it as it is now?"""
         self.unsaved: Snapshot | None = None

@@ -17,7 +17,7 @@ import msgspec
 from fairlead.config.masking import SECRETS, Masker
 from fairlead.config.models import Audit
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.policy.argument_shapes import Fingerprint, SafeNames, masked_values, shape_of
+from fairlead.policy.argument_shapes import Fingerprint, SafeNames, is_flat_and_short, masked_values, shape_of
 from fairlead.policy.audit_records import LOG, AuditRecord, Stage, encode, noted
 from fairlead.store.store import ANY, NewRecordValue, Store
 
@@ -38,6 +38,9 @@ class AuditedCall(msgspec.Struct, gc=False):
     _record: AuditRecord
     _name: SafeNames
     _append: Callable[[NewRecordValue], None]
+    _fingerprint: Fingerprint | None = None
+    _arguments: dict[str, Any] | None = None
+    """A copy of arguments that are described when the record is written, off the event loop."""
     _began: float = 0.0
     _waits: bool = False
 
@@ -83,6 +86,10 @@ class AuditedCall(msgspec.Struct, gc=False):
     def __call__(self) -> bytes:
         """What is known by now. The store asks in its own thread, when it writes."""
         self._waits = False  # first: what changes from here on is written again, and the last record counts
+        arguments, self._arguments = self._arguments, None
+        if arguments is not None and self._fingerprint is not None:
+            self._record.arguments = shape_of(arguments, self._name)
+            self._record.arguments_digest = self._fingerprint(arguments)
         return encode(self._record)
 
 
@@ -124,12 +131,14 @@ class AuditLog:
             server=server,
             tool=self._name(tool),
             call=f"{self._run}-{next(self._numbers)}",
-            arguments=shape_of(arguments, self._name),
-            arguments_digest=self._fingerprint(arguments),
             definition_digest=definition_digest,
         )
         if self.settings.values:
             record.values = masked_values(arguments, self._masker)
+        if is_flat_and_short(arguments):
+            return AuditedCall(record, self._name, self._append, self._fingerprint, {**arguments})
+        record.arguments = shape_of(arguments, self._name)
+        record.arguments_digest = self._fingerprint(arguments)
         return AuditedCall(record, self._name, self._append)
 
     def noted(

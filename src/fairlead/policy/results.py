@@ -69,7 +69,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class Kept:
     """Something to be kept as an artifact."""
 
-    content: bytes = field(repr=False)
+    content: bytes | memoryview = field(repr=False)
     media_type: str
     sha256: str
 
@@ -88,7 +88,7 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 SMALL = 65_536
 """A result up to this size is scanned at once: that takes less than a step may."""
-PLAIN = 1024 * 1024
+MAX_AS_IT_CAME = 1024 * 1024
 """So is one up to this size that is ASCII without escapes: that takes about a millisecond."""
 
 
@@ -107,7 +107,7 @@ def as_it_came(body: bytes, source: Source) -> ToolResult | None:
     size, limit = len(body), source.limit
     if limit is not None and size > limit and not (body.startswith(_TEXT_BEGINS) and size <= limit + _AROUND):
         return None
-    if size > SMALL and (size > PLAIN or b"\\" in body or b"%" in body or not body.isascii()):
+    if size > SMALL and (size > MAX_AS_IT_CAME or b"\\" in body or b"%" in body or not body.isascii()):
         return None
     if _has_media(body) or not gate.is_plain(body):
         return None
@@ -121,6 +121,10 @@ def hand_over_steps(
 
     Without `keeping` no artifacts are made: what did not fit is lost to a model, and the notes say so.
     """
+    if source.limit is not None and len(raw) > max(source.limit, gate.MAX_OPENED_BYTES):
+        # Never opened, and so not copied either: to copy 16 MB holds up all else for 10 ms.
+        view = raw if type(raw) is bytes else memoryview(raw)
+        return (yield from _kept_steps(view, source, keeping=keeping))
     body = bytes(raw)
     try:
         fits = source.limit is None or len(body) <= source.limit
@@ -150,8 +154,8 @@ def _has_media(body: bytes) -> bool:
 
 
 def _has_media_steps(body: bytes) -> "gate.Steps[bool]":
-    for start in range(0, len(body), PLAIN):
-        if _has_media(body[start : start + PLAIN + 16]):
+    for start in range(0, len(body), MAX_AS_IT_CAME):
+        if _has_media(body[start : start + MAX_AS_IT_CAME + 16]):
             return True
         yield
     return False
@@ -173,10 +177,15 @@ def _set_apart(body: bytes, source: Source) -> tuple[bytes, bytes | None]:
 
 def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
     """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
-    if source.limit is None:
-        cleaned = yield from gate.clean_literals_steps(body)
-        result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
-        return HandedOver(result)
+    if source.limit is not None:
+        return (yield from _kept_steps(body, source, keeping=keeping))
+    cleaned = yield from gate.clean_literals_steps(body)
+    result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
+    return HandedOver(result)
+
+
+def _kept_steps(body: bytes | memoryview, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
+    """A note in place of a result, which is kept as it came."""
     parcel = _Parcel(source.limit, source.max_structured_bytes, keeping=keeping)
     yield from parcel.leave_unopened_steps(body)
     result = ToolResult(
@@ -194,7 +203,7 @@ _AT_ONCE = 1024 * 1024
 _NOT_BASE64 = bytes({*range(256)} - {*base64.b64encode(bytes(range(256)) * 3), *b"+/="})
 
 
-def _digest_steps(content: bytes) -> "gate.Steps[str]":
+def _digest_steps(content: bytes | memoryview) -> "gate.Steps[str]":
     digest = hashlib.sha256()
     for start in range(0, len(content), _AT_ONCE):
         digest.update(memoryview(content)[start : start + _AT_ONCE])
@@ -391,7 +400,7 @@ class _Parcel:
         self._leave("structured content", len(value), (yield from self._keep_steps(value, PLAIN_JSON)))
         return False
 
-    def _preview(self, value: bytes) -> None:
+    def _preview(self, value: bytes | memoryview) -> None:
         """Show the beginning of JSON that does not fit, where no text says what is in it."""
         shown = gate.content(_beginning_of(value, PREVIEW_BYTES))
         if self._spend(len(shown.encode())):
@@ -431,7 +440,7 @@ class _Parcel:
             self.handles[len(self.blocks)] = handle
         self.blocks.append(block)
 
-    def leave_unopened_steps(self, body: bytes) -> "gate.Steps[None]":
+    def leave_unopened_steps(self, body: bytes | memoryview) -> "gate.Steps[None]":
         """Say of a whole result that it is kept as it came."""
         handle = yield from self._keep_steps(body, PLAIN_JSON)
         self._preview(body)
@@ -457,7 +466,7 @@ class _Parcel:
         self._room -= cost
         return True
 
-    def _keep_steps(self, content: bytes, kind: str) -> "gate.Steps[str | None]":
+    def _keep_steps(self, content: bytes | memoryview, kind: str) -> "gate.Steps[str | None]":
         if not self._keeping or len(self.kept) >= MOST_KEPT:
             return None
         kept = Kept(content=content, media_type=kind, sha256=(yield from _digest_steps(content)))
@@ -465,8 +474,8 @@ class _Parcel:
         return kept.handle
 
 
-def _beginning_of(value: bytes, size: int) -> str:
-    return value[:size].decode(errors="ignore")
+def _beginning_of(value: bytes | memoryview, size: int) -> str:
+    return bytes(value[:size]).decode(errors="ignore")
 
 
 def _beginning(text: str, room: int) -> str:

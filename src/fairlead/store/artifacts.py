@@ -76,7 +76,7 @@ class ArtifactFiles:
         self._looked_at = -LOOK_SECONDS
         self._bytes = 0
 
-    async def keep(self, artifact: Artifact, content: bytes) -> None:
+    async def keep(self, artifact: Artifact, content: bytes | memoryview) -> None:
         """Keep an artifact; the same one again is as new."""
         if artifact.size > self._limits.max_bytes:
             message = f"an artifact of {artifact.size:,} bytes is more than may be kept"
@@ -174,7 +174,7 @@ def _read(stored: Stored) -> Artifact | None:
         return None  # of another version of this program
 
 
-def _write(folder: Path, name: str, content: bytes) -> None:
+def _write(folder: Path, name: str, content: bytes | memoryview) -> None:
     """Write a file in one step: whoever looks sees all of it, or nothing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder / f".{name}.{os.urandom(4).hex()}"
