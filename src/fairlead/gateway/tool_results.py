@@ -129,7 +129,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     structured = bytes(fields.structured_content)
     is_sound = (
         fields.content is not UNSET
-        and all(_is_sound(block, number) for block in fields.content)
+        and _are_sound(fields.content, number)
         and not fields.result_type
         and not (fields.meta and _without_ours(fields.meta, result) is not fields.meta)
     )
@@ -141,6 +141,17 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if structured and not is_lost and _trouble(structured, result, schema, number) is None:
         return raw
     return _repair(result, number, keeps_null=keeps_null)
+
+
+def _are_sound(blocks: list[_Block], number: int) -> bool:
+    # A loop, and plain text first: most results are that, and every call comes through here.
+    for block in blocks:
+        if block.type == "text" and block.annotations is UNSET and block.meta is UNSET:
+            if not _is_string(block.text):
+                return False
+        elif not _is_sound(block, number):
+            return False
+    return True
 
 
 def _is_sound(block: _Block, number: int) -> bool:
