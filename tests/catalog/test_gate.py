@@ -263,7 +263,7 @@ def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read
     (kept,) = handed.kept
     assert kept.content == body
     assert kept.handle in handed.result.text
-    assert "\u200b" not in gate.finish(gate.file_steps(kept.content[:100_000]))
+    assert "\u200b" not in gate.finish(gate.file_steps(bytes(kept.content[:100_000])))
 
 
 @pytest.mark.requirement("HARD-66")
