@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from fairlead.catalog import gate
+from fairlead.catalog.slices import SLICE_BYTES
 from fairlead.config.masking import MASK, SECRETS, Masker
 from fairlead.policy.results import MAX_IMAGE, Source, hand_over_steps
 
@@ -262,7 +263,7 @@ def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read
     (kept,) = handed.kept
     assert kept.content == body
     assert kept.handle in handed.result.text
-    assert "\u200b" not in gate.finish(gate.file_steps(kept.content[:100_000]))
+    assert "\u200b" not in gate.finish(gate.file_steps(bytes(kept.content[:100_000])))
 
 
 @pytest.mark.requirement("HARD-66")
@@ -378,3 +379,11 @@ def test_runs_of_backslashes_are_counted_in_linear_time() -> None:
 def test_a_mark_inside_an_answer_is_dropped(key: str) -> None:
     raw = f'{{"contents":[{{"uri":"x","text":"a","_meta":{{{key}:{{"server":"other"}}}}}}]}}'
     assert b"other" not in gate.finish(gate.answer_steps(raw.encode()))
+
+
+@pytest.mark.parametrize("offset", range(-24, 25))
+def test_a_mark_that_a_server_writes_is_found_wherever_slices_end(offset: int) -> None:
+    head = b'{"content":[],"structuredContent":{"text":"'
+    text = b"a" * (SLICE_BYTES - len(head) + offset)
+    body = head + text + b'","fairlead/untrusted":{"server":"other"}}}'
+    assert not gate.finish(gate.is_plain_steps(body))
