@@ -396,3 +396,52 @@ def test_nothing_in_a_sandbox_outlives_a_killed_host(machine: Machine) -> None:
         host.send_signal(signal.SIGKILL)
         host.wait(10)
     assert wait_until(lambda: not marked(marker), 5)
+
+
+@with_bubblewrap
+@pytest.mark.requirement("HARD-73")
+def test_of_etc_there_is_what_programs_need_and_nothing_that_only_its_owner_reads(machine: Machine) -> None:
+    private = ("shadow", "gshadow", "shadow-", "sudoers", "ssl/private", "ssh", "sudoers.d", "krb5.keytab")
+    listed, *others = attempts(
+        ("list", "/etc"),
+        ("read", "/etc/hosts"),
+        *(("list" if Path("/etc", name).is_dir() else "read", f"/etc/{name}") for name in private),
+        wanted=Wanted(home=machine.home),
+    )
+    assert others == [Path("/etc/hosts").read_text(), *["FileNotFoundError"] * len(private)]
+    assert {"hosts", "passwd", "group"} <= {*listed}
+    modes = {name: Path("/etc", name).stat().st_mode for name in listed if Path("/etc", name).exists()}
+    assert [name for name, mode in modes.items() if not mode & 0o004] == []
+
+
+PROGRAM = """
+import json, locale, pwd, os, socket, ssl, time, urllib.request
+print(json.dumps({
+    "certificates": ssl.create_default_context().cert_store_stats()["x509_ca"] > 0
+        or os.path.isdir(ssl.get_default_verify_paths().capath or ""),
+    "user": pwd.getpwuid(os.getuid()).pw_name,
+    "service": socket.getservbyname("https"),
+    "localhost": socket.gethostbyname("localhost"),
+    "zone": time.tzname[0],
+}))
+"""
+
+
+@with_bubblewrap
+@pytest.mark.parametrize("network", [False, True])
+def test_programs_find_names_users_time_and_certificates_in_the_sandbox(
+    machine: Machine, *, network: bool
+) -> None:
+    command = Command(argv=(sys.executable, "-I", "-c", PROGRAM))
+    plain, boxed = (
+        subprocess.run(each.argv, capture_output=True, text=True, timeout=60, check=True).stdout
+        for each in (command, sandboxed("x", command, Wanted(home=machine.home, network=network)))
+    )
+    assert json.loads(boxed) == json.loads(plain)
+
+
+@with_bubblewrap
+def test_a_file_of_etc_that_the_entry_names_can_be_read(machine: Machine) -> None:
+    named = Path("/etc/fstab")
+    wanted = Wanted(home=machine.home, read=(named,))
+    assert attempts(("read", named), wanted=wanted) == [named.read_text()]

@@ -22,12 +22,12 @@ from fairlead.servers.server import McpServer
 
 
 class ByName:
-    """Lets every client in, under the name that its token says: `principal`, or `principal/token`."""
+    """Lets every client in, under the name that its token says: `principal`, or `principal#token`."""
 
     async def admit(self, scope: Scope) -> Admitted | Refused:
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"Bearer local").decode().removeprefix("Bearer ")
-        principal, _, credential = token.partition("/")
+        principal, _, credential = token.partition("#")
         return Admitted(principal=principal, credential=credential or None)
 
 

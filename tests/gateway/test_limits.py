@@ -222,10 +222,10 @@ async def test_one_token_cannot_take_the_sessions_of_its_principals_other_tokens
 ) -> None:
     options = GatewayOptions(max_sessions_of_principal=10, max_sessions_of_token=6)
     async with limited(tmp_path, options) as (served, http):
-        modest = raw(served, http, "ann/modest")
+        modest = raw(served, http, "ann#modest")
         await modest.begin()
         for number in range(20):
-            greedy = raw(served, http, "ann/greedy")
+            greedy = raw(served, http, "ann#greedy")
             if era == "session" or (era == "both" and number % 2):
                 await greedy.begin()
             else:
@@ -235,7 +235,7 @@ async def test_one_token_cannot_take_the_sessions_of_its_principals_other_tokens
             await until(lambda: len(served.gateway.sessions()) <= 7)
         assert "tools" in (await modest.older("tools/list"))["result"]
         for number in range(3):
-            await raw(served, http, f"ann/other-{number}").begin()
+            await raw(served, http, f"ann#other-{number}").begin()
         assert "tools" in (await modest.older("tools/list"))["result"]
 
 
@@ -246,16 +246,16 @@ async def test_a_token_whose_sessions_are_all_in_use_is_refused_and_another_of_i
     async with limited(tmp_path, GatewayOptions(max_sessions_of_token=2)) as (served, http):
         streams: list[aiohttp.ClientResponse] = []
         for _ in range(2):
-            client = raw(served, http, "ann/greedy")
+            client = raw(served, http, "ann#greedy")
             await client.begin()
             headers = {**client.headers, "Accept": "text/event-stream"}
             streams.append(await http.get(client.url, headers=headers))
-        status, headers, body = await raw(served, http, "ann/greedy").post({"jsonrpc": "2.0", "id": 0})
+        status, headers, body = await raw(served, http, "ann#greedy").post({"jsonrpc": "2.0", "id": 0})
         assert (status, "too many sessions" in body["error"]["message"]) == (429, True)
         assert int(headers["Retry-After"]) > 0
-        refused = await raw(served, http, "ann/greedy").modern("tools/list", meta={SESSION_META_KEY: "s"})
+        refused = await raw(served, http, "ann#greedy").modern("tools/list", meta={SESSION_META_KEY: "s"})
         assert "too many sessions" in refused["error"]["message"]
-        await raw(served, http, "ann/modest").begin()
+        await raw(served, http, "ann#modest").begin()
         assert "result" in await raw(served, http, "ann").modern("tools/list")
         for stream in streams:
             stream.close()
@@ -267,10 +267,10 @@ async def test_a_principal_at_its_quota_loses_the_sessions_of_the_token_that_wan
 ) -> None:
     options = GatewayOptions(max_sessions_of_principal=4, max_sessions_of_token=3)
     async with limited(tmp_path, options) as (served, http):
-        modest = raw(served, http, "ann/modest")
+        modest = raw(served, http, "ann#modest")
         await modest.begin()
         for _ in range(8):
-            await raw(served, http, "ann/greedy").begin()
+            await raw(served, http, "ann#greedy").begin()
         assert "tools" in (await modest.older("tools/list"))["result"]
         assert len(served.gateway.sessions()) == 4
 
@@ -333,8 +333,8 @@ async def test_a_principal_whose_sessions_are_all_in_use_is_told_to_wait(tmp_pat
 @pytest.mark.parametrize(
     ("options", "names", "refused"),
     [
-        (GatewayOptions(max_streams_of_principal=2), ("ann", "ann/a", "ann/b", "ben"), 2),
-        (GatewayOptions(max_streams_of_token=1), ("ann/a", "ann/a", "ann/b", "ann"), 1),
+        (GatewayOptions(max_streams_of_principal=2), ("ann", "ann#a", "ann#b", "ben"), 2),
+        (GatewayOptions(max_streams_of_token=1), ("ann#a", "ann#a", "ann#b", "ann"), 1),
     ],
 )
 async def test_streams_of_principals_and_tokens_are_counted(

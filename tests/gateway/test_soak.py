@@ -10,6 +10,7 @@ SECONDS = 60.0
 
 
 @pytest.mark.slow
+@pytest.mark.blocks_loop  # it waits for the processes it starts; the gateway has a loop of its own
 @pytest.mark.requirement("HARD-52")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes and their memory in /proc")
 async def test_under_load_with_servers_killed_at_random_no_reply_is_crossed_and_no_call_is_lost() -> None:

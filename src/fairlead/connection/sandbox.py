@@ -15,7 +15,10 @@ bubblewrap mounts by path, so in the sandbox, before the program starts, a shell
 with what was opened, by device and inode. (A descriptor per mount would do as well, but bubblewrap before
 0.10 hands these on to the program, which could leave the sandbox through them.)
 
-What stays: in `/etc` and the other system folders it can read what any user can. With the network it reaches
+Of `/etc` it sees what programs need to run and nothing that only its owner may read: a sandbox of root's is
+root's, too, and could read `/etc/shadow`. What else a server needs of it, `sandbox.read` names.
+
+What stays: in the other system folders it can read what its user can. With the network it reaches
 whatever listens on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
 network, and a cache to keep (`write: ["~/.npm"]`, `write: ["~/.cache/uv", "~/.local/share/uv"]`).
 """
@@ -50,10 +53,25 @@ _DISTRIBUTION = (
 """Folders of the distribution's own files: links are followed there, so no sandbox may write there."""
 _LOCAL = "/usr/local"
 """The exception in `/usr`: clones and hand-made installations lie there, as in `/opt`."""
-_SYSTEM = (*_DISTRIBUTION, "/opt")
+_ETC = "/etc"
+_SYSTEM = (*(folder for folder in _DISTRIBUTION if folder != _ETC), "/opt")
 """Folders that every sandbox shows."""
+_SHOWN_OF_ETC = (
+    # Names, addresses and users.
+    *("hosts", "host.conf", "hostname", "nsswitch.conf", "resolv.conf", "gai.conf", "services", "protocols"),
+    *("networks", "passwd", "group"),
+    # Certificates, without private keys.
+    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "pki/tls/certs", "pki/tls/cert.pem", "pki/ca-trust"),
+    *("pki/tls/openssl.cnf", "ca-certificates", "ca-certificates.conf", "crypto-policies", "gnutls"),
+    # Libraries, time and language.
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias", "locale.conf"),
+    *("mime.types", "magic", "magic.mime", "terminfo", "inputrc", "shells", "bash.bashrc", "profile"),
+    # Which programs there are, and what runtimes keep there.
+    *("alternatives", "static", "os-release", "lsb-release", "debian_version", "redhat-release"),
+    *("alpine-release", "perl", "fonts", "chromium", "chromium.d", "xdg", "glvnd", "vulkan", "OpenCL"),
+)
+_SHOWN_OF_ETC_PATTERN = re.compile(r"python\d?(?:\.\d+)?|java(?:-[\w.-]+)?|ld-musl-\w+\.path|ImageMagick-\d")
 _OWN = {"/tmp": "--tmpfs", "/var/tmp": "--tmpfs", "/run": "--tmpfs", "/dev": "--dev", "/proc": "--proc"}  # noqa: S108
-_RESOLVER = "/etc/resolv.conf"
 _RIGHTS = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
 
 _GONE = ("TMPDIR", "XDG_RUNTIME_DIR")
@@ -218,7 +236,7 @@ class _Packing:
 
     def pack(self, command: Command, program: Path) -> Box:
         """What a program sees that is started by a command."""
-        for folder in _SYSTEM if not self._wanted.network else (*_SYSTEM, _RESOLVER):
+        for folder in (*_SYSTEM, *_shown_of_etc()):
             if not os.path.exists(folder):
                 continue
             real = Path(os.path.realpath(folder))
@@ -434,6 +452,23 @@ class _Packing:
         if link in self._home_links or link.parent == Path("/"):
             return True
         return of_root and _is_distribution(link)
+
+
+def _shown_of_etc() -> Iterator[str]:
+    """What every sandbox shows of `/etc`: what programs need, as far as any user may read it."""
+    try:
+        matching = [name for name in os.listdir(_ETC) if _SHOWN_OF_ETC_PATTERN.fullmatch(name)]
+    except OSError:
+        return
+    for name in (*_SHOWN_OF_ETC, *sorted(matching)):
+        path = os.path.join(_ETC, name)
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue  # it is not there, or leads nowhere
+        needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+        if mode & needed == needed and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            yield path
 
 
 def _is_distribution(path: Path) -> bool:
