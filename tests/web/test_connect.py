@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import anyio
 import pytest
 
 from fairlead.config.load import LoadedConfig, load_config
+from fairlead.config.shapes import is_object
 from fairlead.gateway.access import Gatekeeper
 from fairlead.gateway.gateway import Gateway, open_gateway
 from fairlead.gateway.guarded import GuardedApp
@@ -148,6 +150,31 @@ async def test_a_principal_logs_in_by_its_link_and_then_calls_as_itself(
             carol = await up.whoami(up.tokens.add("carol"))
             assert "log in at" in carol
             assert path not in carol
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_a_client_whose_servers_all_need_a_login_is_told_where(
+    machine: Machine, tmp_path: Path
+) -> None:
+    with authorization_server() as issuer:
+        async with gateway_of(machine, tmp_path, issuer) as up:
+            bob = up.tokens.add("bob")
+            agent = Raw(up.http, f"{up.url}/mcp", bob)
+            listed = await agent.modern("tools/list")
+            assert not [tool for tool in listed["result"]["tools"] if "whoami" in tool["name"]]
+            link = await up.link(bob)
+            discovered = (await agent.modern("server/discover"))["result"]["instructions"]
+            params = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "raw", "version": "1"},
+            }
+            message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+            _, _, came = await Raw(up.http, f"{up.url}/mcp", bob).post(message)
+            answer: dict[str, Any] = came if is_object(came) else came[0]
+            for instructions in (discovered, answer["result"]["instructions"]):
+                assert "# Servers that need a login" in instructions
+                assert f"- notes: log in at {up.url}{link}" in instructions
 
 
 @pytest.mark.requirement("HARD-80")

@@ -386,7 +386,7 @@ class View:
         return await self._tools.tools(self.toolset, version)
 
     def instructions(self) -> str | None:
-        """What servers say about themselves, as far as it is known."""
+        """What servers say about themselves, as far as it is known, after the logins that are needed."""
         reading = ReadingTools(self.host, self._endpoint.selection)
         listings = {
             status.server_id: listing
@@ -395,7 +395,24 @@ class View:
             and reading.may_read(status.server_id)
             and (listing := self.host.listing(status.server_id)) is not None
         }
-        return Offered(listings, "gateway").instructions()
+        said = (self._needed_logins(), Offered(listings, "gateway").instructions())
+        return "\n\n".join(filter(None, said)) or None
+
+    def _needed_logins(self) -> str | None:
+        """Tell how to log in to the servers whose tools are missing for want of a login.
+
+        Without this a client whose servers all need one sees an empty list and no reason for it.
+        """
+        hints = [
+            f"- {status.server_id}: {self.host.login_hint(status.server_id)}"
+            for status in self.host.status()
+            if status.state == "auth_required"
+            and status.tools is None
+            and self._endpoint.selection.has(status.server_id)
+        ]
+        if not hints:
+            return None
+        return "\n".join(["# Servers that need a login", "", "Their tools appear after it.", "", *hints])
 
 
 @contextmanager
