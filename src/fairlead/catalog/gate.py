@@ -62,6 +62,7 @@ __all__ = [
 UNTRUSTED = "fairlead/untrusted"
 """The key under which `_meta`, or an error's `data`, says which untrusted server something comes from."""
 _QUOTED_MARK = b'"%b"' % UNTRUSTED.encode()
+_SLASHED_MARK = _QUOTED_MARK.replace(b"/", b"\\/")
 
 MAX_TEXT_BYTES = 4096
 """Of a sentence: an error's message, a progress report, a log line's logger, a title."""
@@ -174,7 +175,7 @@ _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 def is_plain(raw: bytes) -> bool:
     """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
-    if mentions(raw, _QUOTED_MARK):
+    if mentions(raw, _QUOTED_MARK, _SLASHED_MARK):
         return False  # which a server wrote itself
     # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there.
     if b"\\" in raw and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):
@@ -203,7 +204,7 @@ def is_plain_steps(raw: bytes) -> "Steps[bool]":
     while start < len(raw):
         end = boundary(raw, start + SLICE_BYTES)
         # An escape, a mark or a secret may begin in one slice and end in the next.
-        reach = boundary(raw, end + max(SECRETS.reach, len(_QUOTED_MARK)))
+        reach = boundary(raw, end + max(SECRETS.reach, len(_SLASHED_MARK)))
         if not is_plain(raw[start:reach]):
             return False
         start = end

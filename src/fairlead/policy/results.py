@@ -133,8 +133,9 @@ def hand_over_steps(
             plain = yield from gate.is_plain_steps(body)
             # What only might hide something, such as an emoji written as two escapes, as a rule does not.
             if plain or (yield from gate.clean_literals_steps(body)) is body:
+                unmarked = body if plain else gate.mark(body, None)  # a mark is no text that is cleaned
                 result = ToolResult(
-                    source.server_id, body, untrusted=not source.trusted, definition=source.definition
+                    source.server_id, unmarked, untrusted=not source.trusted, definition=source.definition
                 )
                 return HandedOver(result)
         if not is_opened:
@@ -179,7 +180,7 @@ def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Step
     """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
     if source.limit is not None:
         return (yield from _kept_steps(body, source, keeping=keeping))
-    cleaned = yield from gate.clean_literals_steps(body)
+    cleaned = gate.mark((yield from gate.clean_literals_steps(body)), None)
     result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
     return HandedOver(result)
 
@@ -229,6 +230,12 @@ def _binary_steps(data: str) -> "gate.Steps[bytes]":
     return b"".join(pieces)
 
 
+def _without_mark(meta: bytes) -> bytes:
+    said = msgspec.json.decode(meta)
+    kept = gate.without_mark(said)
+    return meta if kept is said else msgspec.json.encode(kept)
+
+
 def _opened_steps(
     opened: gate.Opened, body: bytes, structured: bytes | None, source: Source, *, keeping: bool
 ) -> "gate.Steps[HandedOver]":
@@ -250,6 +257,8 @@ def _opened_steps(
         if cleaner.text(name) != name:
             continue
         cleaned = yield from _cleaned_steps(bytes(value), cleaner)
+        if name == "_meta":
+            cleaned = _without_mark(cleaned)
         if (yield from parcel.has_room_steps(name, cleaned)):
             rest[name] = msgspec.Raw(cleaned)
     if structured is not None:
