@@ -82,7 +82,18 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Generator[Front]:
         }
         machine.write_user(json.dumps(document))
         with running_gateway(machine) as gateway:
-            yield Front(gateway.url, gateway.token, servers)
+            front = Front(gateway.url, gateway.token, servers)
+            wait_for_tools(front, project)
+            yield front
+
+
+def wait_for_tools(front: Front, cwd: Path) -> None:
+    """List until every server is there: a first list waits only a few seconds for those that start slowly."""
+    command = [sys.executable, SCRIPTS / "python_sdk.py", front.url, front.token, "legacy", "[]"]
+    for _ in range(20):
+        if {*front.names.values()} <= {*run(command, cwd=cwd)["tools"]}:
+            return
+    raise AssertionError("not all servers were ready after 20 lists")
 
 
 def run(command: Sequence[str | Path], *, cwd: Path, script: str = "", status: int = 0) -> dict[str, Any]:
