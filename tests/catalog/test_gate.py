@@ -364,6 +364,24 @@ def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
 
 
 @pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("number", [b"1e300", b"1E+308", b"-5e-324"])
+def test_numbers_that_take_long_to_read_hold_nothing_up(number: bytes) -> None:
+    body = b'{"content":[],"structuredContent":{"a":[' + (number + b",") * 15_000 + b"1]}}"
+    source = Source(server_id="s", tool="t", trusted=False, limit=None)
+    steps = hand_over_steps(body, source)
+    longest = 0.0
+    while True:
+        started = time.thread_time()
+        try:
+            next(steps)
+        except StopIteration:
+            break
+        finally:
+            longest = max(longest, time.thread_time() - started)
+    assert longest < LONGEST_STEP
+
+
+@pytest.mark.requirement("HARD-66")
 def test_runs_of_backslashes_are_counted_in_linear_time() -> None:
     body = b'{"content":[{"type":"text","text":"' + (b"\\" * 65 + b'"') * 30_000 + b'\\u200b"}]}'
     source = Source(server_id="s", tool="t", trusted=False, limit=100_000)

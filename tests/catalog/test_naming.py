@@ -166,6 +166,13 @@ def test_names_that_look_alike_are_reported() -> None:
     assert not any(finding.key == plain for finding in findings)
 
 
+@pytest.mark.requirement("HARD-66")
+def test_thousands_of_names_that_look_alike_are_not_compared_in_pairs() -> None:
+    names = ("".join("a\u0430"[number >> bit & 1] for bit in range(13)) for number in range(5_000))
+    findings = name_tools([ToolKey("x", name) for name in names]).findings
+    assert 4_000 < len(findings) < 20_000
+
+
 def test_ordinary_names_are_not_reported() -> None:
     wanted = [ToolKey("a", "search"), ToolKey("b", "search"), ToolKey("a", "Search"), ToolKey("a", "créer")]
     assert not name_tools(wanted).findings

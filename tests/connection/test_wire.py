@@ -519,6 +519,19 @@ def test_what_has_too_many_values_is_not_decoded(item: bytes) -> None:
 
 
 @pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("number", [b"1e300", b"1E+308", b"-5e-324", b"0.1e300"])
+def test_numbers_that_take_long_to_read_are_not_decoded(number: bytes) -> None:
+    with pytest.raises(ValueError, match="full of numbers"):
+        object_of(msgspec.Raw(b'{"a":[' + (number + b",") * 5_000 + b"1]}"))
+    assert len(object_of(msgspec.Raw(b'{"a":[' + (number + b",") * 100 + b"1]}"))["a"]) == 101
+
+
+@pytest.mark.requirement("HARD-66")
+def test_usual_numbers_with_exponents_are_decoded_however_many() -> None:
+    assert len(object_of(msgspec.Raw(b'{"a":[' + b"1.25e-05," * 5_000 + b"1]}"))["a"]) == 5_001
+
+
+@pytest.mark.requirement("HARD-66")
 def test_a_long_text_of_commas_and_quotes_is_one_value() -> None:
     text = {"a": 'a,"[{' * 100_000}
     assert object_of(msgspec.Raw(msgspec.json.encode(text))) == text

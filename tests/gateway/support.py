@@ -123,12 +123,16 @@ class Raw:
 
     async def modern_text(self, method: str, **params: Any) -> str:
         """Make a request in the modern way; the body of its answer, unread."""
+        return (await self.modern_bytes(method, **params)).decode()
+
+    async def modern_bytes(self, method: str, **params: Any) -> bytes:
+        """Make a request in the modern way; the body of its answer, not even decoded, which may take long."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META}}
         headers = {**self.headers, "Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
         if "name" in params:
             headers["Mcp-Name"] = params["name"]
         async with self.http.post(self.url, json=message, headers=headers) as response:
-            return await response.text()
+            return await response.read()
 
     async def begin(self, capabilities: Mapping[str, Any] | None = None, *, version: str = HANDSHAKE) -> None:
         """Begin a session of the older protocol."""

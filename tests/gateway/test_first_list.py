@@ -111,3 +111,22 @@ async def test_servers_that_are_late_in_the_first_list_are_announced(tmp_path: P
                     assert type(await anext(aiter(news))).__name__ == "ToolsListChanged"
         now = {tool.name for tool in (await client.list_tools()).tools}
         assert now == first | {"late_slow"}
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("method", listing_stdio.FIELDS)
+async def test_a_list_is_the_same_whichever_way_it_is_answered(tmp_path: Path, method: str) -> None:
+    sound = entry(listing_stdio.__file__, json.dumps({}))
+    async with serving(tmp_path, sound=sound) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        as_bytes = await client.modern(method)
+        # One that wants to hear of progress is answered by the SDK's server.
+        by_sdk = await client.modern(method, meta={"progressToken": "t"})
+        assert as_bytes == by_sdk
+        assert as_bytes["result"][listing_stdio.FIELDS[method]]
+
+        older = Raw(http, f"{served.url}/mcp")
+        await older.begin({"elicitation": {}})
+        in_session = (await older.older(method))["result"]
+        by_sdk = (await older.older(method, 2, _meta={"progressToken": "t"}))["result"]
+        assert in_session[listing_stdio.FIELDS[method]] == by_sdk[listing_stdio.FIELDS[method]]

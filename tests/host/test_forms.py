@@ -1,5 +1,6 @@
 """Forms of servers: what is shown, what is refused, and that no answer goes out that does not fit."""
 
+import time
 from typing import Any
 
 import jsonschema_rs
@@ -15,6 +16,7 @@ from fairlead.host.form_schema import (
     FormRefused,
     asks_for_secret,
     read_form,
+    read_form_steps,
 )
 from fairlead.host.forms import Answers, ChoiceField, ChoicesField, Form, Problems, TextField
 
@@ -408,3 +410,43 @@ json_values = st.recursive(
 def test_nothing_a_server_sends_breaks_the_reading_of_forms(schema: object) -> None:
     assert isinstance(read_form(schema), Form | FormRefused)
     assert isinstance(read_form({"type": "object", "properties": {"x": schema}}), Form | FormRefused)
+
+
+def longest_step(schema: object) -> float:
+    steps, longest = read_form_steps(schema), 0.0
+    while True:
+        started = time.thread_time()
+        try:
+            next(steps)
+        except StopIteration:
+            return longest
+        finally:
+            longest = max(longest, time.thread_time() - started)
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("words", ["x", "\u200b", "aB ", "\U000e0041"])
+@pytest.mark.parametrize("size", [20, 500, 1_900])
+def test_no_form_takes_long_to_read_at_once(words: str, size: int) -> None:
+    labels = [f"{number}{words * (size // len(words))}" for number in range(100)]
+    described = {"type": "string", "title": words * size, "description": words * size}
+    fields: dict[str, Any] = {f"f{number}": {"type": "string", "enum": labels} for number in range(40)}
+    fields |= {f"g{number}": described for number in range(10)}
+    assert longest_step({"type": "object", "properties": fields}) < 0.05
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"type": "string", "description": "x" * 300_000},
+        {"type": "string", "title": "\u200b" * 300_000},
+        {"type": "string", "examples": ["a"] * 20_000},
+        {"type": "string", "enum": ["a"] * 20_000},
+        {"type": "string", "default": {str(number): number for number in range(20_000)}},
+    ],
+)
+def test_a_form_that_is_more_than_people_read_is_refused(definition: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": definition}}
+    assert "more than" in str(read_form(schema))
+    assert longest_step(schema) < 0.05

@@ -50,7 +50,7 @@ async def test_no_list_holds_a_gateway_up(shape: str, tmp_path: Path) -> None:
         with watch_loop(LIMIT_SECONDS), anyio.fail_after(SECONDS):
             await older.begin()
             for method in list_program.FIELDS:
-                assert '"result":' in (await client.modern_text(method))[:200]
+                assert b'"result":' in (await client.modern_bytes(method))[:200]
                 message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
                 headers = {**older.headers, "Mcp-Protocol-Version": HANDSHAKE}
                 async with http.post(older.url, json=message, headers=headers) as response:

@@ -357,7 +357,8 @@ async def list_anyway(
 
 
 _TOO_LARGE: Final = (
-    f"a definition has at most {MAX_ENTRY_BYTES} bytes and {MAX_ENTRY_PARTS} parts, few of them near 1e300"
+    f"its definition is larger than {MAX_ENTRY_BYTES} bytes, has more than {MAX_ENTRY_PARTS} parts,"
+    " or many numbers near 1e300"
 )
 _NAME: Final = re.compile(rb'"(?:name|uri|uriTemplate)"\s*:\s*"((?:[^"\\]|\\.){1,200})"')
 
@@ -374,7 +375,7 @@ def _too_large(kind: Kind, heads: list[bytes]) -> list[str]:
     if not heads:
         return []
     names = ", ".join(f"`{_name_in(head)}`" for head in heads[:_MAX_NAMED])
-    return [f"{_METHODS[kind]}: left out, because {_TOO_LARGE}: {names}"[:MAX_NOTE]]
+    return [f"{_METHODS[kind]}: left out, each because {_TOO_LARGE}: {names}"[:MAX_NOTE]]
 
 
 def _is_costly(definition: bytes) -> bool:

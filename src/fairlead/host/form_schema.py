@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
 from fairlead.catalog import gate
+from fairlead.catalog.slices import Steps, Turn, finish
 from fairlead.host.forms import (
     FORMATS,
     MAX_ANSWER_CHARACTERS,
@@ -29,6 +30,10 @@ from fairlead.host.forms import (
 
 MAX_FIELDS = 50
 MAX_CHOICES = 500
+MAX_VALUES = 10_000
+"""Of the whole schema: names, texts and whatever else is in it."""
+MAX_CHARACTERS = 256 * 1024
+"""Of the whole schema, in all its texts."""
 MAX_NAME_CHARACTERS = 200
 MAX_LABEL_CHARACTERS = 200
 MAX_DESCRIPTION_CHARACTERS = 2_000
@@ -52,9 +57,15 @@ class FormRefused:
 
 
 def read_form(requested_schema: object) -> Form | FormRefused:
-    """Read the `requestedSchema` of an elicitation."""
+    """Read the `requestedSchema` of an elicitation, at once."""
+    return finish(read_form_steps(requested_schema))
+
+
+def read_form_steps(requested_schema: object) -> Steps[Form | FormRefused]:
+    """Read the `requestedSchema` of an elicitation, in steps that hold up no other work."""
     name: str | None = None
     try:
+        yield from _require_small_steps(requested_schema)
         shape = _object(requested_schema)
         _allow_only(shape, _FORM_KEYS)
         if shape.get("type") != "object":
@@ -67,10 +78,31 @@ def read_form(requested_schema: object) -> Form | FormRefused:
             raise ValueError(f"it requires {_quoted(min(missing))}, which it does not ask for")
         fields: list[Field] = []
         for name, definition in properties.items():
-            fields.append(_read_field(name, _object(definition), required=name in required))
+            fields.append((yield from _read_field(name, _object(definition), required=name in required)))
+            yield  # each field reads its choices in steps, and many small ones are much together
     except ValueError as exc:
         return FormRefused(reason=str(exc), field=None if name is None else _line(name))
     return Form(fields=tuple(fields))
+
+
+def _require_small_steps(schema: object) -> Steps[None]:
+    """Raise `ValueError` for more than a form may be, whatever it is."""
+    turn, values, characters = Turn(), 0, 0
+    pending: list[object] = [schema]
+    while pending:
+        value = pending.pop()
+        values += 1
+        if isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, Mapping):
+            pending += cast("_Shape", value)  # its names
+            pending += cast("_Shape", value).values()
+        elif isinstance(value, list):
+            pending += cast("list[object]", value)
+        if values + len(pending) > MAX_VALUES or characters > MAX_CHARACTERS:
+            raise ValueError(f"it has more than {MAX_VALUES} parts or {MAX_CHARACTERS} characters")
+        if turn.is_over():
+            yield
 
 
 # Fields.
@@ -83,7 +115,7 @@ class _Common(TypedDict):
     required: bool
 
 
-def _read_field(name: str, shape: _Shape, *, required: bool) -> Field:
+def _read_field(name: str, shape: _Shape, *, required: bool) -> Steps[Field]:
     if not 0 < len(name) <= MAX_NAME_CHARACTERS:
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} characters")
     title, description = _text(shape, "title"), _text(shape, "description")
@@ -91,9 +123,9 @@ def _read_field(name: str, shape: _Shape, *, required: bool) -> Field:
     common = _Common(name=name, label=label, description=shown(description), required=required)
     match shape.get("type"):
         case "string" if "enum" in shape or "oneOf" in shape:
-            field = _read_choice(common, shape)
+            field = yield from _read_choice(common, shape)
         case "array":
-            field = _read_choices(common, shape)
+            field = yield from _read_choices(common, shape)
         case "boolean":
             _allow_only(shape, _FIELD_KEYS)
             field = YesNoField(**common)
@@ -135,22 +167,22 @@ def _read_number(common: _Common, shape: _Shape) -> NumberField:
     return NumberField(**common, whole=whole, minimum=minimum, maximum=maximum, above=above, below=below)
 
 
-def _read_choice(common: _Common, shape: _Shape) -> ChoiceField:
+def _read_choice(common: _Common, shape: _Shape) -> Steps[ChoiceField]:
     _allow_only(shape, _FIELD_KEYS | {"enum", "enumNames", "oneOf"})
-    return ChoiceField(**common, choices=_read_options(shape, "oneOf"))
+    return ChoiceField(**common, choices=(yield from _read_options(shape, "oneOf")))
 
 
-def _read_choices(common: _Common, shape: _Shape) -> ChoicesField:
+def _read_choices(common: _Common, shape: _Shape) -> Steps[ChoicesField]:
     _allow_only(shape, _FIELD_KEYS | {"items", "minItems", "maxItems", "uniqueItems"})
     items = _object(shape.get("items"))
     _allow_only(items, _ANNOTATIONS | {"type", "enum", "enumNames", "anyOf", "oneOf"})
-    choices = _read_options(items, "anyOf" if "anyOf" in items else "oneOf")
+    choices = yield from _read_options(items, "anyOf" if "anyOf" in items else "oneOf")
     least, most = _count(shape, "minItems") or 0, _count(shape, "maxItems")
     _check_range(least, len(choices) if most is None else min(most, len(choices)))
     return ChoicesField(**common, choices=choices, min_items=least, max_items=most)
 
 
-def _read_options(shape: _Shape, titled: str) -> tuple[Choice, ...]:
+def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
     """What can be chosen: an `enum`, with names for its values or without, or constants with titles."""
     if titled in shape:
         constants = [_object(item) for item in _list(shape[titled], titled)]
@@ -163,10 +195,12 @@ def _read_options(shape: _Shape, titled: str) -> tuple[Choice, ...]:
         labels = _texts(shape.get("enumNames", []), "enumNames") or values
     if not values or len(values) != len(labels) or len(set(values)) != len(values):
         raise ValueError("its choices do not add up")
-    return tuple(
-        Choice(value=value, label=_line(label) or _line(value))
-        for value, label in zip(values, labels, strict=True)
-    )
+    turn, choices = Turn(), list[Choice]()
+    for value, label in zip(values, labels, strict=True):
+        choices.append(Choice(value=value, label=_line(label) or _line(value)))
+        if turn.is_over():
+            yield
+    return tuple(choices)
 
 
 def _with_default(field: Field, default: object) -> Field:
@@ -262,7 +296,7 @@ def asks_for_secret(text: str, *, is_title: bool = False) -> bool:
 
 def shown(text: str, limit: int = MAX_DESCRIPTION_CHARACTERS) -> str:
     """A server's words, safe to show: no control or invisible characters, and an end."""
-    cleaned = gate.text(text, 4 * limit).strip()
+    cleaned = gate.text(text[: 8 * limit], 4 * limit).strip()
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 
 

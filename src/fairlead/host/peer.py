@@ -21,7 +21,7 @@ from fairlead.connection.tasks import EXTENSION as TASKS
 from fairlead.errors import CallDenied, ModelFailed
 from fairlead.events import Event, QuestionAnswered, QuestionAsked, ResourceUpdated, ServerLogged
 from fairlead.host.custom import CustomCapabilities
-from fairlead.host.form_schema import FormRefused, read_form, shown
+from fairlead.host.form_schema import FormRefused, read_form_steps, shown
 from fairlead.host.forms import Problems
 from fairlead.host.operator import (
     Ability,
@@ -154,7 +154,7 @@ class ServerPeer:
     ) -> types.ElicitResult | types.ErrorData:
         if not self._forms:
             return self._not_asked("form")
-        form = read_form(params.requested_schema)
+        form = await gate.run(read_form_steps(params.requested_schema))
         if isinstance(form, FormRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
         question = FormQuestion(

@@ -43,7 +43,7 @@ PinnedBy = Literal["review", "first use"]
 _TARGET = ("command", "args", "url", "account", "builtin")
 
 
-class Pin(msgspec.Struct, frozen=True, kw_only=True):
+class Pin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One tool as it was. The definition is kept to show what changed."""
 
     strict: str
