@@ -1,12 +1,14 @@
 """Tools that only run as tasks, or that depend on what a client can do, are there from the first list on."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from fairlead.testing import ScriptedServer
 from fairlead.testing.hosts import open_host
 from tests.gateway.support import Raw, serving, text_of
 from tests.gateway.test_results import HANDSHAKE, TEXT, entry, tool
@@ -95,3 +97,36 @@ async def test_what_a_server_may_not_be_told_makes_no_difference(tmp_path: Path)
         await client.begin({"elicitation": {}})
         listed = (await client.older("tools/list"))["result"]["tools"]
         assert "results_asks" not in {each["name"] for each in listed}
+
+
+async def test_a_client_with_a_large_catalog_of_its_own_misses_nothing_in_its_first_list(
+    tmp_path: Path,
+) -> None:
+    tools = {"always": tool(f"{{{TEXT}}}"), "asks": {**tool(f"{{{TEXT}}}"), "needs": "elicitation"}}
+
+    def many(name: str) -> dict[str, Any]:
+        return ScriptedServer(tmp_path / name, more_tools=399).entry(trust="trusted", approval="allow")
+
+    async with (
+        serving(
+            tmp_path,
+            config={"gateway": {"mode": "direct", "startup_wait_ms": 60_000}},
+            a=many("a"),
+            b=many("b"),
+            c=many("c"),
+            results=entry(tmp_path, HANDSHAKE, tools),
+        ) as served,
+        aiohttp.ClientSession() as http,
+    ):
+
+        async def count(capabilities: dict[str, Any]) -> Counter[str]:
+            client = Raw(http, f"{served.url}/mcp")
+            await client.begin(capabilities)
+            listed = (await client.older("tools/list"))["result"]["tools"]
+            await client.end()
+            return Counter(each["name"].partition("_")[0] for each in listed)
+
+        expected = {"a": 400, "b": 400, "c": 400, "results": 1}
+        assert expected.items() <= (await count({})).items()
+        for _ in range(3):  # what servers list for such clients is not known at first, and then it is
+            assert {**expected, "results": 2}.items() <= (await count(CAPABILITIES)).items()

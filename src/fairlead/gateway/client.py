@@ -367,6 +367,10 @@ class Client:
         if self.abilities != UNASKABLE:
             chosen = [name for name in self._server_ids() if self.endpoint.selection.has(name)]
             await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+        # A large catalog of its own is made beside and begins with a part of the servers; a client that
+        # lists once would never see the others.
+        with anyio.move_on_after(self.endpoint.gateway.startup_wait):
+            await self.host.wait_for_catalog(self.endpoint.selection, only_first=True)
         catalog = self.toolset.catalog  # it may change while its tools are written
         tools = (
             await self.tools.tools(self.toolset, self.version)

@@ -275,12 +275,12 @@ class BesideHost(Host):
             return self._above.catalog(selection)
         return self._catalogs.current(selection, self._beside.offering())
 
-    async def wait_for_catalog(self, selection: Selection) -> None:
+    async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
         """Wait until a large catalog that is being made is there, here or above."""
         if self._beside.offer_the_same:
-            await self._above.wait_for_catalog(selection)
+            await self._above.wait_for_catalog(selection, only_first=only_first)
         else:
-            await super().wait_for_catalog(selection)
+            await super().wait_for_catalog(selection, only_first=only_first)
 
     async def close(self, server_id: str) -> None:
         """End one's own connection to a server, if there is one."""

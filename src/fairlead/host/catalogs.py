@@ -56,9 +56,14 @@ class Catalogs:
             latest = self._latest[selection.name] = _Latest(small, self._build(selection, small, None), None)
         return latest.catalog
 
-    async def wait(self, selection: Selection) -> None:
-        """Wait for the catalog of a selection that is being made, if one is."""
+    async def wait(self, selection: Selection, *, only_first: bool = False) -> None:
+        """Wait for the catalog of a selection that is being made, if one is.
+
+        With `only_first`, only for the first one: before it is there, not all servers are in the catalog.
+        """
         while (build := self._builds.get(selection.name)) is not None:
+            if only_first and not build.is_first:
+                return
             await build.is_over.wait()
 
     def forget(self) -> None:
@@ -81,7 +86,7 @@ class Catalogs:
     def _build_soon(self, selection: Selection, sources: "list[_Source]") -> None:
         build = self._builds.get(selection.name)
         if build is None:
-            self._builds[selection.name] = _Build(sources)
+            self._builds[selection.name] = _Build(sources, is_first=selection.name not in self._latest)
             self._background.start(partial(self._build_latest, selection))
         else:
             build.sources = sources  # once the one under way is done
@@ -125,6 +130,8 @@ class _Build:
     """A catalog that is being made."""
 
     sources: "list[_Source]"
+    is_first: bool
+    """Is there none of all servers yet?"""
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 

@@ -326,10 +326,13 @@ class Host:
         """The tools that are known now, as a selection has them. Contacts nobody."""
         return self._catalogs.current(selection, self._members, self._members.generation)
 
-    async def wait_for_catalog(self, selection: Selection) -> None:
-        """Wait until a large catalog that is being made is there. Contacts no server."""
+    async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
+        """Wait until a large catalog that is being made is there. Contacts no server.
+
+        With `only_first`, a catalog that replaces an earlier one is not waited for.
+        """
         self.catalog(selection)
-        await self._catalogs.wait(selection)
+        await self._catalogs.wait(selection, only_first=only_first)
 
     @property
     def is_open(self) -> bool:

@@ -128,12 +128,12 @@ class PrincipalHost(Host):
             return self._above.catalog(selection)
         return self._catalogs.current(selection, self._members)
 
-    async def wait_for_catalog(self, selection: Selection) -> None:
+    async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
         """Wait until a large catalog that is being made is there, here or above."""
         if self._is_personal:
-            await super().wait_for_catalog(selection)
+            await super().wait_for_catalog(selection, only_first=only_first)
         else:
-            await self._above.wait_for_catalog(selection)
+            await self._above.wait_for_catalog(selection, only_first=only_first)
 
     @property
     def _is_personal(self) -> bool:
