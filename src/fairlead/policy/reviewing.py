@@ -122,9 +122,7 @@ def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = Fa
     if config.trust == "untrusted" and not is_decided:
         return (f"calls of its tools are asked about until they are reviewed: {command}",)
     if before_defaults and not is_decided:
-        return (
-            f"as before the upgrade, calls of its tools are asked about until a review: {command}",
-        )
+        return (f"as before the upgrade, calls of its tools are asked about until a review: {command}",)
     return ()
 
 

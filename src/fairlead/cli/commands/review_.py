@@ -119,10 +119,12 @@ class _Words:
         return decision_of(answered.values(), instructions=wants_all and review.instructions_changed)
 
     def _tools(self, name: str, review: ServerReview, *, strict: bool) -> list[ReviewedTool]:
-        own = name.removeprefix(f"{review.server.server_id}/")
         try:
-            return named_tools([own], review.tools)
+            return named_tools([name], review.tools)
         except UnknownTool:
+            prefix = f"{review.server.server_id}/"
+            if name.startswith(prefix):
+                return self._tools(name.removeprefix(prefix), review, strict=strict)
             if strict:
                 raise
             return []

@@ -65,16 +65,17 @@ def _content(visit: Visit, found: Review) -> Child:
     if found.problem:
         return tag("p", f"There is nothing to review: {found.problem}.")
     shown = [tool for tool in found.tools if tool.is_open][:MOST]
-    done = len(found.tools) - sum(tool.is_open for tool in found.tools)
+    settled = [tool for tool in found.tools if not tool.is_open]
     lead = f"{plural(found.waiting, 'decision')} to make. Nothing in what follows is hidden."
     return (
         tag("p", lead, class_="dim"),
         _instructions(visit, found) if found.instructions else None,
         [_tool(visit, found, tool) for tool in shown],
         _all(visit, found, [tool for tool in shown if tool.waits]),
-        tag("p", f"{plural(done, 'tool')} denied, or reviewed and as it was.", class_="dim")
-        if done
+        tag("p", f"{plural(len(settled), 'tool')} denied, or reviewed and as it was.", class_="dim")
+        if settled
         else None,
+        [_tool(visit, found, tool) for tool in settled[: MOST - len(shown)]],
     )
 
 
@@ -116,7 +117,7 @@ def _tool(visit: Visit, found: Review, tool: ReviewedTool) -> Html:
     return tag(
         "article",
         tag("h3", code(tool.name), " ", tag("span", f"{tool.state}, {tool.standing}", class_="note")),
-        shown,
+        shown if tool.is_open else tag("details", tag("summary", "Definition"), shown),
         tag("p", f"It claims, and nobody has checked: {'; '.join(claims)}.", class_="dim")
         if claims
         else None,
