@@ -37,7 +37,8 @@ def configured(machine: Machine, rules: list[dict[str, Any]] | None = None, **fi
     return machine.load().servers["x"]
 
 
-def tool(name: str = "deploy_app", **annotations: bool) -> ToolEntry:
+def tool(**annotations: bool) -> ToolEntry:
+    name = "deploy_app"
     definition = {"name": name, "inputSchema": {"type": "object"}, "annotations": annotations}
     return ToolEntry(key=ToolKey("x", name), definition=json.dumps(definition).encode())
 
@@ -134,7 +135,9 @@ def test_a_rule_applies_to_the_principals_and_groups_it_names(
 ) -> None:
     rule = {"action": action, "tool": "deploy_*", **({"principal": named} if named else {})}
     before = {"allow": "ask", "ask": "allow", "deny": "allow"}[action]
-    fallback = {"allow": {}, "ask": {"readOnlyHint": True}, "deny": {"readOnlyHint": True}}[action]
+    fallback: dict[str, bool] = {"allow": {}, "ask": {"readOnlyHint": True}, "deny": {"readOnlyHint": True}}[
+        action
+    ]
     policy = CallPolicy(configured(machine, [rule], trust="trusted"))
     callers = {"local": Caller(), "ada": ADA, "intern": INTERN}
     for name, caller in callers.items():
