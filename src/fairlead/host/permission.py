@@ -270,7 +270,8 @@ def _settling_hint(proposal: Proposal, decision: Decision) -> str:
 
 
 def _may_overrule(proposal: Proposal, decision: Decision) -> bool:
-    return proposal.reviewed and decision.rule is None and decision.field not in FINAL_FIELDS
+    is_final = decision.rule is not None or decision.field in FINAL_FIELDS or decision.is_administrators
+    return proposal.reviewed and not is_final
 
 
 def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
