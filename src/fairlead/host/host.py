@@ -311,9 +311,14 @@ class Host:
         """What a server offers, as far as anybody knows. Contacts nobody."""
         return self._known(server_id).listing
 
-    def toolset(self, bundle: str | None = None, *, principal: str = LOCAL) -> Toolset:
-        """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name."""
-        return Toolset(self, select(self._config, bundle, Caller(principal)), principal)
+    def toolset(
+        self, bundle: str | None = None, *, principal: str = LOCAL, groups: frozenset[str] = frozenset()
+    ) -> Toolset:
+        """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name.
+
+        Rules that name the principal, or one of its `groups`, hide tools from it.
+        """
+        return Toolset(self, select(self._config, bundle, Caller(principal, groups)), principal, groups)
 
     @property
     def tools(self) -> Toolset:
@@ -458,9 +463,10 @@ class Host:
         *,
         reviewed: bool = False,
         principal: str = LOCAL,
+        groups: frozenset[str] = frozenset(),
     ) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
-        proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed)
+        proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed, groups=groups)
         return await self._calls.begin(proposal, arguments)
 
     async def delivered(

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.catalog.digest import digests_of
 from fairlead.catalog.entries import ToolKey
 from fairlead.config.models import ApprovalMode
-from fairlead.config.principal import Caller
+from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
@@ -48,7 +48,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def caller(self) -> Caller:
-        """Whom the call is made for."""
+        """Whom the call is made for, where any rule tells callers apart."""
+        if not self.member.policy.tells_callers_apart:
+            return LOCAL_CALLER
         return Caller(self.principal, self.groups)
 
     def decide(self, arguments: ArgumentReadings | None = None) -> Decision:

@@ -67,9 +67,10 @@ class CallPolicy:
     def __init__(self, server: LoadedServer, *, before_defaults: bool = False) -> None:
         self.server = server
         self._before_defaults = before_defaults
-        self._tells_callers_apart = any(
+        self.tells_callers_apart = any(
             loaded.rule.principal is not None for loaded in (*server.rules, *server.admin_rules)
         )
+        """Does any rule name a principal or a group?"""
         self._settled: dict[tuple[object, ...], _Settled] = {}
 
     def decide(
@@ -105,15 +106,10 @@ class CallPolicy:
         """The argument globs of all rules about a tool: `decide` needs readings of what they name."""
         return self._settle(tool, within, caller, None).patterns
 
-    @property
-    def tells_callers_apart(self) -> bool:
-        """Does any rule name a principal or a group?"""
-        return self._tells_callers_apart
-
     def _settle(
         self, tool: str, within: Within | None, caller: Caller, default: ApprovalMode | None
     ) -> "_Settled":
-        key = (tool, within, default, caller if self._tells_callers_apart else None)
+        key = (tool, within, default, caller if self.tells_callers_apart else None)
         settled = self._settled.get(key)
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
