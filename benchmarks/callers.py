@@ -104,7 +104,7 @@ async def connection_typed(entry: Entry) -> AsyncGenerator[CallWithSize]:
 async def open_host(servers: Mapping[str, Entry]) -> AsyncGenerator[Host]:
     """A host with these servers, in an environment of its own."""
     entries = {
-        name: {"allow_tools": ALLOWED, "max_message_bytes": MAX_MESSAGE_BYTES, **entry}
+        name: {"allow_tools": ALLOWED, "approval": "allow", "max_message_bytes": MAX_MESSAGE_BYTES, **entry}
         for name, entry in servers.items()
     }
     with machine() as env:

@@ -67,7 +67,7 @@ def fairlead(servers: Mapping[str, Entry], **settings: object) -> Generator[Runn
 
 
 def _ours(entry: Entry) -> AbstractContextManager[Running]:
-    return fairlead({"bench": {"allow_tools": ALLOWED, **entry}})
+    return fairlead({"bench": {"allow_tools": ALLOWED, "approval": "allow", **entry}})
 
 
 # ── others ──

@@ -296,7 +296,10 @@ class Piped:
 
 async def sizes(effort: Effort) -> None:
     """Many servers, many tools: memory, lists, and whether a call notices."""
-    many = {f"server{number}": {**stdio_entry(20), "allow_tools": ALLOWED} for number in range(10)}
+    many = {
+        f"server{number}": {**stdio_entry(20), "allow_tools": ALLOWED, "approval": "allow"}
+        for number in range(10)
+    }
     async with AsyncExitStack() as stack:
         running = stack.enter_context(fairlead(many))
         client = await stack.enter_async_context(open_client(running.target("modern"), 10))
@@ -311,7 +314,12 @@ async def sizes(effort: Effort) -> None:
         held = resident_of(running.pid) / MEGABYTE
         tracks: dict[int, Track] = {}
         for tools in (10, 10_000):
-            entry = {**stdio_entry(tools), "allow_tools": ["tool_*"], "max_list_items": 20_000}
+            entry = {
+                **stdio_entry(tools),
+                "allow_tools": ["tool_*"],
+                "approval": "allow",
+                "max_list_items": 20_000,
+            }
             gateway = stack.enter_context(fairlead({"bench": entry}))
             found = await stack.enter_async_context(open_client(gateway.target("modern"), 16))
             tracks[tools] = Track(pid=gateway.pid, client=found, tool=await found.tool_like("tool_0"))

@@ -39,7 +39,12 @@ LARGE_GOAL_US = 300.0
 @asynccontextmanager
 async def _unrecorded(entry: Entry) -> AsyncGenerator[CallWithSize]:
     """`Host.call` of a host that keeps no audit."""
-    server: Entry = {"allow_tools": ALLOWED, "max_message_bytes": MAX_MESSAGE_BYTES, **entry}
+    server: Entry = {
+        "allow_tools": ALLOWED,
+        "approval": "allow",
+        "max_message_bytes": MAX_MESSAGE_BYTES,
+        **entry,
+    }
     document: dict[str, Any] = {
         "servers": {"bench": server},
         "policy": {"approval": "allow"},

@@ -123,7 +123,13 @@ class Soak:
 
     def _entry(self, era: str) -> Entry:
         args = ["-m", _MODULE, era, self._mark]
-        return {"command": sys.executable, "args": args, "cwd": str(ROOT), "allow_tools": ["echo"]}
+        return {
+            "command": sys.executable,
+            "args": args,
+            "cwd": str(ROOT),
+            "allow_tools": ["echo"],
+            "approval": "allow",
+        }
 
     async def _names(self, running: Running) -> list[str]:
         async with open_client(running.target("modern"), 1) as client:

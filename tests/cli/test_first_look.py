@@ -38,18 +38,20 @@ def test_a_server_that_is_added_can_be_used_at_once(
     machine: Machine, server: ScriptedServer, fairlead: Fairlead
 ) -> None:
     with adding(machine, server) as person:
-        shown = person.sees("Let agents use these 2 tools?")
+        shown = person.sees("What may these 2 tools do?")
         assert "Say it again." in shown
-        person.types("all")
+        person.types("allow")
         assert person.waits() == 0
     assert entry(machine)["allow_tools"] == ["echo", "pid"]
+    assert entry(machine)["approval"] == {"tools": {"echo": "allow", "pid": "allow"}}
+    assert fairlead("call", "s", "echo").status == 0, "no second gate behind the answer"
     tools = json.loads(fairlead("tools", "s", "--json").out)["tools"]
     assert [tool["allowed"] for tool in tools] == [True, True]
 
 
 def test_some_of_its_tools_are_looked_at_one_by_one(machine: Machine, server: ScriptedServer) -> None:
     with adding(machine, server) as person:
-        person.sees("all, some, later")
+        person.sees("some, later")
         person.types("some")
         person.sees("`echo`: allow")
         person.types("allow")
@@ -61,7 +63,7 @@ def test_some_of_its_tools_are_looked_at_one_by_one(machine: Machine, server: Sc
 
 def test_later_means_later(machine: Machine, server: ScriptedServer) -> None:
     with adding(machine, server) as person:
-        person.sees("all, some, later")
+        person.sees("some, later")
         person.types("")
         person.sees("fairlead review s")
         assert person.waits() == 0

@@ -454,22 +454,22 @@ def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
     machine.write_user(json.dumps(document))
     assert "no gateway runs" in fairlead("gateway", "pending").err
     with gateway(machine) as up, ThreadPoolExecutor() as threads:
-        assert "no call waits" in fairlead("gateway", "pending").err
+        assert "no call waits" in fairlead("approvals", "answer").err
         for word, is_error in (("once", False), ("no", True)):
             asked = threads.submit(talk, machine, [INITIALIZE, INITIALIZED, call(3, "s_echo")])
             deadline = time.monotonic() + SECONDS
-            while not (waiting := json.loads(fairlead("gateway", "pending", "--json").out)["pending"]):
+            while not (waiting := json.loads(fairlead("approvals", "list", "--json").out)["pending"]):
                 assert time.monotonic() < deadline
             assert [(one["server"], one["tool"], one["principal"]) for one in waiting] == [
                 ("s", "echo", "local")
             ]
-            shown = fairlead("gateway", "pending")
+            shown = fairlead("approvals", "answer")
             assert shown.status == 3
             assert f"{waiting[0]['id']}  s/echo" in shown.out
-            assert fairlead("gateway", "pending", "--answer", waiting[0]["id"], word).status == 0
+            assert fairlead("approvals", "answer", waiting[0]["id"], word).status == 0
             answer = asked.result(timeout=SECONDS)[-1]
             assert ("error" in answer or answer["result"].get("isError", False)) is is_error, answer
-        assert fairlead("gateway", "pending", "--answer", "gone", "once").status == 1
+        assert fairlead("approvals", "answer", "gone", "once").status == 1
         watcher = fairlead("gateway", "token", "add", "prom", "--scope", "status").out.strip()
         assert up.get("/api/approvals", token=watcher)[0] in (401, 403)
 

@@ -114,7 +114,7 @@ def test_a_script_must_say_that_it_means_it(fairlead: Fairlead, machine: Machine
     outcome = fairlead("call", "s", "echo")
     assert outcome.status == 3
     assert "allow_tools" in outcome.err
-    assert "--yes" in outcome.err
+    assert "`fairlead review s --allow echo`" in outcome.err
     assert '"called"' not in record.read_text()
 
 

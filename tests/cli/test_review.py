@@ -190,9 +190,10 @@ def test_a_trusted_server_gets_no_allow_list_by_accident(
     machine.write_user(machine.project_file.read_text().replace('"command"', '"trust": "trusted", "command"'))
     machine.project_file.unlink()
     says(script, ECHO, DELETE)
-    outcome = fairlead("review", "s", "--approve-all")
-    assert outcome.status == 1
-    assert "is trusted" in outcome.err
+    outcome = fairlead("review", "s", "--allow", "all")
+    assert outcome.status == 0, outcome.err
+    assert "allow_tools" not in entry_of(machine)
+    assert entry_of(machine)["approval"] == {"tools": {"echo": "allow", "delete": "allow"}}
     assert fairlead("review", "s", "--deny", "delete").status == 0
     assert entry_of(machine)["deny_tools"] == ["delete"]
 

@@ -284,3 +284,33 @@ def test_a_person_at_the_terminal_is_asked_and_what_the_model_says_cannot_steer_
             person.types("cancel")
             assert person.waits() == 130
     assert x.calls("echo") == 1
+
+
+@pytest.mark.parametrize(
+    ("allow", "status", "calls"),
+    [((), 3, 0), (("echo",), 0, 1), (("x/ec*",), 0, 1), (("all",), 0, 1), (("none",), 3, 0)],
+)
+def test_tools_are_allowed_for_one_run(
+    fairlead: Fairlead, machine: Machine, allow: tuple[str, ...], status: int, calls: int
+) -> None:
+    x = server(machine)
+    options = [part for name in allow for part in ("--allow", name)]
+    with serving(says("openai", "so", [("c1", "x.echo", {"a": 1})]), says("openai", "ok")) as api:
+        configure(machine, api, {"x": x.entry()}, policy={})
+        outcome = fairlead("run", "do", *options)
+        assert outcome.status == status, outcome.err
+    assert x.calls("echo") == calls
+    assert "approval" not in machine.load().servers["x"].entry
+    assert json.loads(fairlead("approvals", "--json").out)["approvals"] == []
+
+
+def test_a_run_allows_nothing_that_was_not_reviewed_and_nothing_that_is_denied(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    x = server(machine)
+    with serving(says("openai", "ok")) as api:
+        configure(machine, api, {"x": x.entry(trust="untrusted")}, policy={})
+        outcome = fairlead("run", "do", "--allow", "echo")
+    assert outcome.status == 1
+    assert "`fairlead review x --allow echo`" in outcome.err
+    assert "agents get none of its tools before they are reviewed" in outcome.err

@@ -47,9 +47,13 @@ async def serving(
     options: GatewayOptions | None = None,
     config: Mapping[str, Any] | None = None,
     seconds: float = 60.0,
+    approval: str | None = "allow",
     **servers: McpServer | dict[str, Any],
 ) -> AsyncGenerator[Served]:
-    """Run a gateway that sees nothing of the machine, for at most `seconds`."""
+    """Run a gateway that sees nothing of the machine, for at most `seconds`.
+
+    `approval` is its `gateway.approval`, so that tests about other things are not asked; None for none.
+    """
     home, project = folder / "home", folder / "project"
     home.mkdir(parents=True, exist_ok=True)
     project.mkdir(exist_ok=True)
@@ -61,7 +65,9 @@ async def serving(
     }
     entries = {name: server for name, server in servers.items() if not isinstance(server, McpServer)}
     own = {name: server for name, server in servers.items() if isinstance(server, McpServer)}
-    loaded = load_config(None, {"servers": entries, **(config or {})}, env, project)
+    settings = {**({"approval": approval} if approval else {}), **(config or {}).get("gateway", {})}
+    document = {"servers": entries, **(config or {}), "gateway": settings}
+    loaded = load_config(None, document, env, project)
     with anyio.fail_after(seconds):
         async with open_gateway(loaded, options, env=env, servers=own) as gateway:
             with bind("127.0.0.1", 0) as listener:

@@ -28,8 +28,8 @@ QUESTION = ApprovalQuestion(server_id="a", tool="echo", arguments={}, reason="be
 
 async def test_a_reviewed_tool_is_called_without_asking(tmp_path: Path) -> None:
     server = scripted(tmp_path, "a")
-    entry = server.entry(trust="untrusted", allow_tools=["echo"])
-    async with serving(tmp_path, a=entry) as served, aiohttp.ClientSession() as http:
+    entry = server.entry(trust="untrusted", allow_tools=["echo"], approval={"tools": {"echo": "allow"}})
+    async with serving(tmp_path, approval=None, a=entry) as served, aiohttp.ClientSession() as http:
         called = await Raw(http, f"{served.url}/mcp").modern("tools/call", name="a_echo", arguments={})
         assert text_of(called) == "{}"
 
@@ -77,15 +77,16 @@ async def test_a_destructive_tool_of_a_trusted_server_is_asked_about(tmp_path: P
     server = scripted(tmp_path, "a", tools=[DESTRUCTIVE])
     options = GatewayOptions(approval_seconds=0.05)
     async with (
-        serving(tmp_path, options=options, a=server.entry()) as served,
+        serving(tmp_path, options=options, approval=None, a=server.entry()) as served,
         aiohttp.ClientSession() as http,
     ):
         client = Raw(http, f"{served.url}/mcp")
         await client.modern("tools/list")
         called = await client.modern("tools/call", name="a_echo", arguments={})
         assert called["result"]["isError"] is True
-        assert "nobody approved it" in text_of(called)
-        assert "may destroy things" in text_of(called)
+        assert "no one approved it" in text_of(called)
+        assert "annotated as destructive" in text_of(called)
+        assert "`fairlead review a --allow echo`" in text_of(called)
     assert server.calls("echo") == 0
 
 

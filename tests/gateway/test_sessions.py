@@ -336,6 +336,6 @@ async def test_a_server_that_answers_calls_is_ready_though_its_list_hangs(tmp_pa
     async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
         await Raw(http, f"{served.url}/mcp").modern("tools/list")  # it is known from now on
     silent = scripted(tmp_path, "a", tools=["echo"], list_silence=True)
-    async with serving(tmp_path, a=silent.entry()) as served:
+    async with serving(tmp_path, a=silent.entry(approval="allow")) as served:
         await served.gateway.host.call("a", "echo", {})
         assert of(served).state == "ready"

@@ -84,7 +84,8 @@ anyio.run(main)
 @asynccontextmanager
 async def over_stdio(folder: Path, mode: Any, **servers: dict[str, Any]) -> AsyncGenerator[Client]:
     env = {"HOME": str(folder), "PATH": os.environ.get("PATH", os.defpath), "FAIRLEAD_BUILTINS": "off"}
-    arguments = ["-c", PROGRAM, json.dumps(env), json.dumps({"servers": servers}), str(folder)]
+    document = {"servers": servers, "gateway": {"approval": "allow"}}
+    arguments = ["-c", PROGRAM, json.dumps(env), json.dumps(document), str(folder)]
     parameters = StdioServerParameters(command=sys.executable, args=arguments)
     with anyio.fail_after(60):
         async with Client(parameters, mode=mode, elicitation_callback=Person()) as client:
@@ -202,7 +203,8 @@ async def test_another_configuration_is_taken_over_while_clients_stay(tmp_path: 
             for name in ("kept", "gone")
         }
         servers = {"kept": kept.entry(), "new": new.entry()}
-        loaded = load_config(None, {"servers": servers}, dict(served.env), tmp_path / "project")
+        document = {"servers": servers, "gateway": {"approval": "allow"}}
+        loaded = load_config(None, document, dict(served.env), tmp_path / "project")
         await served.gateway.reload(loaded)
         listed = await client.older("tools/list")
         names = [tool["name"] for tool in listed["result"]["tools"]]

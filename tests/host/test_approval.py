@@ -60,9 +60,9 @@ def server(tmp_path: Path) -> ScriptedServer:
 
 async def test_where_nobody_can_be_asked_nothing_is_called(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, UNATTENDED, server) as host:
-        with pytest.raises(ApprovalRequired, match="nobody can be asked") as caught:
+        with pytest.raises(ApprovalRequired, match="there is no one to ask") as caught:
             await host.call("x", "echo")
-    assert "approval" in (caught.value.hint or "")
+    assert "`fairlead review x --allow echo`" in (caught.value.hint or "")
     assert server.calls("echo") == 0
 
 
@@ -131,7 +131,9 @@ async def test_an_answer_does_not_hold_for_a_tool_that_changed(
 ) -> None:
     server = ScriptedServer(tmp_path / "record", tools=[ECHO, "change_tools"])
     person = Person("always", "no")
-    async with hosting(machine, person.operator, server, fields={"trust": "trusted"}) as host:
+    async with hosting(
+        machine, person.operator, server, fields={"trust": "trusted", "approval": "ask"}
+    ) as host:
         await host.call("x", "echo")
         async with host.events() as events:
             await host.call("x", "change_tools", {"tools": [{**ECHO, **change}]}, reviewed=True)

@@ -121,11 +121,25 @@ async def test_what_holds_for_one_callers_default_does_not_hold_for_anothers(
         overrides={"servers": {"x": unspoken}}, env=machine.env, cwd=machine.project
     ) as host:
         for _ in range(2):
-            assert await call(host, unsaid="allow") == ARGUMENTS
+            assert await call(host, default="allow") == ARGUMENTS
             with pytest.raises(ApprovalRequired):
                 await call(host)
             with pytest.raises(CallDenied):
-                await call(host, unsaid="deny")
+                await call(host, default="deny")
+
+
+@pytest.mark.parametrize("name", ["guest", "group:interns"])
+async def test_what_holds_for_one_principal_does_not_hold_for_another(
+    machine: Machine, server: ChangingServer, name: str
+) -> None:
+    document = rule(tool="echo", principal=name, action="deny")
+    overrides = {"servers": {"x": entry(server)}, **document}
+    async with Host.open(overrides=overrides, env=machine.env, cwd=machine.project) as host:
+        for _ in range(2):
+            await warm_up(host)
+            assert await call(host, principal="other", groups=frozenset({"staff"})) == ARGUMENTS
+            with pytest.raises(CallDenied):
+                await call(host, principal="guest", groups=frozenset({"interns"}))
 
 
 async def test_arguments_are_checked_in_every_call(machine: Machine, server: ChangingServer) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.catalog.entries import Listing, ToolEntry, ToolKey, read_tools
 from fairlead.config.paths import store_file
-from fairlead.policy.allowing import Decided, record_decision
+from fairlead.policy.allowing import ReviewDecision, record_decision
 from fairlead.policy.decision import CallPolicy, listed
 from fairlead.policy.tool_patterns import escape_name, exact_name, is_glob, matches, matches_any, refuses_any
 from tests.conftest import Machine
@@ -75,12 +75,12 @@ def test_a_review_allows_and_denies_exactly_the_tool_it_names(machine: Machine, 
     server = machine.load().servers["x"]
     definition = json.dumps({"name": name, "inputSchema": {"type": "object"}}).encode()
     tool = ToolEntry(key=ToolKey("x", name), definition=definition)
-    record_decision(store_file(machine.env), server, Listing(tools=(tool,)), Decided(approved=[tool]))
+    record_decision(store_file(machine.env), server, Listing(tools=(tool,)), ReviewDecision(allow=[tool]))
     allowed = machine.load().servers["x"]
     assert allowed.config is not None
     others = dict.fromkeys(OTHERS)
     assert [other for other in others if listed(allowed.config, other).verdict == "allow"] == [name]
-    record_decision(store_file(machine.env), allowed, Listing(tools=(tool,)), Decided(denied=[name]))
+    record_decision(store_file(machine.env), allowed, Listing(tools=(tool,)), ReviewDecision(deny=[name]))
     denied = machine.load().servers["x"]
     assert denied.config is not None
     fields = [other for other in others if listed(denied.config, other).field == "deny_tools"]

@@ -1,9 +1,11 @@
 """State that an earlier release left behind is read, extended once, and never half read."""
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,10 +16,12 @@ from tests.conftest import Machine, Outcome
 from fairlead.auth.vault import Vault
 from fairlead.config.paths import store_file
 from fairlead.errors import ApprovalRequired, StoreError
+from fairlead.gateway.gateway import GatewayOptions, open_gateway
 from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED
 from fairlead.store.file import connect
+from fairlead.testing import ScriptedServer
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1"
 NAMED_TOKEN = "fl_xyF1rBlCcxbQa6hNB7YrM0cQrMnQhqb9dAT0FOaIC5g"
@@ -94,3 +98,67 @@ def test_a_newer_store_is_refused_and_left_as_it_is(upgraded: Machine) -> None:
     with pytest.raises(StoreError, match="newer"):
         connect(store)
     assert store.read_bytes() == before
+
+
+READS = {
+    "name": "echo",
+    "inputSchema": {"type": "object"},
+    "annotations": {"readOnlyHint": True},
+}
+
+
+def trusting(machine: Machine, tmp_path: Path) -> ScriptedServer:
+    """A configuration of the earlier release with a trusted server, whose tool only reads."""
+    server = ScriptedServer(tmp_path / "record", tools=[READS])
+    text = machine.user_file.read_text() if machine.user_file.exists() else '{"servers": {}}'
+    document: dict[str, Any] = json.loads(text)
+    document["servers"]["t"] = server.entry()
+    machine.write_user(json.dumps(document))
+    return server
+
+
+async def test_an_upgrade_asks_about_the_tools_of_a_trusted_server_as_before(
+    upgraded: Machine, tmp_path: Path
+) -> None:
+    trusting(upgraded, tmp_path)
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=upgraded.env, cwd=upgraded.project) as host:
+            with pytest.raises(ApprovalRequired) as caught:
+                await host.call("t", "echo")
+            assert "`fairlead review t --allow echo`" in (caught.value.hint or "")
+            (status,) = [status for status in host.status() if status.server_id == "t"]
+            assert any("as before the upgrade" in note for note in status.notes)
+
+
+async def test_a_store_that_this_release_made_goes_by_annotations(machine: Machine, tmp_path: Path) -> None:
+    trusting(machine, tmp_path)
+    with anyio.fail_after(SECONDS):
+        for _ in range(2):
+            async with Host.open(env=machine.env, cwd=machine.project) as host:
+                await host.call("t", "echo")
+
+
+def test_after_an_upgrade_a_review_or_a_new_entry_settles_it(
+    upgraded: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    server = trusting(upgraded, tmp_path)
+    assert fairlead("call", "t", "echo").status == 3
+    assert "as before the upgrade" in fairlead("status").err
+    assert json.loads(fairlead("explain", "t", "--json").out)["tools"][0]["verdict"] == "ask"
+    assert fairlead("review", "t", "--yes").status == 0
+    assert fairlead("call", "t", "echo").status == 0
+    added = fairlead("add", "new", "--scope", "user", "--trust", "trusted", "--", *server.argv)
+    assert added.status == 0, added.err
+    assert fairlead("call", "new", "echo").status == 0
+
+
+async def test_an_upgrade_asks_about_reviewed_tools_over_the_gateway_and_says_so(upgraded: Machine) -> None:
+    options = GatewayOptions(approval_seconds=0.05)
+    with anyio.fail_after(SECONDS):
+        async with open_gateway(upgraded.load(), options, env=upgraded.env) as gateway:
+            tools = await gateway.host.tools.list()
+            assert len(tools) == 2, "nothing is held back by the upgrade"
+            with pytest.raises(ApprovalRequired):
+                await gateway.host.call("s", "write", {})
+            notes = [note for status in gateway.host.status() for note in status.notes]
+            assert any("`fairlead review s`" in note for note in notes)

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from fairlead.config.models import Approval
 from fairlead.config.paths import store_file
 from fairlead.gateway.client import SessionInfo
 from fairlead.policy.consent import record_consent
@@ -312,10 +313,12 @@ async def test_a_trusted_server_gets_no_allow_list_by_accident(machine: Machine,
     del entry["allow_tools"]
     async with dashboard(machine, {"x": entry}) as board, board.visited() as client:
         await board.host.connect("x")
-        page = await client.sees("/servers/x/review", "is trusted")
-        assert "Allow as it is" not in page.text
         form = await review_form(client, "echo")
-        assert (await client.send("/", "/servers/x/review", verdict="allow", **form)).status == 409
+        assert (await client.send("/", "/servers/x/review", verdict="ask", **form)).status == 303
+        written = board.host.configured("x")
+        assert written.allow_tools is None
+        assert isinstance(written.approval, Approval)
+        assert written.approval.tools == {"echo": "ask"}
 
 
 @pytest.mark.requirement("HARD-2")

@@ -11,7 +11,7 @@ from fairlead.cli.output import print_problems, say, warn
 from fairlead.config import jsonc
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.files import read_text
-from fairlead.config.load import LoadedConfig
+from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
 from fairlead.config.shapes import as_object
@@ -117,6 +117,8 @@ def accept(
     An edit of a part does not approve the rest: `fairlead enable x` says nothing about what `x` runs.
     """
     written = [loaded.servers[server_id] for server_id in server_ids if server_id in loaded.servers]
+    if approved is None:
+        _follow_defaults(loaded, written)
     if target.scope == "project":
         known = [server for server in written if approved is None or server.server_id in approved]
         keys = [key for server in known if (key := server.consent)]
@@ -127,6 +129,16 @@ def accept(
     if problems:
         say()
         print_problems(problems)
+
+
+def _follow_defaults(loaded: LoadedConfig, written: list[LoadedServer]) -> None:
+    """Have servers that the user just wrote go by the defaults of this release."""
+    from fairlead.policy.upgrade import record_defaults
+
+    try:
+        record_defaults(store_file(os.environ, loaded.config.store.path), written)
+    except StoreError as exc:
+        warn(f"calls of its tools will be asked about: {exc}", exc.hint)
 
 
 def _record(loaded: LoadedConfig, keys: list[Any]) -> None:

@@ -1,65 +1,81 @@
-"""After a person added a server at a terminal: it is connected and shown, and its tools can be allowed."""
+"""After a server was added: it is connected and shown, and one question settles what its tools may do."""
 
 from typing import Final
 
 import click
 
-from fairlead.cli.allowing import carry_out
-from fairlead.cli.known import ask_now
+from fairlead.cli.allowing import carry_out, decision_of, named_tools
 from fairlead.cli.offered import on_one_line
 from fairlead.cli.output import print_table, say, warn
-from fairlead.cli.saved import read_saved
+from fairlead.cli.reviewing import ServerReview, ask_about_each, read_review
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.policy.allowing import Decided
+from fairlead.errors import FairleadError
 from fairlead.policy.findings import findings_of
-from fairlead.policy.reviewing import ReviewedTool, tools_to_review
+from fairlead.policy.reviewing import ReviewedTool
 
-ANSWERS: Final = ("all", "some", "later")
+ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
 
 
 def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer) -> None:
-    """Connect a server, show its tools, and have those allowed that the person wants agents to use."""
+    """Connect a server, show its tools, and ask once what they may do."""
     server_id = server.server_id
-    for failure in ask_now(loaded, [server_id]).values():
+    try:
+        review = read_review(loaded, server)
+    except FairleadError as failure:
         warn(f"it was added, but cannot be used yet: {failure}", failure.hint)
         return
-    saved = read_saved(loaded)[server_id]
-    if saved.snapshot is None:
-        return  # nothing can be kept on this machine, and so nothing can be reviewed
-    tools = tools_to_review(server, saved.snapshot.listing, saved.pins)
-    if not tools:
+    tools = review.open_tools
+    if not review.tools:
         say(f"`{server_id}` is ready; it has no tools")
         return
-    print_table(("tool", "what it is for"), [_row(tool) for tool in tools])
-    waiting = [tool for tool in tools if tool.waits]
-    if not waiting:
-        say(f"`{server_id}` is ready, and agents may use its tools")
+    print_table(("tool", "preselected", "what it is for"), [_row(tool) for tool in review.tools])
+    if not tools:
+        say(f"`{server_id}` is ready, and nothing is left to decide about its tools")
         return
-    _warn_of_findings(waiting)
-    match _ask(len(waiting)):
-        case "all":
-            decided = Decided(approved=[tool.entry for tool in waiting])
-            carry_out(ctx, loaded, server, saved.snapshot.listing, decided)
+    _warn_of_findings(tools)
+    match _ask(len(tools)):
+        case "preselected":
+            carry_out(ctx, loaded, server, review.listing, decision_of((t, t.suggested) for t in tools))
+        case "allow":
+            carry_out(ctx, loaded, server, review.listing, decision_of((t, "allow") for t in tools))
+        case "ask":
+            carry_out(ctx, loaded, server, review.listing, decision_of((t, "ask") for t in tools))
+        case "deny":
+            carry_out(ctx, loaded, server, review.listing, decision_of((t, "deny") for t in tools))
         case "some":
-            from fairlead.cli.commands.review_ import command as review
-
-            ctx.invoke(
-                review,
-                server_id=server_id,
-                approve=(),
-                deny=(),
-                approve_all=False,
-                replace_globs=False,
-                as_json=False,
-            )
+            decision = ask_about_each(review)
+            if not decision.is_empty:
+                carry_out(ctx, loaded, server, review.listing, decision)
         case _:
-            say(f"agents get none of them before you allow some: `fairlead review {server_id}`")
-    say(f"hint: `fairlead call {server_id} {waiting[0].entry.key.shown_tool}` calls one")
+            say(f"`fairlead review {server_id}` asks again; {_until_then(server)}")
+    say(f"hint: `fairlead call {server_id} {tools[0].entry.key.shown_tool}` calls one")
 
 
-def _row(tool: ReviewedTool) -> tuple[str, str]:
+def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, names: str) -> None:
+    """Connect a server and allow what the command line names: `all`, or names and globs with commas."""
+    review = read_review(loaded, server)
+    decision = decision_of((tool, "allow") for tool in named_tools([names], review.tools))
+    if not decision.is_empty:
+        carry_out(ctx, loaded, server, review.listing, decision)
+    _name_left_out(review, len(decision.allow))
+
+
+def _name_left_out(review: ServerReview, allowed: int) -> None:
+    left = len(review.tools) - allowed
+    if left:
+        server_id = review.server.server_id
+        say(f"{left} more of its tools: `fairlead review {server_id}`; {_until_then(review.server)}")
+
+
+def _until_then(server: LoadedServer) -> str:
+    if server.config is not None and server.config.trust == "trusted":
+        return "until then they go by their annotations: read-only ones are called, others asked about"
+    return "until then agents get none of them"
+
+
+def _row(tool: ReviewedTool) -> tuple[str, str, str]:
     entry = tool.entry
-    return entry.key.shown_tool, on_one_line(entry.description or entry.title)
+    return entry.key.shown_tool, tool.suggested, on_one_line(entry.description or entry.title)
 
 
 def _warn_of_findings(tools: list[ReviewedTool]) -> None:
@@ -71,8 +87,14 @@ def _warn_of_findings(tools: list[ReviewedTool]) -> None:
 def _ask(count: int) -> str:
     what = "this tool" if count == 1 else f"these {count} tools"
     while True:
-        typed: str = click.prompt(f"Let agents use {what}? all, some, later", default="later", err=True)
+        typed: str = click.prompt(
+            f"What may {what} do? allow, ask (each time), deny, preselected, some, later",
+            default="later",
+            err=True,
+        )
         meant = [answer for answer in ANSWERS if typed and answer.startswith(typed.strip().lower())]
+        if typed.strip().lower() == "all":
+            return "allow"
         if len(meant) == 1:
             return meant[0]
         say(f"  please type one of {', '.join(ANSWERS)}")

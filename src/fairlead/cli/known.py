@@ -13,6 +13,7 @@ from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.output import warn
 from fairlead.cli.saved import Saved, read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.errors import FairleadError, UnknownServer
 from fairlead.host.bundles import Selection, select
 from fairlead.host.catalogs import catalog_of
@@ -78,6 +79,11 @@ class Known:
         """The same, with what of it waits for a review."""
         return {name: saved.screened for name, saved in self.saved.items() if saved.screened}
 
+    @property
+    def before_defaults(self) -> set[str]:
+        """The servers that keep the defaults of an earlier release (see `policy.upgrade`)."""
+        return {name for name, saved in self.saved.items() if saved.before_defaults}
+
     @cached_property
     def catalog(self) -> Catalog:
         """The tools of the choice, as agents get them."""
@@ -103,9 +109,9 @@ class Known:
         return self.failed.get(server_id)
 
 
-def known(loaded: LoadedConfig, bundle: str | None = None) -> Known:
-    """What earlier runs left behind. Contacts nobody."""
-    return Known(loaded=loaded, selection=select(loaded, bundle), saved=read_saved(loaded))
+def known(loaded: LoadedConfig, bundle: str | None = None, caller: Caller = LOCAL_CALLER) -> Known:
+    """What earlier runs left behind, as a caller sees it. Contacts nobody."""
+    return Known(loaded=loaded, selection=select(loaded, bundle, caller), saved=read_saved(loaded))
 
 
 def with_unasked(found: Known, servers: Iterable[LoadedServer], *, refresh: bool = False) -> Known:

@@ -41,8 +41,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Trust": {
         "approve": "Let a project's server start.",
-        "review": "Look at a server's tools and say which agents may use.",
-        "approvals": "Show the calls that you allowed for good, and take that back.",
+        "review": "Look at servers' tools and say what they may do: allow, ask, deny.",
+        "approvals": "Answer calls that wait, and take back answers that are remembered.",
         "lock": "Write down what servers offer, and check that it stays so.",
         "audit": "Show who called what, who let it, and how it went.",
         "docs": "Say which sites' documentation may be read.",

@@ -42,7 +42,7 @@ def read_scope_option(function: FunctionT) -> FunctionT:
 
 def server_argument(function: FunctionT) -> FunctionT:
     """Add the id of a configured server, completed by the shell."""
-    return click.argument("server_id", metavar="ID", shell_complete=_complete_server)(function)
+    return click.argument("server_id", metavar="ID", shell_complete=complete_server)(function)
 
 
 def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
@@ -71,7 +71,8 @@ def _path(named: str | None) -> Path | None:
     return Path(named) if named else None
 
 
-def _complete_server(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_server(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The ids of configured servers that begin so, for a shell."""
     try:
         return [server_id for server_id in load(ctx).servers if server_id.startswith(incomplete)]
     except FairleadError:

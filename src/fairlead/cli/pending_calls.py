@@ -1,4 +1,4 @@
-"""Calls of agents that wait in a running gateway for a person's word, answered at the terminal."""
+"""Calls of agents that wait in a running gateway for approval, shown and answered at the terminal."""
 
 import json
 import os
@@ -14,11 +14,22 @@ from fairlead.errors import ConfigError
 from fairlead.gateway.running import Running, find, sources_of
 
 PATH: Final = "/api/approvals"
+ANSWERS: Final = ("once", "session", "always", "no")
+
+
+def gateway_if_any(loaded: LoadedConfig) -> Running | None:
+    """The gateway that runs with this configuration, if one does."""
+    return find(os.environ, sources_of(loaded))
+
+
+def pending_calls(running: Running) -> list[dict[str, Any]]:
+    """The calls that wait at a gateway."""
+    return as_list(running.ask(PATH).get("pending"))
 
 
 def gateway_here(loaded: LoadedConfig) -> Running:
     """The gateway that runs with this configuration; an error if none does."""
-    running = find(os.environ, sources_of(loaded))
+    running = gateway_if_any(loaded)
     if running is None:
         raise ConfigError("no gateway runs with this configuration", hint="start it with `fairlead gateway`")
     return running
@@ -29,7 +40,7 @@ def answer_pending(running: Running, answers: dict[str, str], *, as_json: bool =
     if answers:
         given = [_give(running, name, word) for name, word in answers.items()]
         return Exit.OK if all(given) else Exit.FIXABLE
-    pending = as_list(running.ask(PATH).get("pending"))
+    pending = pending_calls(running)
     if as_json:
         print_json({"pending": pending})
         return Exit.OK
@@ -37,7 +48,7 @@ def answer_pending(running: Running, answers: dict[str, str], *, as_json: bool =
         say("no call waits for you")
         return Exit.OK
     for call in pending:
-        _show(call)
+        show_call(call)
         if is_interactive():
             words = (
                 ["once", "session", "always", "no", "later"] if call["remember"] else ["once", "no", "later"]
@@ -45,15 +56,18 @@ def answer_pending(running: Running, answers: dict[str, str], *, as_json: bool =
             word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
             if word != "later":
                 _give(running, str(call["id"]), word)
-    return Exit.OK if is_interactive() else Exit.NEEDS_A_PERSON
+    if is_interactive():
+        return Exit.OK
+    say(f"hint: `fairlead approvals answer {pending[0]['id']} once` answers; or {', '.join(ANSWERS[1:])}")
+    return Exit.NEEDS_A_PERSON
 
 
-def _show(call: dict[str, Any]) -> None:
+def show_call(call: dict[str, Any]) -> None:
     """Show all of a call: what is allowed is exactly this."""
     print_data(f"{call['id']}  {printable(call['server'])}/{printable(call['tool'])}")
     print_data(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
     for claim in call["claims"]:
-        print_data(f"  its server claims, and nobody has checked: {printable(claim)}")
+        print_data(f"  its server claims, unchecked: {printable(claim)}")
     shown = json.dumps(call["arguments"], indent=2, ensure_ascii=False)
     print_data("\n".join(f"  {printable(line)}" for line in shown.split("\n")))
 
@@ -62,5 +76,5 @@ def _give(running: Running, name: str, word: str) -> bool:
     if running.ask(PATH, {"id": name, "answer": word}).get("answered") is True:
         say(f"{name}: {word}")
         return True
-    warn(f"nobody waits for an answer to {printable(name)} any more")
+    warn(f"no call {printable(name)} is waiting any more")
     return False

@@ -23,6 +23,8 @@ from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import NoPins, Pins, pins_key, read_pins
 from fairlead.policy.quarantine import Screened, screen
+from fairlead.policy.reviewing import review_notes
+from fairlead.policy.upgrade import read_before_defaults
 from fairlead.store.database import Database
 
 
@@ -38,6 +40,8 @@ class Saved:
     """None where nothing is pinned, or it cannot be read: then `screened` lets nothing through."""
     trouble: Trouble | None = None
     approved: bool = True
+    before_defaults: bool = False
+    """Do its calls stay asked about, as they were before trusted servers went by their annotations?"""
 
 
 def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
@@ -50,6 +54,12 @@ def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
         return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
 
 
+def notes_to_review(server: LoadedServer, saved: Saved) -> tuple[str, ...]:
+    """What a review of a server would settle, as far as it is known without asking the server."""
+    tools = len(saved.snapshot.listing.tools) if saved.snapshot else 0
+    return review_notes(server, tools, before_defaults=saved.before_defaults)
+
+
 def _read(database: Database, server: LoadedServer, lock: LockedServer | str | None) -> Saved:
     key = snapshot_key(server)
     consent = server.consent
@@ -59,14 +69,21 @@ def _read(database: Database, server: LoadedServer, lock: LockedServer | str | N
         snapshot = read_snapshot(server.server_id, stored.value) if stored else None
         trouble = read_trouble(noted.value) if noted else None
     except msgspec.DecodeError:
-        return Saved(approved=approved)
+        return Saved(approved=approved, before_defaults=read_before_defaults(database, server))
     if trouble is not None and (trouble.is_cleared or (snapshot and snapshot.saved_at >= trouble.at)):
         trouble = None
     pins = _pins(database, server)
     # What a project file describes is not offered before the user approved it.
     screened = screen(server, snapshot.listing, pins, lock) if snapshot and approved else None
     known = None if isinstance(pins, NoPins) else pins
-    return Saved(snapshot=snapshot, screened=screened, pins=known, trouble=trouble, approved=approved)
+    return Saved(
+        snapshot=snapshot,
+        screened=screened,
+        pins=known,
+        trouble=trouble,
+        approved=approved,
+        before_defaults=read_before_defaults(database, server),
+    )
 
 
 def _pins(database: Database, server: LoadedServer) -> Pins | NoPins | None:

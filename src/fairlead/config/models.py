@@ -364,6 +364,11 @@ class PolicyRule(StrictModel):
     action: Literal["allow", "ask", "deny"]
     server: Text | None = Field(default=None, description="Server id or glob; every server if not set.")
     tool: Text | None = Field(default=None, description="Tool name or glob; every tool if not set.")
+    principal: Text | None = Field(
+        default=None,
+        description="Whose calls: a principal, or `group:NAME` for the members of a group (a claim of their"
+        " token), by name or glob; everybody's if not set.",
+    )
     arguments: dict[Text, Text] = Field(
         default={}, description="Argument names and globs their values must match."
     )
@@ -397,6 +402,14 @@ class GatewayOAuth(StrictModel):
     )
     required_scopes: Texts = Field(default=(), description="Scopes a token must have.")
     principal_claim: Text = Field(default="sub", description="The claim that says who somebody is.")
+    groups_claim: Text = Field(
+        default="groups", description="The claim that lists the groups somebody is a member of."
+    )
+    bundles: dict[Text, Text | Texts] = Field(
+        default={},
+        description="Which bundles somebody may use, by `group:NAME` or by subject, name or glob; if set,"
+        " nobody else gets in.",
+    )
     decide_scope: Text | None = Field(
         default=None,
         description="The OAuth scope whose bearers may approve their own calls; without one, none may.",
@@ -429,7 +442,7 @@ class Gateway(StrictModel):
     approval: ApprovalMode | None = None
     approvals: Literal["person", "client"] = Field(
         default="person",
-        description="Who answers approvals: the user, in the dashboard or with `fairlead gateway pending`; "
+        description="Who answers approvals: the user, in the dashboard or with `fairlead approvals`; "
         "or the client that wants to call, whose answers then count as its user's.",
     )
 

@@ -6,7 +6,7 @@ from typing import Final
 from anyio import to_thread
 
 from fairlead.catalog.entries import Listing
-from fairlead.cli.allowing import record, without_globs
+from fairlead.cli.allowing import decision_of, record, without_globs
 from fairlead.cli.changes import accept, approved_servers
 from fairlead.cli.commands.approve_ import show
 from fairlead.cli.reviewing import show_in_one_line, show_instructions, show_tool
@@ -16,12 +16,12 @@ from fairlead.console.session import Session
 from fairlead.errors import ListFailed
 from fairlead.host.member import Member
 from fairlead.host.snapshots import load_pins
-from fairlead.policy.allowing import Decided, globs_of, require_worth
+from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
 from fairlead.policy.consent import record_consent
 from fairlead.policy.pins import NoPins, Pins
 from fairlead.policy.reviewing import ReviewedTool, instructions_changed, tools_to_review
 
-ANSWERS: Final = ("allow", "deny", "skip", "rest", "quit")
+ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
 
 
@@ -40,10 +40,9 @@ async def review(session: Session, server_id: str) -> None:
     pins = None if isinstance(pins, NoPins) else pins
     tools = await to_thread.run_sync(tools_to_review, server, listing, pins)
     decided = await _decided(session, listing, pins, tools)
-    if not (decided.approved or decided.denied or decided.instructions):
+    if decided.is_empty:
         session.screen.say("nothing was changed")
         return
-    require_worth(server, decided)
     await _carry_out(session, server, listing, await _globs_replaced(session, server, tools, decided))
 
 
@@ -65,15 +64,14 @@ async def _may_start(session: Session, server: LoadedServer, member: Member) -> 
 
 async def _decided(
     session: Session, listing: Listing, pins: Pins | None, tools: Sequence[ReviewedTool]
-) -> Decided:
+) -> ReviewDecision:
     instructions = False
     if instructions_changed(listing, pins):
         show_instructions(listing, pins)
         if pins is not None:
             answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
             instructions = answer == "yes"
-    approved: list[ReviewedTool] = []
-    denied: list[str] = []
+    answered: list[tuple[ReviewedTool, Answer]] = []
     answer: str | None = "skip"
     for tool in tools:
         if not tool.is_open:
@@ -84,25 +82,27 @@ async def _decided(
             answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, "skip")
         if answer in (None, "quit"):
             break
-        if answer in ("allow", "rest"):
-            approved.append(tool)
-        elif answer == "deny":
-            denied.append(tool.name)
-    return Decided(approved=[tool.entry for tool in approved], denied=denied, instructions=instructions)
+        if answer == "rest":
+            answered.append((tool, "allow"))
+        elif answer in ("allow", "ask", "deny"):
+            answered.append((tool, answer))
+    return decision_of(answered, instructions=instructions)
 
 
 async def _globs_replaced(
-    session: Session, server: LoadedServer, tools: Sequence[ReviewedTool], decided: Decided
-) -> Decided:
+    session: Session, server: LoadedServer, tools: Sequence[ReviewedTool], decided: ReviewDecision
+) -> ReviewDecision:
     globs = globs_of(server)
-    if not globs or not decided.approved:
+    if not globs or not decided.usable:
         return decided
     session.screen.say(f"allow_tools has {', '.join(f'`{glob}`' for glob in globs)}")
     wanted = await session.person.chosen("Write the names of reviewed tools instead?", ["yes", "no"], "no")
     return without_globs(tools, decided) if wanted == "yes" else decided
 
 
-async def _carry_out(session: Session, server: LoadedServer, listing: Listing, decided: Decided) -> None:
+async def _carry_out(
+    session: Session, server: LoadedServer, listing: Listing, decided: ReviewDecision
+) -> None:
     approved = await to_thread.run_sync(approved_servers, session.loaded, [server.server_id])
     written = await to_thread.run_sync(record, session.loaded, server, listing, decided)
     if written is not None:

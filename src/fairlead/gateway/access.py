@@ -6,7 +6,7 @@ from typing import Final, Protocol, runtime_checkable
 import msgspec
 from starlette.types import Scope
 
-from fairlead.config.principal import LOCAL
+from fairlead.config.principal import LOCAL, Caller
 from fairlead.gateway.jwt_access import Forbidden, Invalid, JwtAccess, Unverifiable
 from fairlead.gateway.perimeter import Perimeter, Refused, deciding_headers, is_protocol_path
 from fairlead.gateway.rate import RateLimit
@@ -31,6 +31,13 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     bundles: frozenset[str] | None = None
     """The only bundles it may use; None for all, and for what is in no bundle."""
     scopes: frozenset[str] = AGENT_SCOPES
+    groups: frozenset[str] = frozenset()
+    """The groups that its token says the principal is a member of."""
+
+    @property
+    def caller(self) -> Caller:
+        """Whom its calls are made for."""
+        return Caller(self.principal, self.groups)
 
     @property
     def decides_for(self) -> str | None:
@@ -160,7 +167,9 @@ class Gatekeeper:
         found = await self._jwt.verify(token)
         if isinstance(found, Invalid | Forbidden | Unverifiable):
             return found
-        return Admitted(principal=found.principal, scopes=found.scopes)
+        return Admitted(
+            principal=found.principal, scopes=found.scopes, groups=found.groups, bundles=found.bundles
+        )
 
     def is_revoked(self, credential: str) -> bool:
         """Was the token with this digest removed?"""

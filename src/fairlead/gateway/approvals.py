@@ -14,9 +14,6 @@ PATIENCE_SECONDS = 120.0
 """How long a call waits for a person who may not be looking."""
 
 
-_WAYS = "its user can approve it in the gateway's dashboard, or with `fairlead gateway pending`"
-
-
 @dataclass(eq=False, kw_only=True, slots=True)
 class Pending:
     """A call that waits."""
@@ -66,6 +63,12 @@ class PendingApprovals:
             self.on_change()
         if call.answer is None:
             name = f"{question.server_id}/{question.tool}"
-            message = f"`{name}` was not called: nobody approved it in {self.seconds:g} s: {question.reason}"
-            raise ApprovalRequired(message, hint=_WAYS)
+            message = f"`{name}` was not called: no one approved it in {self.seconds:g} s: {question.reason}"
+            raise ApprovalRequired(message, hint=_hint(question))
         return call.answer
+
+
+def _hint(question: ApprovalQuestion) -> str:
+    """How the user approves the next such call, and what settles it for good."""
+    ways = "its user can approve it in the gateway's dashboard, or with `fairlead approvals`"
+    return f"{ways}; {question.hint}" if question.hint else ways

@@ -21,6 +21,7 @@ from fairlead.catalog import gate
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
 from fairlead.catalog.results import DELIVERY, ToolResult
+from fairlead.config.principal import Caller
 from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
@@ -30,6 +31,7 @@ from fairlead.gateway.plain_calls import PlainCall, TaskStarter
 from fairlead.gateway.turns import UNASKABLE, Conversation, Turn, abilities_of
 from fairlead.host.background import run_off_loop
 from fairlead.host.beside import BesideHost, beside
+from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
 from fairlead.host.host import Host
 from fairlead.host.operator import Ability
@@ -80,6 +82,8 @@ class ClientKey(NamedTuple):
     """The digest of its token; None for issuers' tokens, which change from hour to hour."""
     session: str | None = None
     name: str = ""
+    groups: frozenset[str] = frozenset()
+    """The groups of the principal: a token with others is another client, and may be offered other tools."""
 
 
 def session_key(meta: Mapping[str, Any]) -> str | None:
@@ -121,9 +125,12 @@ class Client:
         key: ClientKey | None = None,
         credential: str | None = None,
         label: str | None = None,
+        groups: frozenset[str] = frozenset(),
     ) -> None:
         self.endpoint = endpoint
         self.principal = principal
+        self.caller = Caller(principal, key.groups if key is not None else groups)
+        """Whom its calls are made for."""
         self.key = key
         """What its requests are known by, where the protocol has no session."""
         self.credential = key.credential if key is not None else credential
@@ -152,6 +159,7 @@ class Client:
         self.view: View
         """What its endpoint offers to its principal."""
         self._shared: Host
+        self.selection: Selection
         self.toolset: Toolset
         self.loop = asyncio.get_running_loop()
         self.starter = TaskStarter()
@@ -175,7 +183,7 @@ class Client:
             beside(shared, operator=self._bridge) as self.host,
         ):
             self._shared = shared
-            self.view = self.endpoint.view(self.principal, shared)
+            self.view = self.endpoint.view(self.caller, shared)
             self.renew()
             async with anyio.create_task_group() as self.tasks:
                 for_nobody()
@@ -189,8 +197,9 @@ class Client:
 
     def renew(self) -> None:
         """Go by the selection as the configuration has it now."""
-        self.toolset = Toolset(self.host, self.endpoint.selection, self.principal)
-        self._reading = ReadingTools(self.host, self.endpoint.selection, self.principal)
+        self.selection = self.endpoint.selection_for(self.caller)
+        self.toolset = Toolset(self.host, self.selection, *self.caller)
+        self._reading = ReadingTools(self.host, self.selection, self.principal)
         self._per_call = self.host.per_call_servers()
         self._offered = None
 
@@ -433,11 +442,7 @@ class Client:
             result = await self.toolset.call(name, arguments)
         else:
             async with self.at(turn, tool.key.server_id) as host:
-                toolset = (
-                    self.toolset
-                    if host is self.host
-                    else Toolset(host, self.endpoint.selection, self.principal)
-                )
+                toolset = self.toolset if host is self.host else Toolset(host, self.selection, *self.caller)
                 result = await toolset.call(name, arguments)
         # Our tools are listed without output schemas, whatever the tool promises that one of them called.
         result.definition = None
@@ -451,8 +456,10 @@ class Client:
             key.tool,
             arguments,
             on_progress=on_progress,
-            within=self.endpoint.selection.within(key.server_id),
+            within=self.selection.within(key.server_id),
             principal=self.principal,
+            groups=self.caller.groups,
+            default=self.selection.approval,
             max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
         )
         if names_resources(result.raw):

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.config.principal import LOCAL
+from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.gateway.access import Admitted, Revoking, token_in
 from fairlead.gateway.client import Client, ClientKey, Era
 from fairlead.gateway.events import EventLog
@@ -46,7 +46,7 @@ RETRY_MS: Final = 1_000
 """How soon a client of the older protocol comes back to a stream that ended."""
 
 _RETRY_SECONDS: Final = 30
-_PRINCIPAL: ContextVar[str] = ContextVar("principal", default=LOCAL)
+_CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """Who the present request of the modern protocol is made for, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -73,7 +73,7 @@ class Endpoint:
         self._others: set[Client] = set()
         self._stateless: dict[ClientKey, Client] = {}
         self._opening = anyio.Lock()
-        self._views: dict[str, View] = {}
+        self._views: dict[Caller, View] = {}
         self.renew()
         self.handlers = Handlers(self)
         self.server = self.handlers.server()
@@ -84,15 +84,18 @@ class Endpoint:
 
     def renew(self) -> None:
         """Go by the configuration as it is now. Raises `UnknownBundle` where it has no such bundle."""
-        selection = select(self.gateway.loaded, self.bundle)
-        mode = self.gateway.options.mode or (
-            self.gateway.loaded.config.gateway.mode if not self.bundle else None
-        )
-        self.selection: Selection = replace(selection, mode=mode) if mode else selection
+        self.selection = self.selection_for(LOCAL_CALLER)
         for view in self._views.values():
             view.renew()
         for client in self.clients():
             client.renew()
+
+    def selection_for(self, caller: Caller) -> Selection:
+        """What it selects for a caller: rules may hide other tools from each."""
+        settings = self.gateway.loaded.config.gateway
+        selection = select(self.gateway.loaded, self.bundle, caller)
+        mode = self.gateway.options.mode or (settings.mode if not self.bundle else None)
+        return replace(selection, mode=mode or selection.mode, approval=settings.approval)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Be there for clients of the modern protocol until cancelled."""
@@ -130,20 +133,21 @@ class Endpoint:
 
     # What there is.
 
-    def view(self, principal: str, host: Host) -> "View":
+    def view(self, caller: Caller, host: Host) -> "View":
         """What is offered to a principal, whose clients stand beside that host."""
-        view = self._views.get(principal)
+        view = self._views.get(caller)
         if view is None or view.host is not host:
-            view = self._views[principal] = View(self, host, principal)
+            view = self._views[caller] = View(self, host, caller)
         return view
 
     def forget(self, principal: str) -> None:
         """Drop what is known of a principal that has no clients."""
-        self._views.pop(principal, None)
+        for caller in [caller for caller in self._views if caller.principal == principal]:
+            del self._views[caller]
 
     def input_schema(self, name: str) -> CatalogTool | None:
         """A tool as the principal of the present request sees it."""
-        view = self._views.get(_PRINCIPAL.get())
+        view = self._views.get(_CALLER.get())
         return view.toolset.catalog.called(name) if view is not None else None
 
     # Clients.
@@ -207,8 +211,8 @@ class Endpoint:
                 await session.transport.terminate()
 
     @asynccontextmanager
-    async def _other(self, principal: str, era: Era, credential: str | None = None) -> AsyncGenerator[Client]:
-        client = Client(self, principal, era, credential=credential)
+    async def _other(self, caller: Caller, era: Era, credential: str | None = None) -> AsyncGenerator[Client]:
+        client = Client(self, caller.principal, era, groups=caller.groups, credential=credential)
         async with client.running():
             self._others.add(client)
             try:
@@ -223,7 +227,7 @@ class Endpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            _PRINCIPAL.set(scope[ADMITTED].principal)
+            _CALLER.set(scope[ADMITTED].caller)
             with self.gateway.streams.opened(token_in(scope)):
                 await self._modern.asgi_app(scope, receive, send)
             return
@@ -244,7 +248,8 @@ class Endpoint:
         if session is None or session.transport.is_terminated:
             return None
         client = session.client
-        is_own = client.principal == admitted.principal and client.credential == admitted.credential
+        # A token that says other groups may be offered other tools: its client begins another session.
+        is_own = client.caller == admitted.caller and client.credential == admitted.credential
         return session if is_own else None
 
     async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -261,6 +266,7 @@ class Endpoint:
                         "session",
                         credential=admitted.credential,
                         label=admitted.label,
+                        groups=admitted.groups,
                     )
                 )
                 in_use.enter_context(session.client.in_use())  # from its first moment: it is not idle yet
@@ -308,13 +314,13 @@ class Endpoint:
         """Be there for a client of the oldest HTTP transport, for as long as it listens."""
         _name_user(scope)
         admitted: Admitted = scope[ADMITTED]
-        principal, credential = admitted.principal, admitted.credential
+        caller, credential = admitted.caller, admitted.credential
         async with AsyncExitStack() as stack:
-            async with self.gateway.room_for_session(principal, credential) as is_room:
+            async with self.gateway.room_for_session(caller.principal, credential) as is_room:
                 if not is_room:
                     await _too_many_sessions(scope, receive, send)
                     return
-                client = await stack.enter_async_context(self._other(principal, "session", credential))
+                client = await stack.enter_async_context(self._other(caller, "session", credential))
                 client.is_streaming = True
             received, sent = await stack.enter_async_context(self._sse.connect_sse(scope, receive, send))
             await serve_loop(
@@ -332,7 +338,7 @@ class Endpoint:
 
     async def serve_streams(self, received: Any, sent: Any, principal: str) -> None:  # noqa: ANN401 - the SDK's streams, which it does not name in public
         """Serve one client over a pair of streams until it hangs up."""
-        async with self._other(principal, "session") as client:
+        async with self._other(Caller(principal), "session") as client:
             await serve_dual_era_loop(
                 self.server,
                 received,
@@ -345,17 +351,17 @@ class Endpoint:
 class View:
     """What an endpoint offers to one principal, whichever of its clients asks."""
 
-    def __init__(self, endpoint: Endpoint, host: Host, principal: str) -> None:
+    def __init__(self, endpoint: Endpoint, host: Host, caller: Caller) -> None:
         self.host = host
         self._endpoint = endpoint
-        self._principal = principal
+        self._caller = caller
         self._preparing = anyio.Lock()
         self._tools = ToolList()
         self.renew()
 
     def renew(self) -> None:
         """Go by the selection as the configuration has it now."""
-        self.toolset = Toolset(self.host, self._endpoint.selection, self._principal)
+        self.toolset = Toolset(self.host, self._endpoint.selection_for(self._caller), *self._caller)
         self._patience = self._endpoint.gateway.loaded.config.gateway.startup_wait_ms / 1000
 
     async def prepare(self) -> None:
@@ -387,7 +393,7 @@ class View:
 
     def instructions(self) -> str | None:
         """What servers say about themselves, as far as it is known, after the logins that are needed."""
-        reading = ReadingTools(self.host, self._endpoint.selection)
+        reading = ReadingTools(self.host, self.toolset.selection)
         listings = {
             status.server_id: listing
             for status in self.host.status()
@@ -429,7 +435,8 @@ def _contained(client: Client) -> Generator[None]:
 def _name_user(scope: Scope) -> None:
     """Say who sends a message as the SDK wants to hear it: it lets nobody else write to a session."""
     admitted: Admitted = scope[ADMITTED]
-    client = f"{admitted.principal}\0{admitted.credential or ''}"
+    groups = "\0".join(sorted(admitted.groups))
+    client = f"{admitted.principal}\0{admitted.credential or ''}\0{groups}"
     token = AccessToken(token="", client_id=client, scopes=[])
     scope["user"] = AuthenticatedUser(token)
 

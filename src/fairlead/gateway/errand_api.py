@@ -249,7 +249,6 @@ async def _do(errand: Errand, turn: ErrandTurn, put: Put) -> bytes:
                     reviewed=work.reviewed,
                     principal=principal,
                     whole=True,
-                    unsaid="ask",
                 )
                 return result.raw
             case AllowTool():

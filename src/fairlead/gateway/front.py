@@ -203,7 +203,7 @@ class _Exchange:
         if session is not None and not (isinstance(session, str) and 0 < len(session) <= MAX_SESSION_KEY):
             return False
         name = info.name if session is None else ""
-        key = ClientKey(admitted.principal, admitted.credential, session, name)
+        key = ClientKey(admitted.principal, admitted.credential, session, name, admitted.groups)
         try:
             client = await self._endpoint.stateless(key, abilities, admitted.label)
         except MCPError as exc:

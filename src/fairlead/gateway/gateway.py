@@ -371,10 +371,9 @@ async def open_gateway(
     """
     options = options or GatewayOptions()
     approvals = PendingApprovals(options.approval_seconds)
-    backing = Backing(unsaid=loaded.config.gateway.approval or "reviewed")
     failure: BaseException | None = None
     async with Host.open(
-        loaded, env=env, servers=servers, operator=Bridge(approvals), backing=backing, tracer=tracer
+        loaded, env=env, servers=servers, operator=Bridge(approvals), backing=Backing(), tracer=tracer
     ) as host:
         async with anyio.create_task_group() as tasks:
             for_nobody()

@@ -117,7 +117,7 @@ class Handlers:
         said = context.session.client_params
         session = session_key(context.meta or {})
         name = said.client_info.name if said is not None and session is None else ""
-        key = ClientKey(admitted.principal, admitted.credential, session, name)
+        key = ClientKey(admitted.principal, admitted.credential, session, name, admitted.groups)
         client = await self._endpoint.stateless(key, abilities, admitted.label)
         client.hear_of(context.session)
         return client

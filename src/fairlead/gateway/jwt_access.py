@@ -12,7 +12,8 @@ import jwt
 
 from fairlead.auth.guard import read_url
 from fairlead.config.models import GatewayOAuth
-from fairlead.config.shapes import as_list
+from fairlead.config.principal import Caller
+from fairlead.config.shapes import as_list, as_object, is_list
 from fairlead.errors import FairleadError
 from fairlead.gateway.issuer_keys import ALGORITHMS, IssuerKeys
 
@@ -25,6 +26,7 @@ Added to the time that keys are believed (see `issuer_keys`), it bounds how long
 five minutes.
 """
 MAX_SUBJECT: Final = 255
+MAX_GROUPS: Final = 512
 
 _MAX_KEPT = 1024
 _STATUS_SCOPE = "fairlead:status"
@@ -37,6 +39,9 @@ class Verified:
 
     principal: str
     scopes: frozenset[str]
+    groups: frozenset[str] = frozenset()
+    bundles: frozenset[str] | None = None
+    """The only bundles it may use; None for all, and for what is in no bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +164,42 @@ class JwtAccess:
         # What an issuer calls a scope decides nothing here: only the configuration says which one does.
         if self._oauth.decide_scope is not None and self._oauth.decide_scope in granted:
             own.add("decide")
-        return Verified(principal=principal_of(self._oauth.issuer, who), scopes=frozenset(own))
+        groups = self._groups(claims)
+        if groups is None:
+            # Rules that deny something to a group must not lapse for a token whose groups cannot be told.
+            return Invalid(f"its `{self._oauth.groups_claim}` is not a list of at most {MAX_GROUPS} names")
+        caller = Caller(principal_of(self._oauth.issuer, who), groups)
+        bundles = self._bundles(caller, who)
+        if bundles is not None and not bundles:
+            return Forbidden("no bundle of this gateway is for its bearer", self.required_scopes)
+        return Verified(principal=caller.principal, scopes=frozenset(own), groups=groups, bundles=bundles)
+
+    def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
+        """The groups that a token names; None where they cannot be told.
+
+        Some issuers leave out a list that has become too long and say so in `_claim_names`.
+        """
+        claim = self._oauth.groups_claim
+        if claim in as_object(claims.get("_claim_names")):
+            return None
+        said = claims.get(claim)
+        names = [said] if isinstance(said, str) else [] if said is None else said
+        if not is_list(names) or len(names) > MAX_GROUPS:
+            return None
+        groups = [name for name in names if isinstance(name, str)]
+        return frozenset(groups) if len(groups) == len(names) else None
+
+    def _bundles(self, caller: Caller, subject: str) -> frozenset[str] | None:
+        """The bundles that `bundles` gives to a caller; None where all are for everybody."""
+        if not self._oauth.bundles:
+            return None
+        by_subject = Caller(subject, caller.groups)
+        return frozenset(
+            bundle
+            for name, bundles in self._oauth.bundles.items()
+            if caller.is_named(name) or by_subject.is_named(name)
+            for bundle in ([bundles] if isinstance(bundles, str) else bundles)
+        )
 
     def _remember(self, digest: bytes, expires: float, found: Verified) -> None:
         self._known[digest] = min(expires + LEEWAY_SECONDS, self._clock() + TRUST_SECONDS), found

@@ -81,6 +81,7 @@ class BesideMembers(Members):
             pins=above.pins,
             lock=above.lock,
             approved=not above.awaits_consent,
+            before_defaults=above.before_defaults,
         )
         return self._put(above.server, known)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import BundleMode
+from fairlead.config.models import ApprovalMode, BundleMode
+from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle
 from fairlead.policy.decision import Within
@@ -29,6 +30,17 @@ class Selection:
     plain_names: bool = False
     """Do its tools keep the names that their server gave them?"""
     search: Literal["words", "meaning"] = "words"
+    approval: ApprovalMode | None = None
+    """The mode of tools that no rule and no other mode is about, where the surface is configured with one."""
+    caller: Caller = LOCAL_CALLER
+    """Whom it is for: rules that name principals or groups hide other tools from each."""
+    names_of_caller: frozenset[str] = frozenset()
+    """The principals and groups, as rules spell them, that mean the caller."""
+
+    @property
+    def catalog_key(self) -> tuple[str | None, frozenset[str]]:
+        """What tells its catalog from others: callers that the same rules apply to share one."""
+        return self.name, self.names_of_caller
 
     def has(self, server_id: str) -> bool:
         """Is this server part of it?"""
@@ -43,8 +55,15 @@ class Selection:
         return matches_any(tool, self.always_direct)
 
 
-def select(config: LoadedConfig, name: str | None) -> Selection:
-    """The selection of a bundle, or of everything. A bundle of a project file only narrows."""
+def select(config: LoadedConfig, name: str | None, caller: Caller = LOCAL_CALLER) -> Selection:
+    """The selection of a bundle, or of everything, for a caller. A bundle of a project file only narrows."""
+    admin = (loaded for server in config.servers.values() for loaded in server.admin_rules)
+    named = {loaded.rule.principal for loaded in (*config.rules, *admin)}
+    means_caller = frozenset(name for name in named if name is not None and caller.is_named(name))
+    return replace(_select(config, name), caller=caller, names_of_caller=means_caller)
+
+
+def _select(config: LoadedConfig, name: str | None) -> Selection:
     if name is None:
         tools = config.config.tools
         return Selection(
@@ -69,7 +88,7 @@ def select(config: LoadedConfig, name: str | None) -> Selection:
     }
     if is_foreign:
         # A project file chooses among what there is. How that is handed to a model stays the user's choice.
-        everything = select(config, None)
+        everything = _select(config, None)
         return replace(
             everything,
             name=name,

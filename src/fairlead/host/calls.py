@@ -117,7 +117,7 @@ class Calls:
     def _plan(self, proposal: Proposal) -> CallPlan | None:
         """The plan for a tool that may be called with any arguments; None where there is more to look at."""
         member = proposal.member
-        key = proposal.tool, proposal.within, proposal.unsaid
+        key = proposal.tool, proposal.within, proposal.caller, proposal.default
         plan = member.call_plans.get(key)
         if plan is not None and plan.holds_for(member):
             return plan

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
 
 
+_CatalogKey = tuple[str | None, frozenset[str]]
+
+
 class Catalogs:
     """Keeps the latest catalog of each selection. Unchanged servers give the same objects, byte for byte.
 
@@ -32,14 +35,14 @@ class Catalogs:
         self._scheme: Scheme = scheme
         self._reserved = reserved
         self._background = background
-        self._latest: dict[str | None, _Latest] = {}
-        self._builds: dict[str | None, _Build] = {}
+        self._latest: dict[_CatalogKey, _Latest] = {}
+        self._builds: dict[_CatalogKey, _Build] = {}
 
     def current(
         self, selection: Selection, members: Iterable["Member"], generation: int | None = None
     ) -> Catalog:
         """The catalog of what is known now. Members of the same generation need not be looked at again."""
-        latest = self._latest.get(selection.name)
+        latest = self._latest.get(selection.catalog_key)
         if latest is not None and latest.generation == generation is not None:
             return latest.catalog
         sources = _sources(selection, members)
@@ -48,12 +51,13 @@ class Catalogs:
             return latest.catalog
         if _count(sources) <= AT_ONCE or not self._background.is_open:
             catalog = self._build(selection, sources, latest)
-            self._latest[selection.name] = _Latest(sources, catalog, generation)
+            self._latest[selection.catalog_key] = _Latest(sources, catalog, generation)
             return catalog
         self._build_soon(selection, sources)
         if latest is None:
             small = _small(sources)
-            latest = self._latest[selection.name] = _Latest(small, self._build(selection, small, None), None)
+            latest = _Latest(small, self._build(selection, small, None), None)
+            self._latest[selection.catalog_key] = latest
         return latest.catalog
 
     async def wait(self, selection: Selection, *, only_first: bool = False) -> None:
@@ -61,7 +65,7 @@ class Catalogs:
 
         With `only_first`, only for the first one: before it is there, not all servers are in the catalog.
         """
-        while (build := self._builds.get(selection.name)) is not None:
+        while (build := self._builds.get(selection.catalog_key)) is not None:
             if only_first and not build.is_first:
                 return
             await build.is_over.wait()
@@ -84,27 +88,28 @@ class Catalogs:
         return Catalog(offerings, scheme=scheme, reserved=self._reserved, before=before)
 
     def _build_soon(self, selection: Selection, sources: "list[_Source]") -> None:
-        build = self._builds.get(selection.name)
+        build = self._builds.get(selection.catalog_key)
         if build is None:
-            self._builds[selection.name] = _Build(sources, is_first=selection.name not in self._latest)
+            is_first = selection.catalog_key not in self._latest
+            self._builds[selection.catalog_key] = _Build(sources, is_first=is_first)
             self._background.start(partial(self._build_latest, selection))
         else:
             build.sources = sources  # once the one under way is done
 
     async def _build_latest(self, selection: Selection) -> None:
         """Make a catalog, and again for as long as servers change meanwhile."""
-        build = self._builds[selection.name]
+        build = self._builds[selection.catalog_key]
         done: list[_Source] | None = None
         try:
             while done is None or not _same(done, build.sources):
-                done, latest = build.sources, self._latest.get(selection.name)
+                done, latest = build.sources, self._latest.get(selection.catalog_key)
                 catalog = await run_off_loop(partial(self._build, selection, done, latest), _count(done))
-                self._latest[selection.name] = _Latest(done, catalog, None)
+                self._latest[selection.catalog_key] = _Latest(done, catalog, None)
                 before = latest.sources if latest is not None else []
                 new = {id(screened) for _, screened in done} ^ {id(screened) for _, screened in before}
                 self._background.built([member for member, screened in done if id(screened) in new])
         finally:
-            del self._builds[selection.name]
+            del self._builds[selection.catalog_key]
             build.is_over.set()
 
 
@@ -203,7 +208,8 @@ def offering_of(server: LoadedServer, screened: Screened, selection: Selection) 
     denied = {
         entry.key.tool: _hidden(server, decision)
         for entry in listing.tools
-        if (decision := policy.decide(entry.key.tool, within, entry=entry)).verdict == "deny"
+        if (decision := policy.decide(entry.key.tool, within, entry=entry, caller=selection.caller)).verdict
+        == "deny"
     }
     return Offering(
         server_id=server.server_id,

@@ -1,7 +1,8 @@
 """Say why a model gets a tool the way it does, or not at all: the rule, and the file and line that has it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from fairlead.catalog.catalog import Absence, Catalog
@@ -12,7 +13,7 @@ from fairlead.config.merge import FieldPath, Origin
 from fairlead.config.shapes import as_list, value_at
 from fairlead.host.bundles import Selection
 from fairlead.host.catalogs import cost_of, is_direct, mode_for
-from fairlead.policy.decision import CallPolicy, Decision, Verdict, listed
+from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, listed
 from fairlead.policy.tool_patterns import matches
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
@@ -46,6 +47,8 @@ class ToolExplanation:
     name: str
     naming: str
     """What models call it, or would, and why that is not what its server calls it."""
+    gateway_verdict: Verdict | None = None
+    """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
 
 
 def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable:
@@ -70,8 +73,14 @@ class Explainer:
     """Explains the tools of a selection."""
 
     def __init__(
-        self, config: LoadedConfig, selection: Selection, catalog: Catalog, names: NameTable
+        self,
+        config: LoadedConfig,
+        selection: Selection,
+        catalog: Catalog,
+        names: NameTable,
+        before_defaults: Collection[str] = (),
     ) -> None:
+        self._before_defaults = before_defaults
         self._config = config
         self._selection = selection
         self._catalog = catalog
@@ -98,7 +107,12 @@ class Explainer:
         assert server.config is not None
         within = self._selection.within(key.server_id)
         rule = self._rule(server, key.tool, listed(server.config, key.tool, within))
-        decision = CallPolicy(server).decide(key.tool, within, entry=self._entry(key))
+        policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
+        decide = partial(
+            policy.decide, key.tool, within, entry=self._entry(key), caller=self._selection.caller
+        )
+        decision = decide()
+        over_gateway = decide(default=self._config.config.gateway.approval).verdict
         approval = self._approval(server, key.tool, decision) if decision.field not in _LISTS else rule
         state, because = self._state(key, approval)
         return ToolExplanation(
@@ -110,6 +124,7 @@ class Explainer:
             approval=approval,
             name=name,
             naming=_naming(key, name),
+            gateway_verdict=over_gateway if over_gateway != decision.verdict else None,
         )
 
     def _entry(self, key: ToolKey) -> ToolEntry | None:
@@ -162,9 +177,12 @@ class Explainer:
         """What decides about a call that the lists let through: a rule, a mode, or nobody."""
         if decision.rule is not None:
             return Because(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
-        path = ("approval", "tools", tool) if decision.field == "approval" else None
-        if path is not None:
+        if decision.field == "approval" and server.config is not None:
+            mode = approval_mode_of(server.config, tool)
+            path = ("approval", "tools", mode[1]) if mode and mode[1] is not None else ("approval", "default")
             return Because(reason=decision.reason, place=str(server.definition.origin(path)))
+        if decision.is_administrators:
+            return Because(reason=decision.reason, place="the administrator's policy")
         return Because(reason=decision.reason, place=_place(self._config, ("policy", "approval")))
 
     def _rule(self, server: LoadedServer, tool: str, decision: Decision) -> Because:

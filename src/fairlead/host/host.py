@@ -29,9 +29,9 @@ from fairlead.catalog.results import ToolResult
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.log_masking import mask_logs
-from fairlead.config.models import Server
+from fairlead.config.models import ApprovalMode, Server
 from fairlead.config.paths import state_folder
-from fairlead.config.principal import LOCAL
+from fairlead.config.principal import LOCAL, Caller
 from fairlead.connection.authorization import AuthProvider
 from fairlead.connection.connection import Connection
 from fairlead.connection.guardian import Guardian
@@ -66,7 +66,7 @@ from fairlead.host.telemetry import programs_tracer
 from fairlead.host.toolset import Toolset
 from fairlead.net.client import open_client
 from fairlead.policy.approvals import Approvals
-from fairlead.policy.decision import Unsaid, Within
+from fairlead.policy.decision import Within
 from fairlead.policy.pins import NoPins
 
 if TYPE_CHECKING:
@@ -84,10 +84,9 @@ class ServerInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backing:
-    """How a host stands behind something that serves many: its tools' names, and what is not asked about."""
+    """How a host stands behind something that serves many: its tools' names."""
 
     names: Scheme = "gateway"
-    unsaid: Unsaid = "reviewed"
 
 
 class Host:
@@ -201,7 +200,6 @@ class Host:
                     operator=operator,
                     capabilities=capabilities or CustomCapabilities(),
                     log_in=logins.wanted,
-                    unsaid=backing.unsaid if backing else "ask",
                     shared=backing is not None,
                 )
                 names = backing.names if backing else None
@@ -313,9 +311,14 @@ class Host:
         """What a server offers, as far as anybody knows. Contacts nobody."""
         return self._known(server_id).listing
 
-    def toolset(self, bundle: str | None = None, *, principal: str = LOCAL) -> Toolset:
-        """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name."""
-        return Toolset(self, select(self._config, bundle), principal)
+    def toolset(
+        self, bundle: str | None = None, *, principal: str = LOCAL, groups: frozenset[str] = frozenset()
+    ) -> Toolset:
+        """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name.
+
+        Rules that name the principal, or one of its `groups`, hide tools from it.
+        """
+        return Toolset(self, select(self._config, bundle, Caller(principal, groups)), principal, groups)
 
     @property
     def tools(self) -> Toolset:
@@ -417,13 +420,15 @@ class Host:
         within: Within | None = None,
         principal: str = LOCAL,
         whole: bool = False,
-        unsaid: Unsaid | None = None,
+        groups: frozenset[str] = frozenset(),
+        default: ApprovalMode | None = None,
         max_structured_bytes: int | None = None,
     ) -> ToolResult:
         """Call a tool. `reviewed` says that a person looked at this very call and wants it; `within` is what
         a bundle takes from the server; `principal` is who it is made for. The result is as large as a model
-        may be handed, and the rest is kept in `artifacts`, unless you want it `whole`. `unsaid` is what holds
-        where nothing speaks of the tool, if that is something else than for this host's other calls.
+        may be handed, and the rest is kept in `artifacts`, unless you want it `whole`. `groups` are those
+        that the principal is a member of, and `default` is the approval mode of tools that no rule and no
+        other mode is about, for a surface that is configured with one.
         Structured content is part of what a model may be handed, or has a limit of its own with
         `max_structured_bytes`.
 
@@ -433,13 +438,20 @@ class Host:
         where no result came, which says in `delivery` whether the server may have carried it out. A tool that
         failed returns a result with `is_error`.
         """
-        proposal = self._proposal(server_id, tool, within, principal, reviewed=reviewed, unsaid=unsaid)
+        proposal = self._proposal(
+            server_id, tool, within, principal, reviewed=reviewed, groups=groups, default=default
+        )
         options = call_options(on_progress, request_timeout_ms, max_structured_bytes, whole=whole)
         return await self._calls.call(proposal, arguments or {}, options)
 
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
         """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
         await self._permission.allow_always(self._proposal(server_id, tool, None, principal, reviewed=True))
+
+    def allow_for_session(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
+        """The same for as long as this host is open. What is denied stays denied."""
+        proposal = self._proposal(server_id, tool, None, principal, reviewed=True)
+        self._permission.allow_for_session(proposal)
 
     async def begin_call(
         self,
@@ -449,9 +461,10 @@ class Host:
         *,
         reviewed: bool = False,
         principal: str = LOCAL,
+        groups: frozenset[str] = frozenset(),
     ) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
-        proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed)
+        proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed, groups=groups)
         return await self._calls.begin(proposal, arguments)
 
     async def delivered(
@@ -527,7 +540,7 @@ class Host:
     async def _listing(self, member: Member, *, fresh: bool = False) -> Listing:
         return await listing_of(member, self.store, fresh=fresh)
 
-    def _proposal(
+    def _proposal(  # noqa: PLR0913 - the parts of a proposal
         self,
         server_id: str,
         tool: str,
@@ -535,12 +548,19 @@ class Host:
         principal: str,
         *,
         reviewed: bool,
-        unsaid: Unsaid | None = None,
+        groups: frozenset[str] = frozenset(),
+        default: ApprovalMode | None = None,
     ) -> Proposal:
         member = self._member(server_id)
         member.live()  # raises what is wrong with it, rather than what policy would say
         return Proposal(
-            member=member, tool=tool, within=within, principal=principal, reviewed=reviewed, unsaid=unsaid
+            member=member,
+            tool=tool,
+            within=within,
+            principal=principal,
+            reviewed=reviewed,
+            groups=groups,
+            default=default,
         )
 
 

@@ -26,9 +26,10 @@ from fairlead.host.custom import CustomCapabilities
 from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
-from fairlead.policy.decision import CallPolicy, Unsaid, Within
+from fairlead.policy.decision import CallPolicy, Within
 from fairlead.policy.pins import NoPins, Pins, extend, granting, is_guarded, joined, pinned_on_first_use
 from fairlead.policy.quarantine import Refusal, Screened, prepare, screen
+from fairlead.policy.reviewing import review_notes
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +105,6 @@ class Person:
     operator: Operator
     capabilities: CustomCapabilities
     log_in: LogIn
-    unsaid: Unsaid = "ask"
-    """What holds for calls that nothing in the configuration speaks of."""
     shared: bool = False
     """Many callers share the connections, and the operator answers for whoever a request is made."""
     principal: str = LOCAL
@@ -139,8 +138,8 @@ class Member:
         self.principal = person.principal
         self.is_usable = server.usable
         """Is it wanted, and nothing wrong with its entry?"""
-        self._unsaid: Unsaid = person.unsaid
-        self.policy = CallPolicy(server, person.unsaid)
+        self.before_defaults = known.before_defaults
+        self.policy = CallPolicy(server, before_defaults=known.before_defaults)
         self.snapshot = snapshot = known.snapshot
         """What it offered, as it came."""
         self.pins = known.pins
@@ -243,7 +242,7 @@ class Member:
         """Go by the rules of a configuration that says nothing else new of this server."""
         self.server = server
         self.is_usable = server.usable
-        self.policy = CallPolicy(server, self._unsaid)
+        self.policy = CallPolicy(server, before_defaults=self.before_defaults)
         self._changed()
 
     def set_approved(self, approved: bool) -> None:  # noqa: FBT001 - the one thing it sets
@@ -348,8 +347,16 @@ class Member:
             last_connected_at=vitals.last_connected_at if vitals else None,
             connects=vitals.connects if vitals else 0,
             calls=vitals.calls if vitals else 0,
-            notes=(*login_notes(self.server), *(self.screened.listing.notes if self.screened else ())),
+            notes=(
+                *login_notes(self.server),
+                *self.review_notes(),
+                *(self.screened.listing.notes if self.screened else ()),
+            ),
         )
+
+    def review_notes(self) -> tuple[str, ...]:
+        """What a review of it would settle."""
+        return review_notes(self.server, self._count_tools() or 0, before_defaults=self.before_defaults)
 
     def _count_tools(self) -> int | None:
         listing = self.snapshot.listing if self.snapshot else None

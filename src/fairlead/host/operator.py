@@ -34,6 +34,8 @@ class ApprovalQuestion:
     """Whether an answer can hold for later calls. If not, `session` and `always` mean `once`."""
     principal: str = LOCAL
     """Who wants the call made."""
+    hint: str | None = None
+    """What settles it for all later calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

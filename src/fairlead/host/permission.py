@@ -1,6 +1,7 @@
 """Lets calls through, or not: the configuration decides, and where it says ask, a person does."""
 
 import os
+import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,13 +12,16 @@ import anyio.to_thread
 import msgspec
 
 from fairlead.catalog.digest import digests_of
+from fairlead.catalog.entries import ToolKey
+from fairlead.config.models import ApprovalMode
+from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.claims import claims_of
-from fairlead.policy.decision import CallPolicy, Decision, Unsaid, Within
+from fairlead.policy.decision import Decision, Within
 from fairlead.policy.pins import pins_key
 
 FINAL_FIELDS: Final = frozenset({"deny_tools", "approval"})
@@ -37,20 +41,33 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     reviewed: bool
     """A person looked at this very call and wants it."""
-    unsaid: Unsaid | None = None
-    """What holds where nothing speaks of the tool; None for what the host has for everybody."""
+    groups: frozenset[str] = frozenset()
+    """The groups that the principal's token says it is a member of."""
+    default: ApprovalMode | None = None
+    """The mode of tools that no rule and no other mode is about, where the surface has one."""
+
+    @property
+    def caller(self) -> Caller:
+        """Whom the call is made for, where any rule tells callers apart."""
+        if not self.member.policy.tells_callers_apart:
+            return LOCAL_CALLER
+        return Caller(self.principal, self.groups)
 
     def decide(self, arguments: ArgumentReadings | None = None) -> Decision:
         """What the configuration says about it."""
-        member = self.member
-        policy = member.policy if self.unsaid is None else CallPolicy(member.server, self.unsaid)
-        entry = member.entry(self.tool)
-        return policy.decide(self.tool, self.within, entry=entry, arguments=arguments)
+        return self.member.policy.decide(
+            self.tool,
+            self.within,
+            entry=self.member.entry(self.tool),
+            arguments=arguments,
+            caller=self.caller,
+            default=self.default,
+        )
 
     @property
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
-        return self.member.policy.argument_patterns(self.tool, self.within)
+        return self.member.policy.argument_patterns(self.tool, self.within, self.caller)
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,12 +138,11 @@ class Permission:
 
     async def allow_always(self, proposal: Proposal) -> None:
         """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
-        require_callable(proposal)
-        approval = _approval(proposal)
-        if approval is None:
-            server_id = proposal.member.server.server_id
-            raise UnknownTool(f"`{server_id}` has not said what `{proposal.tool}` is")
-        await self._approvals.allow_always(approval)
+        await self._approvals.allow_always(_known_approval(proposal))
+
+    def allow_for_session(self, proposal: Proposal) -> None:
+        """The same for as long as this host is open."""
+        self._approvals.allow_for_session(_known_approval(proposal))
 
     @asynccontextmanager
     async def _alone(self, proposal: Proposal) -> AsyncGenerator[None]:
@@ -162,6 +178,7 @@ class Permission:
                 claims=claims_of(entry.definition) if entry else (),
                 remember=approval is not None and not decision.every_time,
                 principal=proposal.principal,
+                hint=_settling_hint(proposal, decision),
             )
         )
         require_callable(proposal)
@@ -223,7 +240,7 @@ def _path_context(member: Member) -> PathContext:
 
 
 def denial(proposal: Proposal, decision: Decision) -> CallDenied:
-    """What whoever wanted the call is told: the rule, and where it stands."""
+    """The error for a call that may not be made: what decides it and where, and what would allow it."""
     server_id, tool = proposal.member.server.server_id, proposal.tool
     origin = None
     if decision.rule is not None:
@@ -231,22 +248,39 @@ def denial(proposal: Proposal, decision: Decision) -> CallDenied:
     elif decision.field is not None and decision.bundle is None:
         origin = proposal.member.server.definition.origin((decision.field,))
     where = f" ({origin})" if origin else ""
-    hint = None
-    if decision.rule is None and decision.field not in FINAL_FIELDS:
-        hint = f"add it to `allow_tools`, or call it yourself: `fairlead call {server_id} {tool} --yes`"
-    return CallDenied(f"`{server_id}/{tool}` may not be called: {decision.reason}{where}", hint=hint)
+    return CallDenied(
+        f"`{server_id}/{tool}` may not be called: {decision.reason}{where}",
+        hint=_settling_hint(proposal, decision),
+    )
+
+
+def _settling_hint(proposal: Proposal, decision: Decision) -> str:
+    """The one command or edit after which the call is made, or asked about no more."""
+    server_id, shown = proposal.member.server.server_id, ToolKey("", proposal.tool).shown_tool
+    call = f"`fairlead call {server_id} {shlex.quote(shown)} --yes`"
+    if decision.rule is not None:
+        place = str(decision.rule.origin) if decision.rule.origin else "the administrator's policy"
+        if decision.verdict == "deny":
+            return f"a rule denies it: change that rule in {place}"
+        return f"call it yourself, with its arguments: {call}; or change the rule in {place}"
+    if decision.bundle is not None:
+        field = f"bundles.{decision.bundle}.servers.{server_id}.{decision.field}"
+        return f"change `{field}`, or call it yourself: {call}"
+    if decision.is_administrators:
+        return f"call it yourself, with its arguments: {call}"
+    return f"run `fairlead review {server_id} --allow {shlex.quote(shown)}` to allow it"
 
 
 def _may_overrule(proposal: Proposal, decision: Decision) -> bool:
-    return proposal.reviewed and decision.rule is None and decision.field not in FINAL_FIELDS
+    is_final = decision.rule is not None or decision.field in FINAL_FIELDS or decision.is_administrators
+    return proposal.reviewed and not is_final
 
 
 def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
-    server_id, tool = proposal.member.server.server_id, proposal.tool
     return ApprovalRequired(
-        f"`{server_id}/{tool}` must be approved, and nobody can be asked: {decision.reason}",
-        hint=f"set `approval` of `{server_id}` to `allow`, or call it yourself:"
-        f" `fairlead call {server_id} {tool} --yes`",
+        f"`{proposal.member.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
+        f" {decision.reason}",
+        hint=_settling_hint(proposal, decision),
     )
 
 
@@ -273,6 +307,16 @@ def require_callable(proposal: Proposal) -> None:
     raise UnknownTool(
         f"`{server_id}` defines `{proposal.tool}` in a way that cannot be used: {refusal.reason}"
     )
+
+
+def _known_approval(proposal: Proposal) -> Approval:
+    """What an answer is bound to. Raises where the tool is held back, or its definition is not known."""
+    require_callable(proposal)
+    approval = _approval(proposal)
+    if approval is None:
+        server_id = proposal.member.server.server_id
+        raise UnknownTool(f"`{server_id}` has not said what `{proposal.tool}` is")
+    return approval
 
 
 def _approval(proposal: Proposal) -> Approval | None:

@@ -71,7 +71,8 @@ class PrincipalMembers(Members):
         own = self._by_id.get(above.server.server_id)
         if own is None or not same_definition(own.server, above.server):
             # The configuration is just being taken over. Another principal's must not stand in meanwhile.
-            own = self._put(above.server, Known(pins=above.pins, lock=above.lock))
+            known = Known(pins=above.pins, lock=above.lock, before_defaults=above.before_defaults)
+            own = self._put(above.server, known)
         elif own.pins is not above.pins and above.pins is not None:
             own.repin(above.pins)  # it was reviewed
         return own

@@ -24,6 +24,7 @@ from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import NoPins, Pins, is_guarded, pins_key, read_pins, save_first_use
 from fairlead.policy.quarantine import prepare
+from fairlead.policy.upgrade import follows_trust, load_before_defaults
 from fairlead.store.database import MAX_VALUE_BYTES
 from fairlead.store.store import NewValue, Store
 
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "catalog"
 TROUBLE = "trouble"
-_POLICY = frozenset({"allow_tools", "approval", "trust"})
+_POLICY = frozenset({"allow_tools", "approval", "deny_tools", "trust"})
 VERSION_SECONDS = 7 * 24 * 3600.0
 """How long a server's protocol version is taken for granted before the modern era is tried again."""
 
@@ -119,6 +120,8 @@ class Known:
     """What a lock says of it, or why that cannot be known."""
     approved: bool = False
     """Has the user approved what a project file says of it, as it is now?"""
+    before_defaults: bool = False
+    """Do its calls stay asked about, as they were before trusted servers went by their annotations?"""
 
 
 async def load_known(
@@ -139,8 +142,10 @@ async def load_known(
     snapshots: dict[str, Snapshot | None] = {}
     pins: dict[str, Pins | NoPins | None] = {}
     approved: dict[str, bool] = {}
+    before_defaults: dict[str, bool] = {}
     if no_pins is not None:
         pins = {server.server_id: no_pins for server in servers if is_guarded(server)}
+        before_defaults = {server.server_id: follows_trust(server) for server in servers}
 
     async def load(server: LoadedServer, store: Store) -> None:
         snapshots[server.server_id] = await load_snapshot(store, server, principal)
@@ -151,10 +156,13 @@ async def load_known(
     async def load_consent(server: LoadedServer, store: Store) -> None:
         approved[server.server_id] = server.needs_consent and await is_approved(store, server)
 
+    async def load_defaults(server: LoadedServer, store: Store) -> None:
+        before_defaults[server.server_id] = await load_before_defaults(store, server)
+
     # Asked for together, they cost one wait for the store rather than one each.
     if store is not None:
         async with anyio.create_task_group() as tasks:
-            for server, part in product(servers, (load, load_pinned, load_consent)):
+            for server, part in product(servers, (load, load_pinned, load_consent, load_defaults)):
                 tasks.start_soon(part, server, store)
     locks = locks_of(servers)
     for server in servers:
@@ -170,6 +178,7 @@ async def load_known(
             pins=pins.get(name),
             lock=locks.get(name),
             approved=approved.get(name, False),
+            before_defaults=before_defaults.get(name, False),
         )
         for name in (server.server_id for server in servers)
     }

@@ -59,10 +59,11 @@ class Tasks:
         *,
         reviewed: bool = False,
         principal: str = LOCAL,
+        groups: frozenset[str] = frozenset(),
     ) -> Begun:
         """Call a tool and do not wait for it, where its server lets it run in the background."""
         raw = await self._host.begin_call(
-            server_id, tool, arguments or {}, reviewed=reviewed, principal=principal
+            server_id, tool, arguments or {}, reviewed=reviewed, principal=principal, groups=groups
         )
         task = created_task(raw)
         if task is None:

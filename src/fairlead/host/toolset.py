@@ -52,11 +52,19 @@ class Toolset:
     Tools of servers that answered before are there at once; those that never did are connected first.
     """
 
-    def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
+    def __init__(
+        self,
+        host: "Host",
+        selection: Selection,
+        principal: str = LOCAL,
+        groups: frozenset[str] = frozenset(),
+    ) -> None:
         self._host = host
         self.selection = selection
         self.principal = principal
         """Who its calls are made for."""
+        self.groups = groups
+        """The groups that the principal is a member of."""
         self._meta = MetaTools(self)
         self._reading = ReadingTools(host, selection, principal)
         self._artifacts = ArtifactTools(host.artifacts, principal)
@@ -253,6 +261,8 @@ class Toolset:
             reviewed=reviewed,
             within=self.selection.within(tool.key.server_id),
             principal=self.principal,
+            groups=self.groups,
+            default=self.selection.approval,
         )
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:

@@ -1,8 +1,9 @@
 """May a tool be called? A pure function of what the configuration says, with the reason in the result.
 
 First the lists: deny beats allow, of two allow lists a tool must be in both, and an untrusted server needs at
-least one. What they let through is decided by rules and approval modes, the strictest of those that speak of
-it: deny, then ask, then allow. Where nothing does, a person is asked.
+least one. What they let through is decided by rules and approval modes, the strictest of those that match:
+deny, then ask, then allow. Where none does there is one default for every surface: the tools of a trusted or
+built-in server go by their annotations (`auto`), those of an untrusted server are asked about.
 """
 
 from collections.abc import Mapping
@@ -12,16 +13,14 @@ from typing import Literal
 from fairlead.catalog.entries import ToolEntry
 from fairlead.config.load import LoadedRule, LoadedServer
 from fairlead.config.merge import STRICTNESS
-from fairlead.config.models import ApprovalMode, Server
+from fairlead.config.models import ApprovalMode, PolicyRule, Server
+from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.policy.arguments import ArgumentReadings, match
 from fairlead.policy.claims import is_destructive, is_harmless
 from fairlead.policy.tool_patterns import exact_name, is_glob, matches_any, refuses_any
 from fairlead.policy.tool_patterns import matches as fits
 
 Verdict = Literal["allow", "ask", "deny"]
-Unsaid = ApprovalMode | Literal["reviewed"]
-"""What holds where nothing speaks of a tool. `reviewed`: what the lists let through may be called, unless its
-server, which we trust, says that it destroys things: for agents that ask their person themselves."""
 _Claim = Literal["harmless", "destructive", "unknown"]
 
 _MOST_SETTLED = 4096
@@ -46,6 +45,8 @@ class Decision:
     field: str | None = None
     bundle: str | None = None
     rule: LoadedRule | None = None
+    is_administrators: bool = False
+    """Does the administrator's least approval mode decide it?"""
     every_time: bool = False
     """Ask about each single call: a rule looks at its arguments, and no earlier answer speaks of those."""
 
@@ -55,12 +56,22 @@ _LISTED = Decision(verdict="allow", reason="it is in allow_tools", field="allow_
 
 
 class CallPolicy:
-    """What the configuration says about calls to one server, ready to be asked about each of them."""
+    """What the configuration says about calls to one server, ready to be asked about each of them.
 
-    def __init__(self, server: LoadedServer, unsaid: Unsaid = "ask") -> None:
+    Args:
+        server: The server as it is configured.
+        before_defaults: Was it configured before trusted servers went by their annotations? Then its calls
+            are asked about, as they were, until it is reviewed (see `policy.upgrade`).
+    """
+
+    def __init__(self, server: LoadedServer, *, before_defaults: bool = False) -> None:
         self.server = server
-        self._unsaid: Unsaid = unsaid
-        self._settled: dict[tuple[str, Within | None], _Settled] = {}
+        self._before_defaults = before_defaults
+        self.tells_callers_apart = any(
+            loaded.rule.principal is not None for loaded in (*server.rules, *server.admin_rules)
+        )
+        """Does any rule name a principal or a group?"""
+        self._settled: dict[tuple[object, ...], _Settled] = {}
 
     def decide(
         self,
@@ -69,6 +80,8 @@ class CallPolicy:
         *,
         entry: ToolEntry | None = None,
         arguments: ArgumentReadings | None = None,
+        caller: Caller = LOCAL_CALLER,
+        default: ApprovalMode | None = None,
     ) -> Decision:
         """May a tool be called? Without `arguments`: may it ever, with arguments that no rule is against?
 
@@ -77,23 +90,32 @@ class CallPolicy:
             within: What a bundle takes from the server.
             entry: The tool's definition, where it is known.
             arguments: The readings of the arguments that `argument_patterns` names.
+            caller: Whom the call is made for.
+            default: The mode that the surface is configured with (`gateway.approval`), for tools that no rule
+                and no other mode is about.
         """
-        settled = self._settle(tool, within)
+        settled = self._settle(tool, within, caller, default)
         decision = settled.by_claim[_believed_claim(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
         return _looked_at(decision, settled.looking, arguments)
 
-    def argument_patterns(self, tool: str, within: Within | None = None) -> tuple[Mapping[str, str], ...]:
+    def argument_patterns(
+        self, tool: str, within: Within | None = None, caller: Caller = LOCAL_CALLER
+    ) -> tuple[Mapping[str, str], ...]:
         """The argument globs of all rules about a tool: `decide` needs readings of what they name."""
-        return self._settle(tool, within).patterns
+        return self._settle(tool, within, caller, None).patterns
 
-    def _settle(self, tool: str, within: Within | None) -> "_Settled":
-        settled = self._settled.get((tool, within))
+    def _settle(
+        self, tool: str, within: Within | None, caller: Caller, default: ApprovalMode | None
+    ) -> "_Settled":
+        key = (tool, within, default, caller if self.tells_callers_apart else None)
+        settled = self._settled.get(key)
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
                 self._settled.clear()  # tools that were never listed can be asked for without end
-            settled = self._settled[tool, within] = _settle(self.server, tool, within, self._unsaid)
+            usual = _default_mode(self.server, default, before_defaults=self._before_defaults)
+            settled = self._settled[key] = _settle(self.server, tool, within, caller, usual)
         return settled
 
 
@@ -112,55 +134,98 @@ class _Settled:
 _CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
 
 
-def _settle(server: LoadedServer, tool: str, within: Within | None, unsaid: Unsaid) -> _Settled:
+def _settle(
+    server: LoadedServer, tool: str, within: Within | None, caller: Caller, usual: "_Default"
+) -> _Settled:
     assert server.config is not None, "nobody calls a server whose entry is not sound"
     lists = listed(server.config, tool, within)
     if lists.verdict == "deny":
         return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     every = (*server.rules, *server.admin_rules)
-    rules = [loaded for loaded in every if loaded.rule.tool is None or _is_about(loaded, tool)]
+    rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and is_for(loaded.rule, caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
     return _Settled(
-        by_claim={claim: _strictest(server, tool, plain, claim, unsaid) for claim in _CLAIMS},
+        by_claim={claim: _strictest(server, tool, plain, claim, usual) for claim in _CLAIMS},
         looking=looking,
         patterns=tuple(loaded.rule.arguments for loaded in looking),
     )
 
 
-def _is_about(loaded: LoadedRule, tool: str) -> bool:
-    pattern = loaded.rule.tool
-    assert pattern is not None, "it speaks of some tools"
+def _is_about(rule: PolicyRule, tool: str) -> bool:
+    if rule.tool is None:
+        return True
     # A name that was written without escapes still narrows; it does not allow.
-    return fits(tool, pattern) or (pattern == tool and loaded.rule.action != "allow")
+    return fits(tool, rule.tool) or (rule.tool == tool and rule.action != "allow")
+
+
+def is_for(rule: PolicyRule, caller: Caller) -> bool:
+    """Does a rule apply to calls that are made for this caller?
+
+    A rule that names a group applies to members of it alone, whatever its action: who has no group, such as
+    the local user, is a member of none.
+    """
+    return rule.principal is None or caller.is_named(rule.principal)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Default:
+    """What holds where no rule and no mode matches a tool."""
+
+    mode: ApprovalMode
+    reason: str | None = None
+    """Why that is so; None where `mode` was configured."""
+
+
+def _default_mode(
+    server: LoadedServer, configured: ApprovalMode | None, *, before_defaults: bool
+) -> _Default:
+    """The one default, by where it is said: `policy.approval`, the surface's own setting, else by trust."""
+    if (mode := server.approval or configured) is not None:
+        return _Default(mode=mode)
+    if server.transport == "builtin":
+        return _Default(mode="auto", reason="it comes with Fairlead")
+    assert server.config is not None
+    if server.config.trust != "trusted":
+        return _Default(mode="ask", reason="its server is untrusted, and no review allows the tool")
+    if before_defaults:
+        reason = "its server was trusted before trusted servers went by their annotations"
+        return _Default(mode="ask", reason=reason)
+    return _Default(mode="auto", reason="its server is trusted")
 
 
 def _strictest(
-    server: LoadedServer, tool: str, by_rules: list[Decision], claim: _Claim, unsaid: Unsaid
+    server: LoadedServer, tool: str, by_rules: list[Decision], claim: _Claim, usual: _Default
 ) -> Decision:
     assert server.config is not None
-    said, harmless = [*by_rules], claim == "harmless"
-    own = _own_mode(server.config, tool)
+    said = [*by_rules]
+    own = approval_mode_of(server.config, tool)
     if own is not None:
-        said.append(_by_mode(*own, "approval", harmless=harmless))
+        mode, pattern = own
+        where = " for its server" if pattern is None else f" for `{pattern}`"
+        said.append(_by_mode(mode, where, "approval", claim=claim))
     elif not said:
-        said.append(_by_default(server, claim, unsaid))
+        said.append(_by_default(usual, claim))
     if server.admin_approval is not None:
-        said.append(
-            _by_mode(server.admin_approval, " at least, says the administrator", None, harmless=harmless)
-        )
+        least = _by_mode(server.admin_approval, " at least, says the administrator", None, claim=claim)
+        said.append(replace(least, is_administrators=True))
     return max(said, key=lambda decision: STRICTNESS[decision.verdict])
 
 
-def _by_default(server: LoadedServer, claim: _Claim, unsaid: Unsaid) -> Decision:
-    if server.approval is None and unsaid == "reviewed":
-        if claim == "destructive":
-            return Decision(verdict="ask", reason="its server says that it may destroy things")
-        return Decision(verdict="allow", reason="it was let through, and nothing says to ask")
-    usual: ApprovalMode = "ask" if unsaid == "reviewed" else unsaid
-    if usual == "ask" and server.transport == "builtin":
-        usual = "auto"
-    return _by_mode(server.approval or usual, "", None, harmless=claim == "harmless")
+def _by_default(usual: _Default, claim: _Claim) -> Decision:
+    if usual.reason is None:
+        return _by_mode(usual.mode, "", None, claim=claim)
+    if usual.mode == "auto":
+        verdict: Verdict = "allow" if claim == "harmless" else "ask"
+        return Decision(verdict=verdict, reason=f"{usual.reason}, and {_CLAIM_WORDS[claim]}")
+    return Decision(verdict="ask", reason=usual.reason)
+
+
+_CLAIM_WORDS: Mapping[_Claim, str] = {
+    "harmless": "the tool is annotated as read-only or not destructive",
+    "destructive": "the tool is annotated as destructive",
+    "unknown": "the tool has no annotation that says it is read-only",
+}
 
 
 def _looked_at(decision: Decision, rules: tuple[LoadedRule, ...], arguments: ArgumentReadings) -> Decision:
@@ -175,7 +240,8 @@ def _looked_at(decision: Decision, rules: tuple[LoadedRule, ...], arguments: Arg
         return replace(strictest, every_time=strictest.verdict == "ask")
     # An allowance for these arguments answers only what no rule and no mode decided: the default question.
     allowing = [loaded for loaded, matched in found if matched == "yes"]
-    if allowing and decision.verdict == "ask" and decision.field is None and decision.rule is None:
+    by_default = decision.field is None and decision.rule is None and not decision.is_administrators
+    if allowing and decision.verdict == "ask" and by_default:
         return _by_rule(allowing[0])
     return decision
 
@@ -197,29 +263,27 @@ def _by_rule(loaded: LoadedRule) -> Decision:
     return Decision(verdict=rule.action, reason=reason, rule=loaded)
 
 
-def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, harmless: bool) -> Decision:
+def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, claim: _Claim) -> Decision:
     said = f"approval is `{mode}`{where}"
     if mode == "auto":
-        why = "it is said to do no harm" if harmless else "it may do harm, or nobody we trust says otherwise"
-        return Decision(verdict="allow" if harmless else "ask", reason=f"{said}: {why}", field=field)
-    if field is None and mode == "ask":
-        said = "nothing says that it may be called without asking"
+        verdict: Verdict = "allow" if claim == "harmless" else "ask"
+        return Decision(verdict=verdict, reason=f"{said}, and {_CLAIM_WORDS[claim]}", field=field)
     return Decision(verdict=mode, reason=said, field=field)
 
 
-def _own_mode(server: Server, tool: str) -> tuple[ApprovalMode, str] | None:
-    """The mode of a tool as its server's entry says: by its name, else by the strictest glob, else any."""
+def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | None] | None:
+    """The mode that an entry has for a tool, and its pattern: the name, the strictest glob, None for all."""
     said = server.approval
     if said is None or isinstance(said, str):
-        return (said, " for its server") if said else None
+        return (said, None) if said else None
     named = next((pattern for pattern in said.tools if exact_name(pattern) == tool), None)
     if named is not None:
-        return said.tools[named], f" for `{tool}`"
+        return said.tools[named], named
     globs = [glob for glob in said.tools if is_glob(glob) and fits(tool, glob)]
     if globs:
         strictest = max(globs, key=lambda glob: STRICTNESS[said.tools[glob]])
-        return said.tools[strictest], f" for `{strictest}`"
-    return (said.default, " for its server") if said.default else None
+        return said.tools[strictest], strictest
+    return (said.default, None) if said.default else None
 
 
 def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:

@@ -44,6 +44,8 @@ class Screened:
     """What ends the quarantine by pins."""
     lock_hint: str | None = None
     """What ends the quarantine by a lock, which a review does not."""
+    locked_out: frozenset[str] = frozenset()
+    """The quarantined tools that only a lock holds back."""
     needs_pins: bool = False
     """Is a tool that is not listed refused? There can be no pin of it."""
     _answers: dict[str, Refusal | None] = field(default_factory=dict[str, "Refusal | None"], repr=False)
@@ -69,7 +71,7 @@ class Screened:
     def _refusal(self, tool: str) -> Refusal | None:
         reason = self.quarantined.get(tool)
         if reason is not None:
-            hint = self.lock_hint if LOCK_NAME in reason else self.hint
+            hint = self.lock_hint if tool in self.locked_out else self.hint
             return Refusal(kind="quarantined", reason=reason, hint=hint)
         entry = self.entry(tool)
         if entry is not None:
@@ -116,28 +118,28 @@ def screen(
     guarded = is_guarded(server)
     visible = listing.derive(valid_listing)
     unknown = lock if isinstance(lock, str) else None
-    hint = f"run `fairlead review {server.server_id}` to see what changed"
+    hint = f"run `fairlead review {server.server_id}` to see what changed, and answer"
     lock_hint = _lock_hint(server.server_id)
     if unknown is not None:
-        hint = lock_hint = f"restore {LOCK_NAME} as it was, or write it anew with `fairlead lock`"
+        lock_hint = f"restore {LOCK_NAME} as it was, or write it anew with `fairlead lock`"
     if isinstance(pins, NoPins):
         if guarded:
-            unknown, hint = pins.reason, pins.hint
+            unknown, hint = pins.reason, pins.hint or hint
         pins = None
     if unknown is not None:
         reasons = {entry.key.tool: unknown for entry in visible.tools}
         return Screened(
             listing=replace(visible, instructions=None, notes=(*visible.notes, unknown)),
             quarantined=reasons,
-            hint=hint,
-            lock_hint=lock_hint,
+            hint=lock_hint if unknown == lock else hint,
             needs_pins=guarded,
         )
     by_pins = check(pins, listing) if pins is not None and guarded else UNCHANGED
     by_lock = check_lock(lock, listing) if lock is not None and not isinstance(lock, str) else UNCHANGED
     if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere:
         return Screened(listing=visible, needs_pins=guarded)
-    quarantined = {**(elsewhere or {}), **_locked_out(by_lock), **_pinned_out(by_pins, pins)}
+    pinned_out, locked_out = _pinned_out(by_pins, pins), _locked_out(by_lock)
+    quarantined = {**(elsewhere or {}), **locked_out, **pinned_out}
     withheld = by_pins.instructions_changed or by_lock.instructions_changed
     notes = (*visible.notes, *_notes(server.server_id, by_pins, by_lock))
     return Screened(
@@ -150,6 +152,7 @@ def screen(
         quarantined=quarantined,
         hint=hint,
         lock_hint=lock_hint,
+        locked_out=frozenset(locked_out.keys() - pinned_out.keys()),
         needs_pins=guarded,
     )
 

@@ -13,10 +13,11 @@ from fairlead.catalog.digest import entry_digests, read_for_certain
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.sanitise import made_visible
 from fairlead.config.load import LoadedServer
-from fairlead.policy.claims import claims_of
-from fairlead.policy.decision import listed
+from fairlead.policy.allowing import Answer
+from fairlead.policy.claims import claims_of, is_destructive, is_harmless
+from fairlead.policy.decision import CallPolicy, Decision, approval_mode_of, listed
 from fairlead.policy.findings import Finding, findings_of
-from fairlead.policy.pins import Pin, Pins, change_since
+from fairlead.policy.pins import Pin, Pins, change_since, is_guarded
 
 State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
 """Somebody looked at it; it was pinned on first use; or how it differs from what was pinned."""
@@ -31,6 +32,12 @@ class ReviewedTool:
     pin: Pin | None
     allowed: bool
     denied: bool
+    decision: Decision
+    """What happens when it is called, by the configuration as it is."""
+    has_mode: bool
+    """Does its server's entry say so, rather than a default?"""
+    suggested: Answer
+    """The answer that is preselected."""
 
     @property
     def name(self) -> str:
@@ -45,7 +52,19 @@ class ReviewedTool:
     @property
     def is_open(self) -> bool:
         """Is there anything to decide?"""
-        return self.waits or (not self.denied and self.state != "reviewed")
+        return self.waits or (not self.denied and (self.state != "reviewed" or not self.has_mode))
+
+    @property
+    def standing(self) -> str:
+        """What holds of it, in words."""
+        if self.denied:
+            return "denied"
+        return {"allow": "allowed", "ask": "asked about"}.get(self.decision.verdict, "not allowed")
+
+    @property
+    def is_risky(self) -> bool:
+        """Does its definition hide something or look odd, or does it say that it destroys things?"""
+        return bool(findings_of(self.entry)) or is_destructive(self.entry.definition)
 
     @property
     def digest(self) -> str:
@@ -70,15 +89,51 @@ def tools_to_review(server: LoadedServer, listing: Listing, pins: Pins | None) -
 
 def _tool(server: LoadedServer, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
     assert server.config is not None, "it was connected"
-    decision = listed(server.config, entry.key.tool)
-    pin = pins.tools.get(entry.key.tool) if pins else None
+    name = entry.key.tool
+    lists = listed(server.config, name)
+    pin = pins.tools.get(name) if pins else None
+    mode = approval_mode_of(server.config, name)
     return ReviewedTool(
         entry=entry,
-        state=_state(entry, pin),
+        state=_state(entry, pin) if is_guarded(server) else "reviewed" if mode is not None else "in use",
         pin=pin,
-        allowed=decision.verdict == "allow",
-        denied=decision.field == "deny_tools",
+        allowed=lists.verdict == "allow",
+        denied=lists.field == "deny_tools",
+        decision=CallPolicy(server).decide(name, entry=entry),
+        has_mode=mode is not None,
+        suggested=_suggested(server, entry),
     )
+
+
+def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = False) -> tuple[str, ...]:
+    """What a review of a server would settle, by its entry alone: one line, with the command.
+
+    Args:
+        server: The server.
+        tools: How many tools it is known to have.
+        before_defaults: Does it keep the default of an earlier release (see `policy.upgrade`)?
+    """
+    config, command = server.config, f"run `fairlead review {server.server_id}`"
+    if config is None or not server.usable or not tools or server.transport in ("builtin", "in_process"):
+        return ()
+    is_decided = config.approval is not None or server.approval is not None
+    if config.trust == "untrusted" and config.allow_tools is None:
+        return (f"agents get none of its tools before they are reviewed: {command}",)
+    if config.trust == "untrusted" and not is_decided:
+        return (f"calls of its tools are asked about until they are reviewed: {command}",)
+    if before_defaults and not is_decided:
+        return (f"as before the upgrade, calls of its tools are asked about until a review: {command}",)
+    return ()
+
+
+def _suggested(server: LoadedServer, entry: ToolEntry) -> Answer:
+    """The answer to preselect. Annotations count where the server is trusted; what looks odd is denied."""
+    if findings_of(entry):
+        return "deny"
+    trusted = server.transport == "builtin" or (
+        server.config is not None and server.config.trust == "trusted"
+    )
+    return "allow" if trusted and is_harmless(entry.definition) else "ask"
 
 
 def _state(entry: ToolEntry, pin: Pin | None) -> State:
@@ -185,6 +240,9 @@ def _as_json(tool: ReviewedTool) -> dict[str, Any]:
         "allowed": tool.allowed,
         "denied": tool.denied,
         "waits": tool.waits,
+        "answer": tool.decision.verdict,
+        "reason": tool.decision.reason,
+        "suggested": tool.suggested,
         "claims": claims_of(tool.entry.definition),
         "findings": [asdict(finding) for finding in findings_of(tool.entry)],
         "diff": [*diff(before, tool.definition())] if before is not None else None,

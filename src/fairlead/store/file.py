@@ -43,6 +43,10 @@ CREATE INDEX record_log ON record (log);
 MIGRATIONS = (_TABLES,)
 """Each step takes a file from one schema version to the next. Steps are added, never edited once released."""
 
+STORE_NAMESPACE = "store"
+GENERATION = "generation"
+"""The key that says since when a store is there: `2` in those that this release made, missing before."""
+
 _REASONS = {
     sqlite3.SQLITE_BUSY: (
         "other processes keep it locked",
@@ -218,6 +222,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         for step in MIGRATIONS[version:]:
             for statement in step.split(";"):  # executescript() would commit after each
                 connection.execute(statement)
+        if version == 0:
+            new = (STORE_NAMESPACE, GENERATION, b"2")
+            connection.execute("INSERT INTO entry (namespace, key, value) VALUES (?, ?, ?)", new)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 

@@ -32,7 +32,7 @@ from fairlead.host.log_tail import log_tail
 from fairlead.host.member import ServerStatus
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.host.snapshots import load_pins
-from fairlead.policy.allowing import Decided, record_decision, require_worth
+from fairlead.policy.allowing import ReviewDecision, record_decision
 from fairlead.policy.audit_records import AuditRecord, Wanted, latest_calls, note
 from fairlead.policy.consent import has_consent, record_consent
 from fairlead.policy.pins import NoPins, Pins, is_guarded
@@ -246,7 +246,6 @@ class HostPanel:
         listing, pins = await self._offered(server)
         if server.config is None or listing is None:
             return Review(server_id=server_id, problem="it has not said yet what it offers")
-        config = server.config
         # Without pins nobody has looked at anything yet, and the first tool to be allowed brings them along.
         is_held = pins is not None and is_guarded(server)
         is_new = is_held and instructions_changed(listing, pins)
@@ -255,7 +254,6 @@ class HostPanel:
             tools=await to_thread.run_sync(tools_to_review, server, listing, pins),
             instructions=tuple(instructions_diff(listing, pins)) if is_new else (),
             instructions_digest=_digest(listing.instructions) if is_new else "",
-            needs_no_list=config.trust == "trusted" and config.allow_tools is None,
         )
 
     async def decide(self, server_id: str, verdict: Verdict) -> None:
@@ -267,23 +265,28 @@ class HostPanel:
         reviewed = await to_thread.run_sync(tools_to_review, server, listing, pins)
         tools = {tool.digest: tool.entry for tool in reviewed}
         seen = verdict.instructions
-        gone = {*verdict.allow, *verdict.deny} - tools.keys()
+        gone = {*verdict.allow, *verdict.ask, *verdict.deny} - tools.keys()
         if gone or (seen is not None and seen != _digest(listing.instructions)):
             raise ConfigError("the server changed this while you looked at it", hint="look at it again")
-        decided = Decided(
-            approved=[tools[digest] for digest in verdict.allow],
-            denied=[tools[digest].key.tool for digest in verdict.deny],
+        decided = ReviewDecision(
+            allow=[tools[digest] for digest in verdict.allow],
+            ask=[tools[digest] for digest in verdict.ask],
+            deny=[tools[digest].key.tool for digest in verdict.deny],
             instructions=seen is not None,
         )
-        require_worth(server, decided)
         approved = await to_thread.run_sync(self._is_approved, server)
         written = await to_thread.run_sync(record_decision, self._store_file, server, listing, decided)
         if written is not None:
             await self._configuration.reload()
             if written.target.scope == "project" and approved:
                 await self._consent(server_id)
-        names = [entry.key.tool for entry in decided.approved]
-        await self._note("review", server_id, allowed=names, denied=[*decided.denied])
+        await self._note(
+            "review",
+            server_id,
+            allowed=[entry.key.tool for entry in decided.allow],
+            asked=[entry.key.tool for entry in decided.ask],
+            denied=[*decided.deny],
+        )
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.changed()
 

@@ -106,16 +106,12 @@ class Review:
     instructions: Sequence[str] = ()
     """What is new in its instructions, as a diff; empty where nothing is."""
     instructions_digest: str = ""
-    needs_no_list: bool = False
-    """All its tools are allowed already, but for those that are denied."""
     problem: str | None = None
     """Why nothing can be reviewed."""
 
     @property
     def waiting(self) -> int:
         """How many things wait for somebody to decide."""
-        if self.needs_no_list:
-            return 0
         return sum(tool.waits for tool in self.tools) + bool(self.instructions)
 
 
@@ -124,6 +120,7 @@ class Verdict:
     """What a person decided in a review, each by the digest of what they looked at."""
 
     allow: Sequence[str] = ()
+    ask: Sequence[str] = ()
     deny: Sequence[str] = ()
     instructions: str | None = None
 

@@ -33,6 +33,7 @@ class AddOptions(TypedDict):
     required: bool
     later: bool
     trust: str | None
+    allow: str | None
     allow_tool: tuple[str, ...]
     deny_tool: tuple[str, ...]
     description: str | None
@@ -75,7 +76,17 @@ class AddOptions(TypedDict):
 @click.option("--required", is_flag=True, help="Fail the host's start when it is not ready.")
 @click.option("--later", is_flag=True, help="Write it down, and do not connect to it now.")
 @click.option("--trust", type=click.Choice(["trusted", "untrusted"]), help="Untrusted if left out.")
-@click.option("--allow-tool", multiple=True, metavar="TOOL", help="A tool (or glob) it may run; repeat it.")
+@click.option(
+    "--allow",
+    metavar="all|NAMES|none",
+    help="Connect it, and allow all its tools, or these names and globs, separated by commas.",
+)
+@click.option(
+    "--allow-tool",
+    multiple=True,
+    metavar="TOOL",
+    help="Offer a tool (or glob), and ask before calls; repeat it.",
+)
 @click.option(
     "--deny-tool", multiple=True, metavar="TOOL", help="A tool (or glob) it may not run; repeat it."
 )
@@ -101,11 +112,13 @@ def command(
 
     Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
     read) and the config gets a reference. `--env NAME` without a value passes on your own variable. At a
-    terminal the server is then connected, and you are asked which of its tools agents may use.
+    terminal the server is then connected, and you are asked what its tools may do; --allow answers that
+    without a terminal, too.
 
     \b
     Examples:
       fairlead add files -- npx -y @modelcontextprotocol/server-filesystem .
+      fairlead add time --allow all -- uvx mcp-server-time
       fairlead add github --url https://api.example.com/mcp --header Authorization='Bearer …'
       fairlead add tool --env API_KEY --scope user -- uvx some-server
       fairlead add notes --sandbox-write ~/notes -- notes-server
@@ -131,12 +144,16 @@ def command(
 
         for line in sandbox_lines(server):
             say(f"  sandboxed, {line}")
-    if is_interactive() and not options["later"]:
+    if options["allow"] not in (None, "none"):
+        from fairlead.cli.first_look import allow_named
+
+        allow_named(ctx, loaded, server, options["allow"] or "")
+    elif is_interactive() and not options["later"] and options["allow"] is None:
         from fairlead.cli.first_look import take_first_look
 
         take_first_look(ctx, loaded, server)
     elif server.config.trust == "untrusted" and server.config.allow_tools is None:
-        say(f"hint: `fairlead review {server_id}` shows its tools, and lets agents use them")
+        say(f"hint: `fairlead review {server_id}` shows its tools, and asks what they may do")
 
 
 def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:

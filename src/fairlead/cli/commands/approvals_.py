@@ -6,8 +6,17 @@ from pathlib import Path
 
 import click
 
+from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, printable, say
+from fairlead.cli.output import counted, print_json, print_table, printable, say
+from fairlead.cli.pending_calls import (
+    ANSWERS,
+    answer_pending,
+    gateway_here,
+    gateway_if_any,
+    pending_calls,
+    show_call,
+)
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
 from fairlead.policy.approvals import NAMESPACE, Kept, read_kept
@@ -18,27 +27,63 @@ from fairlead.store.store import ANY
 @click.group("approvals", invoke_without_command=True)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, *, as_json: bool) -> None:
-    """Show the calls that you allowed for good, and take that back.
+def command(ctx: click.Context, *, as_json: bool) -> int:
+    """Calls that wait for your answer at a running gateway, and the answers that are remembered.
 
-    An answer holds for one tool as it was defined when you gave it: a tool that changed is asked about anew.
+    A remembered answer holds for one tool as it was defined when you gave it: a tool that changed is asked
+    about anew. What a tool may do for good is said with `fairlead review`.
 
     \b
     Examples:
       fairlead approvals
+      fairlead approvals answer
+      fairlead approvals answer 3f0c2a9d1b7e4c55 once
       fairlead approvals forget files write_file
-      fairlead approvals forget files
     """
-    if ctx.invoked_subcommand is not None:
-        return
+    return _list(ctx, as_json=as_json) if ctx.invoked_subcommand is None else Exit.OK
+
+
+@command.command("list")
+@json_option
+@click.pass_context
+def list_command(ctx: click.Context, *, as_json: bool) -> int:
+    """Show the calls that wait, and the answers that are remembered."""
+    return _list(ctx, as_json=as_json)
+
+
+def _list(ctx: click.Context, *, as_json: bool) -> int:
     kept = [found for _, found in _kept(ctx)]
+    running = gateway_if_any(load(ctx))
+    waiting = pending_calls(running) if running is not None else []
     if as_json:
-        print_json({"approvals": [_as_json(found) for found in kept]})
-    elif kept:
+        print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
+        return Exit.OK
+    for call in waiting:
+        show_call(call)
+    if waiting:
+        say(f"{counted(len(waiting), 'call')} waiting; `fairlead approvals answer` asks you about each\n")
+    if kept:
         print_table(("server", "tool", "for", "since"), [_row(found) for found in kept])
         say("\nhint: `fairlead approvals forget SERVER [TOOL]` has you asked again")
-    else:
-        say("no calls are allowed for good; `always` as the answer to a question does that")
+    elif not waiting:
+        say("no calls are waiting, and no answer is remembered; `fairlead review` says what tools may do")
+    return Exit.OK
+
+
+@command.command("answer")
+@click.argument("words", nargs=-1, metavar="[ID once|session|always|no]...")
+@json_option
+@click.pass_context
+def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool) -> int:
+    """Answer calls that wait at the running gateway; without ID you are asked about each.
+
+    The answer holds for this call (once), until the gateway ends (session), for this tool as it is defined
+    now (always), or it is no.
+    """
+    if len(words) % 2 or any(word not in ANSWERS for word in words[1::2]):
+        raise click.UsageError(f"give the id of a call and one of {', '.join(ANSWERS)}, or nothing")
+    answers = dict(zip(words[::2], words[1::2], strict=True))
+    return answer_pending(gateway_here(load(ctx)), answers, as_json=as_json)
 
 
 @command.command("forget")

@@ -21,18 +21,19 @@ from fairlead.errors import ConnectFailed, ConsentRequired
 @click.argument("server_id", metavar="ID", required=False)
 @click.option("--all", "every", is_flag=True, help="Every server that waits for approval.")
 @click.option("--yes", is_flag=True, help="Approve without asking.")
-@click.option("--pending", is_flag=True, help="Instead, the calls that wait at a running gateway.")
+@click.option("--pending", is_flag=True, hidden=True)
 @click.pass_context
 def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool, pending: bool) -> int:
     """Let a project's server start. Shows exactly what would run, and asks.
 
-    A project's file is foreign until you approve it, entry by entry; a changed entry asks again. With
-    --pending you are asked about the calls that wait for somebody's word at a gateway.
+    A project's file is foreign until you approve it, entry by entry; a changed entry asks again. What its
+    tools may do then is said with `fairlead review`.
     """
     loaded = load(ctx)
     if pending:
         from fairlead.cli.pending_calls import answer_pending, gateway_here
 
+        say("note: calls that wait are answered with `fairlead approvals answer` now")
         return answer_pending(gateway_here(loaded), {})
     saved = read_saved(loaded)
     waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]

@@ -18,40 +18,109 @@ from fairlead.cli.output import (
     say,
 )
 from fairlead.config.explain import FieldOrigin, Said, explain_server
+from fairlead.config.principal import LOCAL, Caller
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownTool
 
 if TYPE_CHECKING:
     from fairlead.catalog.cleaning import Finding
     from fairlead.cli.known import Absence, Known
+    from fairlead.config.load import LoadedConfig
     from fairlead.host.explain import Because, ToolExplanation
 
 
-@click.group("explain")
+class _ExplainGroup(click.Group):
+    """Takes `fairlead explain ID` for `fairlead explain server ID`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; what is none is the id of a server."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["server", *args]
+        return super().resolve_command(ctx, args)
+
+
+_AS = click.option(
+    "--as", "principal", metavar="PRINCIPAL", default=LOCAL, help="For calls of this principal."
+)
+_GROUP = click.option("--group", "groups", multiple=True, metavar="NAME", help="A group it is in; repeat it.")
+
+
+@click.group("explain", cls=_ExplainGroup)
 def command() -> None:
-    """Say where a value came from, and what it overrode; or why a tool is there, or not."""
+    """Say where a value came from, and what it overrode; or why a tool is there, and what it may do.
+
+    `fairlead explain ID` is short for `fairlead explain server ID`.
+    """
 
 
 @command.command("server")
 @server_argument
 @click.option("--all", "show_all", is_flag=True, help="Show the fields nobody set, too.")
+@_AS
+@_GROUP
 @json_option
 @click.pass_context
-def server_command(ctx: click.Context, server_id: str, *, show_all: bool, as_json: bool) -> None:
-    """Every field of a server: its value, the file and line that set it, what it overrode."""
-    server = load(ctx).server(server_id)
+def server_command(
+    ctx: click.Context,
+    server_id: str,
+    principal: str,
+    groups: tuple[str, ...],
+    *,
+    show_all: bool,
+    as_json: bool,
+) -> None:
+    """Every field of a server, and what its tools may do: the value, and the file and line that set it."""
+    loaded = load(ctx)
+    server = loaded.server(server_id)
     rows = explain_server(server)
+    tools = _tools_of(loaded, server_id, Caller(principal, frozenset(groups)))
     if as_json:
         problems = [problem_as_json(problem) for problem in server.problems]
-        print_json({"id": server_id, "fields": [asdict(row) for row in rows], "problems": problems})
+        print_json(
+            {
+                "id": server_id,
+                "fields": [asdict(row) for row in rows],
+                "problems": problems,
+                "tools": [_tool_as_json(tool, None, ()) for tool in tools],
+            }
+        )
         return
     shown = [row for row in rows if show_all or not _is_default(row)]
     print_table(("field", "value", "set by", "overrode"), [_row(row) for row in shown])
     if len(shown) < len(rows):
         say(f"{len(rows) - len(shown)} more fields have their built-in default; `--all` shows them")
+    if tools:
+        print_data("")
+        print_table(("tool", "answer", "because", "set by"), [_tool_row(tool) for tool in tools])
+    else:
+        say(f"its tools are not known yet; `fairlead tools {server_id}` asks for them")
     if server.problems:
         say()
         print_problems(server.problems)
+
+
+def _tools_of(loaded: "LoadedConfig", server_id: str, caller: Caller) -> "list[ToolExplanation]":
+    """What is known of a server's tools, explained. Contacts nobody."""
+    from fairlead.cli.known import known
+    from fairlead.host.explain import Explainer, names_of
+
+    found = known(loaded, None, caller)
+    names = names_of(found.loaded, found.listings)
+    explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
+    return [explainer.explain(key) for key in names.names if key.server_id == server_id]
+
+
+def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
+    because = tool.because if tool.approval is None or tool.state == "quarantined" else tool.approval
+    return tool.key.shown_tool, _answer(tool), because.reason, because.place or "the default"
+
+
+def _answer(tool: "ToolExplanation") -> str:
+    if tool.state == "quarantined":
+        return "held back"
+    return tool.verdict or "unavailable"
 
 
 def _is_default(row: FieldOrigin) -> bool:
@@ -78,9 +147,19 @@ def _value(said: Said) -> str:
 @command.command("tool")
 @click.argument("name")
 @click.option("--bundle", metavar="NAME", help="As this bundle has it.")
+@_AS
+@_GROUP
 @json_option
 @click.pass_context
-def tool_command(ctx: click.Context, name: str, bundle: str | None, *, as_json: bool) -> None:
+def tool_command(
+    ctx: click.Context,
+    name: str,
+    bundle: str | None,
+    principal: str,
+    groups: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Say whether agents get a tool, how and under which name, and which rule in which file decides that.
 
     NAME is what the server calls it, with or without the server before it, or what models call it. Nothing
@@ -90,12 +169,13 @@ def tool_command(ctx: click.Context, name: str, bundle: str | None, *, as_json: 
     Examples:
       fairlead explain tool create_issue
       fairlead explain tool github/create_issue --bundle work
+      fairlead explain tool deploy --as ci --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
     from fairlead.cli.known import known, with_unasked
     from fairlead.host.explain import Explainer, names_of, tools_called
 
-    found = known(load(ctx), bundle)
+    found = known(load(ctx), bundle, Caller(principal, frozenset(groups)))
     names = names_of(found.loaded, found.listings)
     keys = tools_called(name, names)
     if not keys:
@@ -104,7 +184,7 @@ def tool_command(ctx: click.Context, name: str, bundle: str | None, *, as_json: 
         keys = tools_called(name, names)
     if not keys:
         raise _unknown(found, name, [key.shown_tool for key in names.names])
-    explainer = Explainer(found.loaded, found.selection, found.catalog, names)
+    explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
     explained = [
         (explainer.explain(key), found.absence(key.server_id), found.catalog.findings.get(key, ()))
         for key in keys
@@ -135,6 +215,8 @@ def _show_tool(tool: "ToolExplanation", absence: "Absence | None", findings: "Se
         rows.append(("rule", _with_place(tool.rule)))
     if tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
+    if tool.gateway_verdict is not None:
+        rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]} there: `gateway.approval` says so"))
     rows.append(("name", f"{tool.name} ({tool.naming})"))
     if absence is not None:
         rows.append(("server", f"{absence.reason}; {absence.hint}" if absence.hint else absence.reason))
@@ -177,6 +259,7 @@ def _tool_as_json(
         "rule": asdict(tool.rule) if tool.rule else None,
         "verdict": tool.verdict,
         "approval": asdict(tool.approval) if tool.approval else None,
+        "gateway_verdict": tool.gateway_verdict or tool.verdict,
         "unavailable": absence.reason if absence else None,
         "hidden_text": [asdict(finding) for finding in findings],
     }

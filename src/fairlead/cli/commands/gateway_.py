@@ -138,7 +138,7 @@ def _change(
     return Exit.OK
 
 
-@command.command("pending")
+@command.command("pending", hidden=True)
 @click.option(
     "--answer",
     "answers",
@@ -151,9 +151,10 @@ def _change(
 @json_option
 @click.pass_context
 def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *, as_json: bool) -> int:
-    """Show the calls that wait for a person's word in the running gateway, and ask for it."""
+    """Earlier name of `fairlead approvals answer`."""
     from fairlead.cli.pending_calls import answer_pending, gateway_here
 
+    say("note: calls that wait are answered with `fairlead approvals answer` now")
     return answer_pending(gateway_here(load(ctx)), dict(answers), as_json=as_json)
 
 

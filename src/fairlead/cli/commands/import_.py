@@ -11,7 +11,7 @@ import click
 
 from fairlead.cli.changes import existing_servers, settle, write_entries
 from fairlead.cli.exits import Exit
-from fairlead.cli.options import edit_scope_option, json_option, target_file
+from fairlead.cli.options import edit_scope_option, json_option, load, target_file
 from fairlead.cli.output import (
     confirm,
     is_interactive,
@@ -75,6 +75,9 @@ class Plan:
 @click.option("--dry-run", is_flag=True, help="Show what would be added, change nothing.")
 @click.option("--replace", is_flag=True, help="Overwrite servers of the same id.")
 @click.option("--native", is_flag=True, help="Turn `npx mcp-remote URL` into a native http server.")
+@click.option(
+    "--later", is_flag=True, help="Do not connect the servers now, nor ask what their tools may do."
+)
 @click.option("--only", multiple=True, metavar="ID", help="Take only this server; repeat it.")
 @json_option
 @click.pass_context
@@ -87,6 +90,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     dry_run: bool,
     replace: bool,
     native: bool,
+    later: bool,
     only: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -94,7 +98,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
     Without FILE and --from it looks for every agent it knows and shows what it finds. Servers of a project's
     file go into the project's config, those of a user's file into yours, unless --scope says otherwise.
-    Secrets in plain text are put away as `fairlead add` does.
+    Secrets in plain text are put away as `fairlead add` does. At a terminal all of them are connected then,
+    and one screen asks what their tools may do.
 
     \b
     Examples:
@@ -121,6 +126,24 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         say("\nnothing was changed; `fairlead import --from AGENT` takes over the servers of one agent")
         return Exit.OK
     _write(ctx, wanted, plan, replace=replace)
+    return _review(ctx, [candidate.server_id for candidate in wanted], later=later)
+
+
+def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
+    """One screen for all servers that were added; without a terminal, the command that shows it."""
+    if later or not is_interactive():
+        say(f"hint: `fairlead review {' '.join(server_ids)}` shows their tools, and asks what they may do;")
+        say("  with `--yes` it takes the preselected answers")
+        return Exit.OK
+    from fairlead.cli.commands.review_ import review_together
+    from fairlead.cli.reviewing import read_reviews
+
+    loaded = load(ctx)
+    added = [loaded.servers[name] for name in server_ids if name in loaded.servers]
+    reviews, failures = read_reviews(loaded, [server for server in added if server.usable])
+    for failure in failures.values():
+        warn(f"it was added, but cannot be used yet: {failure}", failure.hint)
+    review_together(ctx, loaded, reviews, {})
     return Exit.OK
 
 

@@ -1,35 +1,39 @@
 """`fairlead review`."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from fairlead.catalog.entries import Listing, tool_called
-from fairlead.cli.allowing import carry_out, without_globs
-from fairlead.cli.exits import Exit
-from fairlead.cli.known import ask_now
-from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import confirm, is_interactive, print_json, say
-from fairlead.cli.reviewing import show_in_one_line, show_instructions, show_tool
-from fairlead.cli.saved import read_saved
+from fairlead.cli.allowing import carry_out, decision_of, named_tools, without_globs
+from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.options import complete_server, json_option, load
+from fairlead.cli.output import confirm, is_interactive, print_error, print_json, say, warn
+from fairlead.cli.reviewing import (
+    ServerReview,
+    ask_about_each,
+    confirm_screen,
+    read_review,
+    read_reviews,
+    show_in_one_line,
+    show_instructions,
+    show_screen,
+    show_tool,
+)
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.validate import suggestion
-from fairlead.errors import ListFailed, UnknownTool
-from fairlead.policy.allowing import Decided, globs_of, require_worth
-from fairlead.policy.pins import Pins
-from fairlead.policy.reviewing import ReviewedTool, instructions_changed, review_as_json, tools_to_review
-
-_ANSWERS = {"y": "allow", "d": "deny", "s": "skip", "a": "all", "q": "quit"}
-_CHOICES = "allow (y), deny (d), skip (s), all the rest (a), quit (q)"
+from fairlead.errors import FairleadError, UnknownTool
+from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
+from fairlead.policy.reviewing import ReviewedTool, review_as_json
 
 
 @click.command("review")
-@server_argument
-@click.option(
-    "--approve", "approve", multiple=True, metavar="TOOL", help="Allow this tool as it is; repeat it."
-)
-@click.option("--approve-all", is_flag=True, help="Allow every tool that is not denied, as it is.")
-@click.option("--deny", "deny", multiple=True, metavar="TOOL", help="Deny this tool; repeat it.")
+@click.argument("server_ids", metavar="[ID]...", nargs=-1, shell_complete=complete_server)
+@click.option("--all", "every", is_flag=True, help="Every server that has something to decide.")
+@click.option("--allow", multiple=True, metavar="NAMES", help="Call these tools: names, globs or `all`.")
+@click.option("--ask", multiple=True, metavar="NAMES", help="Ask before each call of these tools.")
+@click.option("--deny", multiple=True, metavar="NAMES", help="Never call these tools.")
+@click.option("--yes", is_flag=True, help="Take the preselected answers for the rest without asking.")
+@click.option("--approve", multiple=True, hidden=True)
+@click.option("--approve-all", is_flag=True, hidden=True)
 @click.option(
     "--replace-globs", is_flag=True, help="Put names in the place of globs in allow_tools without asking."
 )
@@ -37,145 +41,217 @@ _CHOICES = "allow (y), deny (d), skip (s), all the rest (a), quit (q)"
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
     ctx: click.Context,
-    server_id: str,
-    approve: tuple[str, ...],
+    server_ids: tuple[str, ...],
+    allow: tuple[str, ...],
+    ask: tuple[str, ...],
     deny: tuple[str, ...],
+    approve: tuple[str, ...],
     *,
+    every: bool,
+    yes: bool,
     approve_all: bool,
     replace_globs: bool,
     as_json: bool,
 ) -> int:
-    """Look at every tool of a server, with nothing hidden, and say which agents may use.
+    """Look at every tool of a server, with nothing hidden, and say what it may do: allow, ask, deny.
 
-    What you allow is pinned: a tool that changes later is held back until you have looked again. The server
-    is connected for it.
+    The answers are written into the server's entry, and what you saw is pinned: a tool that changes later is
+    held back until you have looked again. Servers are connected for it. Several servers, or --all, are one
+    screen with preselected answers and one confirmation.
+
+    Preselected: of a trusted server, tools that are annotated as read-only are allowed; tools whose
+    definition hides something or looks odd are denied; all others are asked about.
 
     \b
     Examples:
       fairlead review github
-      fairlead review github --approve search_issues --deny delete_repository
+      fairlead review github --allow search_issues,get_issue --ask create_issue --deny 'delete_*'
+      fairlead review --all
+      fairlead review --all --yes
       fairlead review github --json
     """
+    if approve or approve_all:
+        said = "`--approve NAME` is `--allow NAME` now, and `--approve-all` is `--allow all`"
+        say(f"note: {said}")
+        allow = (*allow, *approve, *(("all",) if approve_all else ()))
+    if bool(server_ids) == every:
+        raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
-    server = loaded.server(server_id)
-    listing, pins = _asked(loaded, server)
-    tools = tools_to_review(server, listing, pins)
-    if approve or approve_all or deny:
-        decided = _as_said(listing, pins, tools, approve=approve, deny=deny, approve_all=approve_all)
+    words = _Words(allow=allow, ask=ask, deny=deny, yes=yes)
+    if len(server_ids) == 1:
+        review = read_review(loaded, loaded.server(server_ids[0]))
+        return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
+    return _review_many(ctx, loaded, server_ids, words, as_json=as_json)
+
+
+class _Words:
+    """The answers that the command line gives."""
+
+    def __init__(
+        self, *, allow: tuple[str, ...], ask: tuple[str, ...], deny: tuple[str, ...], yes: bool
+    ) -> None:
+        self._named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
+        self.yes = yes
+
+    @property
+    def are_given(self) -> bool:
+        """Does the command line answer anything?"""
+        return self.yes or any(self._named.values())
+
+    def answers(self, review: ServerReview, *, strict: bool = True) -> ReviewDecision:
+        """What they mean for the tools of a server: the strictest answer that names a tool counts.
+
+        Args:
+            review: What is reviewed.
+            strict: Is a name that means no tool an error? Not where it may mean another server's.
+        """
+        answered: dict[str, tuple[ReviewedTool, Answer]] = {}
+        if self.yes:
+            answered = {tool.name: (tool, tool.suggested) for tool in review.tools if tool.is_open}
+        given: list[tuple[Answer, str]] = []
+        for answer, names in self._named.items():
+            given.extend((answer, name) for name in names)
+        # Single names count more than `all`, so that `--deny all --allow x` allows x.
+        for answer, name in sorted(given, key=lambda one: one[1] != "all"):
+            for tool in self._tools(name, review, strict=strict):
+                answered[tool.name] = (tool, answer)
+        wants_all = "all" in self._named["allow"] or self.yes
+        return decision_of(answered.values(), instructions=wants_all and review.instructions_changed)
+
+    def _tools(self, name: str, review: ServerReview, *, strict: bool) -> list[ReviewedTool]:
+        try:
+            return named_tools([name], review.tools)
+        except UnknownTool:
+            prefix = f"{review.server.server_id}/"
+            if name.startswith(prefix):
+                return self._tools(name.removeprefix(prefix), review, strict=strict)
+            if strict:
+                raise
+            return []
+
+    def require_meant(self, reviews: list[ServerReview]) -> None:
+        """Refuse a name that means a tool of none of the servers."""
+        for name in {name for names in self._named.values() for name in names}:
+            if not any(self._tools(name, review, strict=False) for review in reviews) and name != "none":
+                raise UnknownTool(f"none of these servers has a tool `{name}`")
+
+
+def _review_one(
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    review: ServerReview,
+    words: _Words,
+    *,
+    replace: bool,
+    as_json: bool,
+) -> int:
+    if words.are_given:
+        decision = words.answers(review)
     elif as_json:
-        print_json(review_as_json(server_id, listing, pins, tools))
+        print_json(_as_json(review))
         return Exit.OK
     else:
-        decided = _decided_by_person(server, listing, pins, tools)
-    if decided is None:
-        return Exit.NEEDS_A_PERSON
-    require_worth(server, decided)
-    if decided.approved or decided.denied or decided.instructions:
-        carry_out(ctx, loaded, server, listing, _without_globs(server, tools, decided, replace=replace_globs))
+        asked = _ask(review)
+        if asked is None:
+            return Exit.NEEDS_A_PERSON
+        decision = asked
+    if not decision.is_empty:
+        decision = _without_globs(review.server, review.tools, decision, replace=replace)
+        carry_out(ctx, loaded, review.server, review.listing, decision)
     if as_json:
-        print_json(
-            {
-                "server": server_id,
-                "approved": [tool.key.tool for tool in decided.approved],
-                "denied": [*decided.denied],
-            }
-        )
+        print_json(_decision_as_json(review, decision))
     return Exit.OK
 
 
-def _asked(loaded: LoadedConfig, server: LoadedServer) -> tuple[Listing, Pins | None]:
-    """What a server offers at this moment, as it came, and what is pinned of it."""
-    failures = ask_now(loaded, [server.server_id])
+def _review_many(
+    ctx: click.Context, loaded: LoadedConfig, server_ids: tuple[str, ...], words: _Words, *, as_json: bool
+) -> int:
+    wanted = [loaded.server(name) for name in server_ids] or [
+        server for server in loaded.servers.values() if server.usable and not server.is_built_in
+    ]
+    reviews, failures = read_reviews(loaded, wanted)
     for failure in failures.values():
-        raise failure
-    saved = read_saved(loaded)[server.server_id]
-    if saved.snapshot is None:
-        raise ListFailed(
-            server.server_id,
-            "what it offers could not be kept, and so nothing can be pinned",
-            hint="see that the state folder can be written to",
-        )
-    return saved.snapshot.listing, saved.pins
+        print_error(failure) if server_ids else warn(str(failure), failure.hint)
+    words.require_meant(reviews)
+    return review_together(ctx, loaded, reviews, failures, words=words, as_json=as_json)
 
 
-def _as_said(
-    listing: Listing,
-    pins: Pins | None,
-    tools: list[ReviewedTool],
+def review_together(
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    reviews: list[ServerReview],
+    failures: dict[str, FairleadError],
     *,
-    approve: Sequence[str],
-    deny: Sequence[str],
-    approve_all: bool,
-) -> Decided:
-    """What the command line decides."""
+    words: _Words | None = None,
+    as_json: bool = False,
+) -> int:
+    """One screen for several servers: preselected answers, one confirmation, one edit for each entry."""
+    open_reviews = [review for review in reviews if review.open_tools]
+    given = words if words is not None and words.are_given else None
+    if given is not None:
+        decisions = [(review, given.answers(review, strict=False)) for review in reviews]
+    elif as_json:
+        print_json({"servers": [_as_json(review) for review in reviews]})
+        return Exit.OK
+    elif not open_reviews:
+        say("there is nothing to decide")
+        decisions = []
+    else:
+        show_screen(open_reviews)
+        answered = confirm_screen(open_reviews)
+        if answered is None:
+            return Exit.NEEDS_A_PERSON
+        decisions = answered
+    for review, decision in decisions:
+        if not decision.is_empty:
+            carry_out(ctx, loaded, review.server, review.listing, decision)
+    if as_json:
+        print_json({"servers": [_decision_as_json(review, decision) for review, decision in decisions]})
+    statuses = [exit_of(failure) for failure in failures.values()]
+    if not statuses:
+        return Exit.OK
+    return Exit.NEEDS_A_PERSON if all(one == Exit.NEEDS_A_PERSON for one in statuses) else Exit.NOT_READY
 
-    def named(name: str) -> str:
-        entry = tool_called(name, listing.tools)
-        if entry is None:
-            hint = suggestion(name, [tool.name for tool in tools])
-            raise UnknownTool(f"there is no tool `{name}`", hint=hint)
-        return entry.key.tool
 
-    denied = [named(name) for name in deny]
-    wanted = {named(name) for name in approve}
-    if approve_all:
-        wanted |= {tool.name for tool in tools if not tool.denied}
-    approved = [tool.entry for tool in tools if tool.name in wanted and tool.name not in denied]
-    changed = instructions_changed(listing, pins)
-    return Decided(approved=approved, denied=denied, instructions=approve_all and changed)
+def _as_json(review: ServerReview) -> dict[str, Any]:
+    return review_as_json(review.server.server_id, review.listing, review.pins, review.tools)
 
 
-def _decided_by_person(
-    server: LoadedServer, listing: Listing, pins: Pins | None, tools: list[ReviewedTool]
-) -> Decided | None:
-    """Show everything, and ask about each tool if there is somebody to ask; None if there is not."""
-    asking = is_interactive()
-    changed = instructions_changed(listing, pins)
-    accepted = False
-    if changed:
-        show_instructions(listing, pins)
-        accepted = asking and pins is not None and confirm("May models see these instructions?")
-    approved: list[ReviewedTool] = []
-    denied: list[str] = []
-    answer = "skip"
-    for tool in tools:
-        if not tool.is_open:
-            show_in_one_line(tool)
-            continue
-        show_tool(tool)
-        if asking and answer != "all":
-            answer = _ask(tool)
-        if answer == "quit":
-            break
-        if answer in ("allow", "all"):
-            approved.append(tool)
-        elif answer == "deny":
-            denied.append(tool.name)
-    waits = [tool.name for tool in tools if tool.waits]
-    if not asking and (waits or changed):
-        say(f"hint: `fairlead review {server.server_id} --approve TOOL` allows one, `--approve-all` all")
+def _decision_as_json(review: ServerReview, decision: ReviewDecision) -> dict[str, Any]:
+    return {
+        "server": review.server.server_id,
+        "allowed": [tool.key.tool for tool in decision.allow],
+        "asked": [tool.key.tool for tool in decision.ask],
+        "denied": [*decision.deny],
+    }
+
+
+def _ask(review: ServerReview) -> ReviewDecision | None:
+    """Show everything, and ask about each tool at a terminal; None where there is none."""
+    if is_interactive():
+        return ask_about_each(review)
+    if review.instructions_changed:
+        show_instructions(review.listing, review.pins)
+    for tool in review.tools:
+        show_tool(tool) if tool.is_open else show_in_one_line(tool)
+    if any(tool.is_open for tool in review.tools) or review.instructions_changed:
+        server_id = review.server.server_id
+        say(
+            f"hint: `fairlead review {server_id} --allow NAMES --ask NAMES --deny NAMES` answers;"
+            f" `--allow all` allows all, `--yes` takes the preselected answers"
+        )
         return None
-    return Decided(approved=[tool.entry for tool in approved], denied=denied, instructions=accepted)
-
-
-def _ask(tool: ReviewedTool) -> str:
-    while True:
-        question = f"`{tool.entry.key.shown_tool}`: {_CHOICES}"
-        typed: str = click.prompt(question, default="s", err=True)
-        answer = _ANSWERS.get(typed, typed)
-        if answer in _ANSWERS.values():
-            return answer
-        say(f"  please type one of {', '.join(_ANSWERS)}")
+    return ReviewDecision()
 
 
 def _without_globs(
-    server: LoadedServer, tools: list[ReviewedTool], decided: Decided, *, replace: bool
-) -> Decided:
-    """The same, with globs replaced by the names of what they allow, if the person wants that."""
+    server: LoadedServer, tools: list[ReviewedTool], decision: ReviewDecision, *, replace: bool
+) -> ReviewDecision:
+    """The same, with globs replaced by the names of what they allow, if that is wanted."""
     globs = globs_of(server)
-    if not globs or not decided.approved:
-        return decided
+    if not globs or not decision.usable:
+        return decision
     shown = ", ".join(f"`{glob}`" for glob in globs)
     if not replace and not confirm(f"allow_tools has {shown}: write the names of reviewed tools instead?"):
-        return decided
-    return without_globs(tools, decided)
+        return decision
+    return without_globs(tools, decision)

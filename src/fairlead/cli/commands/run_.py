@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,12 @@ from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_error, printable, printable_lines, say, warn
 from fairlead.config.load import LoadedConfig
-from fairlead.errors import ConnectFailed, FairleadError
+from fairlead.config.validate import suggestion
+from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
+from fairlead.policy.tool_patterns import is_glob, matches
 
 if TYPE_CHECKING:
+    from fairlead.catalog.entries import ToolKey
     from fairlead.host.host import Host
     from fairlead.host.toolset import Toolset
     from fairlead.loop.events import Finished, RunEvent
@@ -34,6 +38,12 @@ _STATUSES: dict[str, Exit] = {
 @click.argument("task")
 @click.option("--model", metavar="PROVIDER/NAME", help="`openai/…` or `anthropic/…`; else what `model` says.")
 @click.option("--bundle", metavar="NAME", help="Give it the tools of a bundle, rather than all.")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAMES",
+    help="Do not ask about these tools in this run: names, globs or `all`, separated by commas.",
+)
 @click.option("--require", metavar="ID,…", help="Servers that must be ready before the model is asked.")
 @click.option(
     "--max-steps", type=click.IntRange(1), default=20, show_default=True, help="How often it is asked."
@@ -46,6 +56,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     task: str,
     model: str | None,
     bundle: str | None,
+    allow: tuple[str, ...],
     require: str | None,
     max_steps: int,
     max_tokens: int | None,
@@ -55,7 +66,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """Have a model carry out a task with your tools. TASK `-` is read from stdin.
 
     What it says goes to stdout, what it calls to stderr; with --json all of it goes to stdout, a line each.
-    Calls that your configuration asks about are asked about at a terminal, and denied where nobody is.
+    Calls that must be asked about are asked about at a terminal, and refused without one; --allow answers for
+    this run. It offers nothing that was not reviewed: `fairlead review` does.
 
     \b
     Any OpenAI-compatible API will do, and Anthropic's:
@@ -69,6 +81,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     \b
     Examples:
       fairlead run "What time is it in Tokyo?" --model openai/gpt-5-mini
+      fairlead run "Sort my notes" --allow 'notes/read_*,list_notes'
       fairlead run - --require github --max-steps 40 --json < task.md
     """
     from fairlead.cli.running import run_with_host
@@ -90,6 +103,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
             if not await _are_ready(host, toolset, required):
                 return Exit.NOT_READY
             await _see_tools(host, toolset)
+            _allow(host, toolset, allow)
             bounds = Bounds(max_steps=max_steps, max_tokens=max_tokens)
             async with run_task(toolset, chosen, words, bounds=bounds) as events:
                 async for event in events:
@@ -137,9 +151,37 @@ async def _see_tools(host: "Host", toolset: "Toolset") -> None:
         if not offered:
             raise ConnectFailed(server_id, f"not ready, so there are no tools: {reason}")
         warn(f"the model runs without `{server_id}`: {reason}")
+    for member in host.members:
+        if toolset.selection.has(member.server.server_id):
+            for note in member.review_notes():
+                warn(f"`{member.server.server_id}`: {note}")
     if not offered:
         wanted = any(status.enabled and toolset.selection.has(status.server_id) for status in host.status())
         warn("the model has no tools: " + ("no server offers any" if wanted else "no MCP servers configured"))
+
+
+def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
+    """Have the tools that the command line names not be asked about in this run.
+
+    Raises:
+        UnknownTool: A name means none of the tools that the model has.
+    """
+    catalog = toolset.catalog
+    for name in (part.strip() for word in allow for part in word.split(",")):
+        found = [tool.key for tool in catalog.tools if name == "all" or _is_named(tool.key, tool.name, name)]
+        if not found and name not in ("", "none", "all"):
+            hidden = next((key for key in catalog.hidden if _is_named(key, "", name)), None)
+            hint = suggestion(name, [tool.key.shown_tool for tool in catalog.tools])
+            if hidden is not None:
+                hint = f"run `fairlead review {hidden.server_id} --allow {shlex.quote(hidden.shown_tool)}`"
+            raise UnknownTool(f"the model has no tool `{name}` that could be allowed", hint=hint)
+        for key in found:
+            host.allow_for_session(key.server_id, key.tool)
+
+
+def _is_named(key: "ToolKey", public: str, name: str) -> bool:
+    spellings = (key.tool, key.shown_tool, str(key), f"{key.server_id}.{key.tool}", public)
+    return name in spellings or any(matches(spelling, name) for spelling in spellings[:3] if is_glob(name))
 
 
 class _Words:

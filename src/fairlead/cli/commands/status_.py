@@ -10,7 +10,7 @@ import click
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
-from fairlead.cli.saved import Saved, read_saved
+from fairlead.cli.saved import Saved, notes_to_review, read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.shapes import as_list
 from fairlead.errors import ConnectFailed
@@ -87,7 +87,11 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
         "last_error": error,
         "last_error_at": failed.at if failed else None,
         "hint": failed.hint if failed else None,
-        "notes": [*login_notes(server), *(saved.screened.listing.notes if saved.screened else ())],
+        "notes": [
+            *login_notes(server),
+            *notes_to_review(server, saved),
+            *(saved.screened.listing.notes if saved.screened else ()),
+        ],
     }
 
 

@@ -47,6 +47,8 @@ def decide(panel: Panel) -> Answer:
         match visit.field("verdict"):
             case "allow" if digests:
                 verdict = Verdict(allow=digests)
+            case "ask" if digests:
+                verdict = Verdict(ask=digests)
             case "deny" if digests:
                 verdict = Verdict(deny=digests)
             case "instructions" if digests:
@@ -63,25 +65,23 @@ def _content(visit: Visit, found: Review) -> Child:
     if found.problem:
         return tag("p", f"There is nothing to review: {found.problem}.")
     shown = [tool for tool in found.tools if tool.is_open][:MOST]
-    done = len(found.tools) - sum(tool.is_open for tool in found.tools)
-    if found.needs_no_list:
-        lead = "This server is trusted: all its tools are allowed, but for those you deny."
-    else:
-        lead = f"{plural(found.waiting, 'decision')} to make. Nothing in what follows is hidden."
+    settled = [tool for tool in found.tools if not tool.is_open]
+    lead = f"{plural(found.waiting, 'decision')} to make. Nothing in what follows is hidden."
     return (
         tag("p", lead, class_="dim"),
         _instructions(visit, found) if found.instructions else None,
         [_tool(visit, found, tool) for tool in shown],
         _all(visit, found, [tool for tool in shown if tool.waits]),
-        tag("p", f"{plural(done, 'tool')} denied, or reviewed and as it was.", class_="dim")
-        if done
+        tag("p", f"{plural(len(settled), 'tool')} denied, or reviewed and as it was.", class_="dim")
+        if settled
         else None,
+        [_tool(visit, found, tool) for tool in settled[: MOST - len(shown)]],
     )
 
 
 def _all(visit: Visit, found: Review, waiting: list[ReviewedTool]) -> Child:
     """One button for all that is shown and waits; what was not shown is not in it."""
-    if found.needs_no_list or len(waiting) < 2:
+    if len(waiting) < 2:
         return None
     digests = [tag("input", type="hidden", name="digest", value=tool.digest) for tool in waiting]
     label = f"Allow all {len(waiting)} that wait, as they are shown above"
@@ -103,23 +103,21 @@ def _instructions(visit: Visit, found: Review) -> Html:
 
 def _tool(visit: Visit, found: Review, tool: ReviewedTool) -> Html:
     before, now = tool.before(), tool.definition()
-    standing = "denied" if tool.denied else "allowed" if tool.allowed else "not allowed"
     shown = (
         block(whole(now), "Definition") if before is None else diff_block(diff(before, now), "What changed")
     )
     claims = claims_of(tool.entry.definition)
     key = f"{found.server_id}-{tool.digest[:12]}"
-    buttons: list[Html] = []
-    if not found.needs_no_list:
-        buttons.append(
-            button("Allow as it is", "verdict", "allow", key=key, kind="main" if tool.waits else "")
-        )
-    buttons.append(button("Deny", "verdict", "deny", key=key, kind="danger"))
+    buttons = [
+        button("Allow as it is", "verdict", "allow", key=key, kind="main" if tool.waits else ""),
+        button("Ask each time", "verdict", "ask", key=key),
+        button("Deny", "verdict", "deny", key=key, kind="danger"),
+    ]
     path = server_path(found.server_id, "review")
     return tag(
         "article",
-        tag("h3", code(tool.name), " ", tag("span", f"{tool.state}, {standing}", class_="note")),
-        shown,
+        tag("h3", code(tool.name), " ", tag("span", f"{tool.state}, {tool.standing}", class_="note")),
+        shown if tool.is_open else tag("details", tag("summary", "Definition"), shown),
         tag("p", f"It claims, and nobody has checked: {'; '.join(claims)}.", class_="dim")
         if claims
         else None,

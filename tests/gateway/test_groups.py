@@ -1,0 +1,228 @@
+"""Rules and bundles for principals and groups: what a gateway's clients see, and what they may call."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from starlette.types import Scope
+
+from fairlead.gateway.access import Admitted, _outside  # pyright: ignore[reportPrivateUsage]
+from fairlead.gateway.gateway import Gateway, open_gateway
+from fairlead.gateway.jwt_access import MAX_GROUPS, Forbidden, Invalid, Verified
+from fairlead.gateway.perimeter import Refused
+from fairlead.net.listen import bind, listening, url_of
+from fairlead.testing import ScriptedServer
+from tests.conftest import Machine
+from tests.gateway.support import Raw, text_of
+from tests.gateway.test_access_jwt import Signer, access, signer
+
+__all__ = ["signer"]
+
+SECONDS = 60.0
+TOOLS = [
+    {"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+    for name in ("echo", "pid", "meta")
+]
+RULES = [
+    {"action": "deny", "principal": "group:interns", "tool": "pi*", "reason": "not for interns"},
+    {"action": "deny", "principal": "eve"},
+    {"action": "ask", "principal": "group:guests", "tool": "me*"},
+]
+
+
+class WithGroups:
+    """Admits a client by `Bearer NAME/GROUP,GROUP`."""
+
+    async def admit(self, scope: Scope) -> Admitted | Refused:
+        """Say for whom a request goes on."""
+        token = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
+        name, _, groups = token.partition("/")
+        return Admitted(principal=name, groups=frozenset(filter(None, groups.split(","))))
+
+
+@asynccontextmanager
+async def gateway(machine: Machine, folder: Path, **document: Any) -> AsyncGenerator[tuple[Gateway, str]]:
+    server = ScriptedServer(folder / "record", tools=TOOLS)
+    overrides = {"servers": {"s": server.entry(sharing="shared")}, "policy": {"rules": RULES}, **document}
+    loaded = machine.load(overrides=overrides)
+    with anyio.fail_after(SECONDS), bind("127.0.0.1", 0) as listener:
+        async with (
+            open_gateway(loaded, env=machine.env) as running,
+            listening(running.app(WithGroups()), listener),
+        ):
+            yield running, url_of(listener)
+
+
+async def names_of(client: Raw, *, older: bool = False) -> set[str]:
+    answer = await (client.older("tools/list") if older else client.modern("tools/list"))
+    return {tool["name"] for tool in answer["result"]["tools"] if tool["name"].startswith("s_")}
+
+
+ALL = {"s_echo", "s_pid", "s_meta"}
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("ada/", ALL),
+        ("bo/interns", ALL - {"s_pid"}),
+        ("bo/interns,data", ALL - {"s_pid"}),
+        ("bo/Interns", ALL),
+        ("interns/", ALL),
+        ("eve/", set[str]()),
+        ("cy/guests", ALL),
+    ],
+)
+async def test_a_principal_sees_what_rules_leave_it(
+    machine: Machine, tmp_path: Path, token: str, expected: set[str], older: bool
+) -> None:
+    async with gateway(machine, tmp_path) as (_, url), aiohttp.ClientSession() as http:
+        client = Raw(http, f"{url}/mcp", token)
+        if older:
+            await client.begin()
+        assert await names_of(client, older=older) == expected
+
+
+async def test_what_is_hidden_cannot_be_called_either_and_the_rule_says_why(
+    machine: Machine, tmp_path: Path
+) -> None:
+    async with gateway(machine, tmp_path) as (_, url), aiohttp.ClientSession() as http:
+        for token, works in (("ada/", True), ("bo/interns", False), ("bo/", True)):
+            client = Raw(http, f"{url}/mcp", token)
+            await client.modern("tools/list")
+            answer = await client.modern("tools/call", name="s_pid", arguments={})
+            is_called = "result" in answer and not answer["result"].get("isError")
+            assert is_called is works, (token, answer)
+
+
+async def test_meta_tools_call_nothing_that_a_rule_denies_to_the_group(
+    machine: Machine, tmp_path: Path
+) -> None:
+    async with (
+        gateway(machine, tmp_path, gateway={"mode": "meta"}) as (_, url),
+        aiohttp.ClientSession() as http,
+    ):
+        client = Raw(http, f"{url}/mcp", "bo/interns")
+        await client.modern("tools/list")
+        found = await client.modern("tools/call", name="mcp_search_tools", arguments={"queries": ["pid"]})
+        assert "s.pid" not in text_of(found)
+        for name in ("s_pid", "s.pid"):
+            arguments: dict[str, Any] = {"name": name, "arguments": {}}
+            answer = await client.modern("tools/call", name="mcp_call_tool", arguments=arguments)
+            assert "error" in answer or answer["result"]["isError"], answer
+
+
+async def test_a_session_does_not_outlive_a_change_of_groups(machine: Machine, tmp_path: Path) -> None:
+    async with gateway(machine, tmp_path) as (_, url), aiohttp.ClientSession() as http:
+        client = Raw(http, f"{url}/mcp", "bo/")
+        await client.begin()
+        assert await names_of(client, older=True) == ALL
+        client.headers["Authorization"] = "Bearer bo/interns"
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {}}
+        status, _, _ = await client.post(message)
+        assert status == 404, "another session begins, with what the groups may see"
+
+
+async def test_members_of_a_group_are_asked_and_others_are_not(machine: Machine, tmp_path: Path) -> None:
+    answers: list[Any] = []
+    async with (
+        gateway(machine, tmp_path) as (running, url),
+        aiohttp.ClientSession() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        other = Raw(http, f"{url}/mcp", "ada/")
+        await other.modern("tools/list")
+        answer = await other.modern("tools/call", name="s_meta", arguments={})
+        assert not answer["result"].get("isError")
+        asked = anyio.Event()
+        running.approvals.on_change = asked.set
+
+        async def call() -> None:
+            guest = Raw(http, f"{url}/mcp", "cy/guests")
+            answers.append(await guest.modern("tools/call", name="s_meta", arguments={}))
+
+        tasks.start_soon(call)
+        await asked.wait()
+        (waiting,) = running.approvals.pending("cy")
+        assert running.approvals.answer(waiting.id, "once")
+    assert not answers[0]["result"].get("isError")
+
+
+# Claims.
+
+
+@pytest.mark.parametrize(
+    ("claims", "groups"),
+    [
+        ({}, set[str]()),
+        ({"groups": ["interns", "data"]}, {"interns", "data"}),
+        ({"groups": "interns"}, {"interns"}),
+        ({"groups": []}, set[str]()),
+        ({"roles": ["interns"]}, set[str]()),
+    ],
+)
+async def test_groups_come_from_a_claim(signer: Signer, claims: dict[str, Any], groups: set[str]) -> None:
+    found = await access(signer).verify(signer.token(**claims))
+    assert isinstance(found, Verified)
+    assert found.groups == groups
+
+
+async def test_which_claim_has_the_groups_is_configured(signer: Signer) -> None:
+    found = await access(signer, groups_claim="roles").verify(signer.token(roles=["a"], groups=["b"]))
+    assert isinstance(found, Verified)
+    assert found.groups == {"a"}
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"groups": {"a": 1}},
+        {"groups": 7},
+        {"groups": ["a", 7]},
+        {"groups": ["a", ["b"]]},
+        {"groups": [f"g{number}" for number in range(MAX_GROUPS + 1)]},
+        {"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://x.example"}}},
+    ],
+)
+async def test_a_token_whose_groups_cannot_be_told_is_not_accepted(
+    signer: Signer, claims: dict[str, Any]
+) -> None:
+    found = await access(signer).verify(signer.token(**claims))
+    assert isinstance(found, Invalid), "a rule that denies something to a group must not lapse"
+
+
+@pytest.mark.parametrize(
+    ("bundles", "expected"),
+    [
+        ({}, None),
+        ({"group:data": "analytics"}, {"analytics"}),
+        ({"group:data": ["analytics", "work"], "ada": "own"}, {"analytics", "work", "own"}),
+        ({"group:d*": "analytics", "group:other": "no"}, {"analytics"}),
+        ({"*": "public"}, {"public"}),
+    ],
+)
+async def test_bundles_are_mapped_from_claims(
+    signer: Signer, bundles: dict[str, Any], expected: set[str] | None
+) -> None:
+    found = await access(signer, bundles=bundles).verify(signer.token(groups=["data"]))
+    assert isinstance(found, Verified)
+    assert found.bundles == expected
+
+
+@pytest.mark.parametrize("bundles", [{"group:data": "analytics"}, {"bo": "own"}, {"group:ada": "x"}])
+async def test_who_is_given_no_bundle_is_not_let_in(signer: Signer, bundles: dict[str, Any]) -> None:
+    found = await access(signer, bundles=bundles).verify(signer.token(exp=int(time.time()) + 60))
+    assert isinstance(found, Forbidden)
+
+
+def test_a_token_with_bundles_opens_no_other_endpoint() -> None:
+    admitted = Admitted(principal="x", bundles=frozenset({"analytics"}))
+    assert _outside(admitted, "/mcp/analytics") is None
+    for path in ("/mcp", "/mcp/work", "/sse"):
+        assert _outside(admitted, path) is not None

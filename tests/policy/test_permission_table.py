@@ -1,0 +1,172 @@
+"""One default for every surface, and rules that name principals and groups: the pure decision."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.config.load import LoadedServer
+from fairlead.config.principal import Caller
+from fairlead.policy.decision import CallPolicy
+from tests.conftest import Machine
+
+ANNOTATIONS: dict[str, dict[str, bool]] = {
+    "read-only": {"readOnlyHint": True},
+    "destructive": {"destructiveHint": True},
+    "none": {},
+    "contradictory": {"readOnlyHint": False, "destructiveHint": True},
+}
+DEFAULTS = {
+    ("trusted", "read-only"): "allow",
+    ("trusted", "destructive"): "ask",
+    ("trusted", "none"): "ask",
+    ("trusted", "contradictory"): "ask",
+    ("untrusted", "read-only"): "ask",
+    ("untrusted", "destructive"): "ask",
+    ("untrusted", "none"): "ask",
+    ("untrusted", "contradictory"): "ask",
+}
+STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def configured(machine: Machine, rules: list[dict[str, Any]] | None = None, **fields: Any) -> LoadedServer:
+    entry = {"command": "never-run", **fields}
+    machine.write_user(json.dumps({"servers": {"x": entry}, "policy": {"rules": rules or []}}))
+    return machine.load().servers["x"]
+
+
+def tool(**annotations: bool) -> ToolEntry:
+    name = "deploy_app"
+    definition = {"name": name, "inputSchema": {"type": "object"}, "annotations": annotations}
+    return ToolEntry(key=ToolKey("x", name), definition=json.dumps(definition).encode())
+
+
+CELLS = list(
+    itertools.product(
+        ("trusted", "untrusted"),
+        ANNOTATIONS,
+        (None, ["deploy_app"], ["other"]),
+        (None, "allow", "ask", "deny"),
+        (None, "allow", "ask", "deny"),
+    )
+)
+
+
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+def test_every_cell_of_trust_review_annotation_and_rule_is_decided_as_documented(
+    machine: Machine, trust: str
+) -> None:
+    for _, annotation, offered, answer, rule in (cell for cell in CELLS if cell[0] == trust):
+        fields: dict[str, Any] = {"trust": trust}
+        if offered:
+            fields["allow_tools"] = offered
+        if answer:
+            fields["approval"] = {"tools": {"deploy_app": answer}}
+        rules = [{"action": rule, "tool": "deploy_*"}] if rule else []
+        decision = CallPolicy(configured(machine, rules, **fields)).decide(
+            "deploy_app", entry=tool(**ANNOTATIONS[annotation])
+        )
+        if offered == ["other"] or (trust == "untrusted" and offered is None):
+            expected = "deny"
+        else:
+            said = [word for word in (answer, rule) if word] or [DEFAULTS[trust, annotation]]
+            expected = max(said, key=STRICTNESS.__getitem__)
+        assert decision.verdict == expected, (trust, annotation, offered, answer, rule)
+        assert decision.reason
+
+
+def test_what_an_untrusted_server_claims_changes_nothing(machine: Machine) -> None:
+    policy = CallPolicy(configured(machine, allow_tools=["*"]))
+    verdicts = {policy.decide("deploy_app", entry=tool(**said)).verdict for said in ANNOTATIONS.values()}
+    assert verdicts == {"ask"}
+
+
+def test_a_server_of_an_earlier_release_keeps_being_asked_about(machine: Machine) -> None:
+    server = configured(machine, trust="trusted")
+    decision = CallPolicy(server, before_defaults=True).decide("deploy_app", entry=tool(readOnlyHint=True))
+    assert decision.verdict == "ask"
+    answered = configured(machine, trust="trusted", approval={"tools": {"deploy_app": "allow"}})
+    assert CallPolicy(answered, before_defaults=True).decide("deploy_app").verdict == "allow"
+
+
+@pytest.mark.parametrize("configured_mode", ["allow", "ask", "auto", "deny"])
+def test_the_setting_of_a_gateway_counts_only_where_nothing_else_does(
+    machine: Machine, configured_mode: Any
+) -> None:
+    plain = CallPolicy(configured(machine, allow_tools=["*"]))
+    by_setting = plain.decide("deploy_app", default=configured_mode).verdict
+    assert by_setting == {"auto": "ask"}.get(configured_mode, configured_mode)
+    own = CallPolicy(configured(machine, allow_tools=["*"], approval="ask"))
+    assert own.decide("deploy_app", default=configured_mode).verdict == "ask"
+    by_rule = CallPolicy(configured(machine, [{"action": "ask"}], allow_tools=["*"]))
+    assert by_rule.decide("deploy_app", default=configured_mode).verdict == "ask"
+
+
+# Principals and groups.
+
+ADA, INTERN = Caller("ada"), Caller("oauth:https://issuer.example bo", frozenset({"interns", "data"}))
+
+
+@pytest.mark.parametrize(
+    ("named", "applies_to"),
+    [
+        (None, {"local", "ada", "intern"}),
+        ("local", {"local"}),
+        ("ada", {"ada"}),
+        ("ad", set[str]()),
+        ("ADA", set[str]()),
+        ("group:interns", {"intern"}),
+        ("group:intern*", {"intern"}),
+        ("group:Interns", set[str]()),
+        ("group:", set[str]()),
+        ("group:*", {"intern"}),
+        ("interns", set[str]()),
+        ("oauth:* bo", {"intern"}),
+        ("oauth:*", {"intern"}),
+        ("*", {"local", "ada", "intern"}),
+        ("bo", set[str]()),
+    ],
+)
+@pytest.mark.parametrize("action", ["allow", "ask", "deny"])
+def test_a_rule_applies_to_the_principals_and_groups_it_names(
+    machine: Machine, named: str | None, applies_to: set[str], action: str
+) -> None:
+    rule = {"action": action, "tool": "deploy_*", **({"principal": named} if named else {})}
+    before = {"allow": "ask", "ask": "allow", "deny": "allow"}[action]
+    fallback: dict[str, bool] = {"allow": {}, "ask": {"readOnlyHint": True}, "deny": {"readOnlyHint": True}}[
+        action
+    ]
+    policy = CallPolicy(configured(machine, [rule], trust="trusted"))
+    callers = {"local": Caller(), "ada": ADA, "intern": INTERN}
+    for name, caller in callers.items():
+        verdict = policy.decide("deploy_app", entry=tool(**fallback), caller=caller).verdict
+        assert verdict == (action if name in applies_to else before), name
+
+
+def test_a_principal_that_is_called_like_a_group_is_no_member_of_it(machine: Machine) -> None:
+    rule = {"action": "allow", "principal": "group:admins"}
+    policy = CallPolicy(configured(machine, [rule], allow_tools=["*"]))
+    for caller in (Caller("admins"), Caller("group:admins"), Caller("x", frozenset({"group:admins"}))):
+        assert policy.decide("deploy_app", caller=caller).verdict == "ask"
+    assert policy.decide("deploy_app", caller=Caller("x", frozenset({"admins"}))).verdict == "allow"
+
+
+def test_rules_on_arguments_can_name_groups(machine: Machine) -> None:
+    rule = {"action": "deny", "principal": "group:interns", "tool": "deploy_*", "arguments": {"to": "prod"}}
+    policy = CallPolicy(configured(machine, [rule], trust="trusted", approval="allow"))
+    assert policy.argument_patterns("deploy_app", caller=INTERN) == ({"to": "prod"},)
+    assert policy.argument_patterns("deploy_app", caller=ADA) == ()
+
+
+def test_a_project_cannot_allow_anything_to_a_principal(machine: Machine) -> None:
+    machine.write_user(json.dumps({"servers": {"x": {"command": "never-run", "allow_tools": ["*"]}}}))
+    rules = [
+        {"action": "allow", "principal": "local"},
+        {"action": "deny", "principal": "local", "tool": "deploy_*"},
+    ]
+    machine.write_project(json.dumps({"policy": {"rules": rules}}))
+    server = machine.load().servers["x"]
+    assert CallPolicy(server).decide("deploy_app").verdict == "deny"
+    assert CallPolicy(server).decide("other").verdict == "ask"
