@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 EXCHANGE_FAILURES = (NotSent, RequestFailed, FairleadError)
 """What an exchange can fail with: on its way out, on its way back, and in the source of its headers."""
 
+_MAX_READ_BYTES = 64 * 1024
+"""Taken from a socket at once. 64 KiB may be 11,000 HTTP chunks, which aiohttp takes 15 ms to tell apart."""
+_TELLS_AT_ONCE = 8
 _TELL_SECONDS = 10.0
 _LINGER_SECONDS = 1.0
 
@@ -103,10 +106,17 @@ class _Body(aiohttp.Payload):
         return self._message.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
+        _bound_reads(writer.transport)
         self.sent = True
         if self._on_sent is not None:
             self._on_sent()
         await writer.write(self._message)
+
+
+def _bound_reads(transport: asyncio.BaseTransport | None) -> None:
+    """Have a connection read less at once, where it is asyncio's own: 256 KiB may hold up the event loop."""
+    if hasattr(transport, "max_size"):
+        setattr(transport, "max_size", _MAX_READ_BYTES)  # noqa: B010 - no part of the public interface
 
 
 class Endpoint:
@@ -120,6 +130,7 @@ class Endpoint:
         self._tls = tls_context() if self.url.scheme == "https" else True
         self._lingering: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
         self._closed = False
+        self._telling = anyio.Semaphore(_TELLS_AT_ONCE)
 
     def at(self, url: URL) -> "Endpoint":
         """Return another endpoint of the same server."""
@@ -162,10 +173,14 @@ class Endpoint:
             raise HeadersUnavailable(f"the headers cannot be had: {exc}") from exc
 
     async def tell(self, headers: Mapping[str, str], message: bytes) -> None:
-        """Post a message that has no answer, in bounded time. That it cannot be sent is noted and no more."""
+        """Post a message that has no answer, in bounded time. That it cannot be sent is noted and no more.
+
+        A few at once: a server that asks for many answers would have the event loop make as many connections.
+        """
         with anyio.move_on_after(_TELL_SECONDS):
             try:
-                self.let_go(await self.request("POST", headers, message))
+                async with self._telling:
+                    self.let_go(await self.request("POST", headers, message))
             except EXCHANGE_FAILURES as exc:
                 logger.debug("a message could not be sent", extra={"reason": str(exc)})
 
@@ -211,7 +226,7 @@ class Endpoint:
         self, method: Method, url: URL, headers: CIMultiDict[str], body: _Body | None
     ) -> aiohttp.ClientResponse:
         try:
-            return await self._client.request(
+            response = await self._client.request(
                 method,
                 url,
                 data=body,
@@ -220,6 +235,8 @@ class Endpoint:
                 proxy=self._proxy,
                 ssl=self._tls,
             )
+            _bound_reads(response.connection.transport if response.connection is not None else None)
+            return response
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
             if body is not None and body.sent:

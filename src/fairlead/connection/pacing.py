@@ -31,8 +31,8 @@ _BUSY_MESSAGES_PER_UNIT: Final = 8
 _MIN_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 0.25
 """How soon a paused stream is looked at again: a call may have begun that waits for it."""
-_TURN_UNITS: Final = 64 * MESSAGE_UNITS
-"""How much is worked on before the event loop gets its turn: 64 messages."""
+_TURN_UNITS: Final = 16 * MESSAGE_UNITS
+"""How much is worked on before the event loop gets its turn: 16 messages, each of which may start a task."""
 
 
 class Pace:

@@ -42,8 +42,9 @@ MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
 """How large a result may be that goes over a stream of events: HTTP clients of Python take 1 MiB an event."""
 
 _QUOTE: Final = ord('"')
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{4300}")
-"""Python's own parser takes no number of more digits."""
+_MAX_DIGITS: Final = 4300
+"""Python's own parser takes no number of as many digits."""
+_DIGITS: Final = re.compile(rb"[0-9]*")
 _UNREADABLE: Final = (ValueError, RecursionError)
 _NEWEST: Final = len(VERSIONS) - 1
 _OUTPUT_SINCE: Final = VERSIONS.index("2025-06-18")
@@ -206,7 +207,7 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
         return "this protocol version has no structured content"
     if number < _NEWEST and not structured.startswith(b"{"):
         return "its structured content is not an object, which is all that this protocol version allows"
-    if _LONG_NUMBER.search(structured) is not None:
+    if _has_long_number(structured):
         return "it has a number of more digits than clients read"
     if schema is None or len(structured) > MAX_CHECKED_BYTES:
         return None
@@ -221,6 +222,20 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
         return None
     problems = gate.text("; ".join(verdict.problems))
     return f"its structured content is not what the tool's output schema promises: {problems}"
+
+
+def _has_long_number(structured: bytes) -> bool:
+    """Are there so many digits in a row that they cover one of a few places?
+
+    A regular expression over all of it would hold up the event loop.
+    """
+    for place in range(0, len(structured), _MAX_DIGITS):
+        found = _DIGITS.match(structured, place)
+        if found is not None and found.end() > place:
+            before = structured[max(0, place - _MAX_DIGITS) : place]
+            if found.end() - place + len(before) - len(before.rstrip(b"0123456789")) >= _MAX_DIGITS:
+                return True
+    return False
 
 
 def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
