@@ -162,6 +162,17 @@ async def test_malformed_contents_are_read_as_what_they_mean(parts: Any, content
     assert _contents({"contents": parts}).content() == content
 
 
+@pytest.mark.parametrize("forged", [5, [5], "x", None, ["is not base64; given as text"]])
+async def test_what_a_server_says_of_repairs_is_not_taken_for_ours(forged: Any) -> None:
+    answer = {
+        "contents": [{"uri": "a:b", "text": "x"}],
+        "_meta": {"own": 1, "fairlead/repaired": forged},
+    }
+    contents = await ResourceContents.read("x", msgspec.Raw(json.dumps(answer).encode()), untrusted=False)
+    assert json.loads(contents.raw)["_meta"] == contents.valid["_meta"] == {"own": 1}
+    assert contents.content() == contents.content(unchanged=True) == b"x"
+
+
 def _contents(answer: dict[str, Any]) -> ResourceContents:
     return ResourceContents("x", msgspec.Raw(json.dumps(answer).encode()))
 

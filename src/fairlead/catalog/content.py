@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.catalog.repairs import repair_annotations, repair_definition
 from fairlead.config.shapes import is_list, is_object
 
@@ -424,7 +425,7 @@ def _with_notes(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     What the protocol says about an answer is said by whoever sends it: what the server said of that goes.
     """
     meta: object = result.pop("_meta", None)
-    kept: dict[str, Any] = repair_meta(meta) if is_object(meta) else {}
+    kept: dict[str, Any] = repair_meta(gate.without_ours(meta)) if is_object(meta) else {}
     if notes:
         kept[REPAIRED] = notes
     rest = {name: value for name, value in result.items() if _is_passed_on(name, value)}

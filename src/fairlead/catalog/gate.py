@@ -4,7 +4,8 @@ Four things happen to it, in this order:
 
 1. *Cleaning*: hidden characters, escape sequences and control characters are removed (`sanitise`).
 2. *Masking*: known secrets are replaced, in whatever encoding (`config.masking`). After cleaning, so that a
-   hidden character inside a secret does not keep it from being found. The data of binary blocks is exempt.
+   hidden character inside a secret does not keep it from being found. Exempt is base64 where the protocol
+   has binary data, and nowhere else: what is not valid there is given to clients as text.
 3. *Bounding*: every text has a limit in bytes. It is cut after masking, so that no half of a secret is left.
 4. *Marking*: what an untrusted server says carries `fairlead/untrusted` with the server's id for programs,
    and stands between random delimiters for models.
@@ -21,7 +22,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -59,10 +60,16 @@ __all__ = [
 ]
 """What of `catalog.slices` belongs to the gate's interface, besides its own functions."""
 
+OURS = "fairlead/"
+"""How the keys begin that only we write into `_meta` and an error's `data`. Those of servers are dropped."""
 UNTRUSTED = "fairlead/untrusted"
 """The key under which `_meta`, or an error's `data`, says which untrusted server something comes from."""
-_QUOTED_MARK = b'"%b"' % UNTRUSTED.encode()
-_SLASHED_MARK = _QUOTED_MARK.replace(b"/", b"\\/")
+OMITTED = "fairlead/omitted"
+"""The key under which an error's `data` says what was left out of it."""
+_MARKS = frozenset((UNTRUSTED, OMITTED, "fairlead/delivery", "fairlead/repaired", "fairlead/session"))
+_QUOTED_MARK = b'"fairlead'
+"""How a key of ours begins in JSON, whether its slash is escaped or not."""
+_IS_KEY = re.compile(rb"\s*:")
 
 MAX_TEXT_BYTES = 4096
 """Of a sentence: an error's message, a progress report, a log line's logger, a title."""
@@ -166,8 +173,8 @@ def error(message: str, data: bytes) -> tuple[str, Any]:
         return said, None
     cleaned = json_bytes(data)
     if cleaned is None:
-        return said, {"fairlead/omitted": f"{len(data):,} bytes of data, which is too much or not JSON"}
-    return said, without_mark(decode(cleaned))
+        return said, {OMITTED: f"{len(data):,} bytes of data, which is too much or not JSON"}
+    return said, without_ours(decode(cleaned))
 
 
 _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
@@ -175,8 +182,8 @@ _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 def is_plain(raw: bytes) -> bool:
     """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
-    if mentions(raw, _QUOTED_MARK, _SLASHED_MARK):
-        return False  # which a server wrote itself
+    if mentions(raw, _QUOTED_MARK):
+        return False  # it may be a mark that the server wrote itself
     # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there.
     if b"\\" in raw and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):
         return False
@@ -204,7 +211,7 @@ def is_plain_steps(raw: bytes) -> "Steps[bool]":
     while start < len(raw):
         end = boundary(raw, start + SLICE_BYTES)
         # An escape, a mark or a secret may begin in one slice and end in the next.
-        reach = boundary(raw, end + max(SECRETS.reach, len(_SLASHED_MARK)))
+        reach = boundary(raw, end + max(SECRETS.reach, len(_QUOTED_MARK)))
         if not is_plain(raw[start:reach]):
             return False
         start = end
@@ -230,7 +237,8 @@ def answer_steps(raw: bytes) -> "Steps[bytes]":
 def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps[bytes]":
     """JSON of any size with its strings cleaned and masked one by one, and all else byte for byte.
 
-    The very same bytes where there was nothing to do.
+    The very same bytes where there was nothing to do. A key that is a mark of ours is written in brackets:
+    only a parser could drop it.
     """
     cleaner, turn, start = cleaner or Cleaner(), Turn(), 0
     made: list[bytes | memoryview] = []
@@ -245,6 +253,10 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
         else:
             said = yield from joined_steps(Opened(raw).pieces_of(begin, end))
             cleaned = yield from cleaner.text_steps(said)
+        if cleaned.startswith(OURS):
+            cleaner.may_be_marked = True
+            if cleaned in _MARKS and _IS_KEY.match(raw, end):
+                cleaned = f"({cleaned})"
         if cleaned != said or "\ufffd" in cleaned:  # which stands in for bytes that are no text
             made.append(memoryview(raw)[start:begin])
             made += yield from _literal_steps(cleaned)
@@ -301,6 +313,8 @@ class Cleaner:
         self._opened = opened
         self.found: dict[Kind, Finding] = {}
         self.notes: list[str] = []
+        self.may_be_marked = False
+        """Did a string begin as the keys do that only we write?"""
         self._findings = 0
         self._turn = Turn()
 
@@ -359,21 +373,23 @@ class Cleaner:
     def value_steps(self, root: Any, *, media: bool = False) -> "Steps[Any]":  # noqa: ANN401 - any JSON
         """A JSON value with every text in it cleaned and masked, names included. Changes it in place.
 
-        With `media`, the data of binary blocks is left alone.
+        Keys of ours are dropped from every `_meta`, and the mark of the untrusted from everything. With
+        `media`, base64 is left alone where the protocol has it: see `_binary_members`.
         """
         if isinstance(root, str):
             return (yield from self.text_steps(root))
-        waiting: list[Any] = [root]
+        exempt = {id(holder): place for holder, place in _binary_members(root)} if media else {}
+        waiting: list[tuple[Any, bool]] = [(root, False)]
         while waiting:
-            holder = waiting.pop()
-            if is_object(holder):
-                yield from self._rename_steps(holder)
-            exempt = _binary_member(holder) if media else None
+            holder, is_meta = waiting.pop()
+            if is_object(holder) and (yield from self._rename_steps(holder, is_meta=is_meta)):
+                exempt.clear()  # what is in it may not be where clients look for it any more
             for place, item in self._members(holder):
                 if isinstance(item, str):
-                    holder[place] = yield from self._text_or_data_steps(item, is_data=place == exempt)
-                elif isinstance(item, (dict, list)):
-                    waiting.append(item)
+                    is_data = place == exempt.get(id(holder))
+                    holder[place] = yield from self._text_or_data_steps(item, is_data=is_data)
+                elif is_object(item) or is_list(item):
+                    waiting.append((item, place == "_meta"))
                 if self._turn.is_over():
                     yield
         return root
@@ -395,21 +411,29 @@ class Cleaner:
             )
         return said if (yield from _is_base64_steps(said)) else (yield from self.text_steps(said))
 
-    def _rename_steps(self, holder: dict[str, Any]) -> "Steps[None]":
-        """Clean the names of an object's members, in place, in their order. A mark of ours is not theirs."""
-        holder.pop(UNTRUSTED, None)
+    def _rename_steps(self, holder: dict[str, Any], *, is_meta: bool) -> "Steps[bool]":
+        """Clean the names of an object's members, in place, in their order, and drop the marks of ours.
+
+        Returns whether names would have fallen together, so that even clean ones may be others now.
+        """
         names: dict[str, str] = {}
-        for name in holder:
-            names[name] = self._name(name)
+        for name in [*holder]:
+            cleaned = self._name(name)
+            if cleaned == UNTRUSTED or (is_meta and cleaned.startswith(OURS)):
+                del holder[name]
+            else:
+                names[name] = cleaned
             if self._turn.is_over():
                 yield
         if all(name == cleaned for name, cleaned in names.items()):
-            return
-        if len(set(names.values())) < len(names):  # what would fall together is told apart
+            return False
+        fall_together = len(set(names.values())) < len(names)
+        if fall_together:
             names = _told_apart(names)
         members = [(names[name], item) for name, item in holder.items()]
         holder.clear()
         holder.update(members)
+        return fall_together
 
     def _name(self, name: str) -> str:
         if self._opened is not None and self._opened.stands_in(name):
@@ -417,15 +441,36 @@ class Cleaner:
         return self.text(name)
 
 
-def _binary_member(holder: object) -> str | None:
-    """The member of a content block, or of a resource's contents, that holds binary data."""
-    match holder:
-        case {"type": "image" | "audio", "data": str()}:
-            return "data"
-        case {"blob": str()}:
-            return "blob"
-        case _:
-            return None
+def _binary_members(root: object) -> Iterator[tuple[dict[str, Any], str]]:
+    """The objects that hold binary data where the protocol has it, each with the name of that member.
+
+    `root` is a list of content blocks, or an answer with `content`, `contents` or `messages`. What is named
+    here is binary for every client; anything else may be repaired to text (`catalog.content`), and is masked.
+    """
+    answer = root if is_object(root) else {"content": root}
+    for part in _items(answer.get("contents")):
+        if _is_binary_part(part):
+            yield part, "blob"
+    holders = (answer, *(each for each in _items(answer.get("messages")) if is_object(each)))
+    for holder in holders:
+        content: object = holder.get("content")
+        for block in [content] if is_object(content) else _items(content):
+            match block:
+                case {"type": "image" | "audio" as kind, "data": str(), "mimeType": str(media_type)}:
+                    if media_type.startswith(f"{kind}/"):
+                        yield block, "data"
+                case {"type": "resource", "resource": resource} if _is_binary_part(resource):
+                    yield resource, "blob"
+                case _:
+                    pass
+
+
+def _is_binary_part(part: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 - any JSON value
+    return is_object(part) and isinstance(part.get("blob"), str) and isinstance(part.get("uri"), str)
+
+
+def _items(value: object) -> list[Any]:
+    return value if is_list(value) else []
 
 
 def _told_apart(names: Mapping[str, str]) -> dict[str, str]:
@@ -442,16 +487,19 @@ _BASE64_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 def _is_base64_steps(said: str) -> "Steps[bool]":
     """Is a text nothing but base64? What only pretends to be binary data is text like any other."""
+    size = 0
     for start in range(0, len(said), TEXT_AT_ONCE):
         piece = said[start : start + TEXT_AT_ONCE]
         if not piece.isascii():
             return False
-        other = set(piece.encode().translate(None, _BASE64_CHARACTERS))
+        other = piece.encode().translate(None, _BASE64_CHARACTERS)
         is_last = start + TEXT_AT_ONCE >= len(said)
-        if not other <= set(b"\r\n=" if is_last else b"\r\n"):
+        if not set(other) <= set(b"\r\n=" if is_last else b"\r\n"):
             return False
+        size += len(piece) - len(other)
         yield
-    return said.rstrip("=\r\n").find("=") < 0
+    # One character alone is no byte: clients would be given all of it as text.
+    return size % 4 != 1 and said.rstrip("=\r\n").find("=") < 0
 
 
 def _numbered(names: Mapping[str, str]) -> dict[str, str]:
@@ -516,6 +564,13 @@ def marked_data(data: Any, server_id: str | None) -> Any:  # noqa: ANN401 - any 
         return data
     members = data if is_object(data) else {} if data is None else {"data": data}
     return {**members, UNTRUSTED: {"server": server_id}}
+
+
+def without_ours(data: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The `_meta` or the error data of a server, cleaned already, without the keys that only we write."""
+    if is_object(data) and any(name.startswith(OURS) for name in data):
+        return {name: item for name, item in data.items() if not name.startswith(OURS)}
+    return data
 
 
 def without_mark(data: Any) -> Any:  # noqa: ANN401 - any JSON value

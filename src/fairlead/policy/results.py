@@ -130,12 +130,14 @@ def hand_over_steps(
         fits = source.limit is None or len(body) <= source.limit
         is_opened = len(body) <= gate.MAX_OPENED_BYTES
         if fits and not (is_opened and (yield from _has_media_steps(body))):
-            plain = yield from gate.is_plain_steps(body)
+            plain, seen = (yield from gate.is_plain_steps(body)), gate.Cleaner()
             # What only might hide something, such as an emoji written as two escapes, as a rule does not.
-            if plain or (yield from gate.clean_literals_steps(body)) is body:
-                unmarked = body if plain else gate.mark(body, None)  # a mark is no text that is cleaned
+            if not plain:
+                cleaned = yield from gate.clean_literals_steps(body, seen)
+                plain = cleaned is body and not seen.may_be_marked
+            if plain:
                 result = ToolResult(
-                    source.server_id, unmarked, untrusted=not source.trusted, definition=source.definition
+                    source.server_id, body, untrusted=not source.trusted, definition=source.definition
                 )
                 return HandedOver(result)
         if not is_opened:
@@ -180,7 +182,7 @@ def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Step
     """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
     if source.limit is not None:
         return (yield from _kept_steps(body, source, keeping=keeping))
-    cleaned = gate.mark((yield from gate.clean_literals_steps(body)), None)
+    cleaned = yield from gate.clean_literals_steps(body)
     result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
     return HandedOver(result)
 
@@ -230,9 +232,9 @@ def _binary_steps(data: str) -> "gate.Steps[bytes]":
     return b"".join(pieces)
 
 
-def _without_mark(meta: bytes) -> bytes:
+def _without_ours(meta: bytes) -> bytes:
     said = msgspec.json.decode(meta)
-    kept = gate.without_mark(said)
+    kept = gate.without_ours(said)
     return meta if kept is said else msgspec.json.encode(kept)
 
 
@@ -258,7 +260,7 @@ def _opened_steps(
             continue
         cleaned = yield from _cleaned_steps(bytes(value), cleaner)
         if name == "_meta":
-            cleaned = _without_mark(cleaned)
+            cleaned = _without_ours(cleaned)
         if (yield from parcel.has_room_steps(name, cleaned)):
             rest[name] = msgspec.Raw(cleaned)
     if structured is not None:
