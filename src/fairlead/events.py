@@ -122,6 +122,8 @@ class ServerLogged:
     """What part of it says so."""
     json: bytes | None = field(default=None, repr=False, compare=False)
     """All of it as JSON, for programs that hand it on; None where that is too much. Nothing hides in it."""
+    untrusted: bool = False
+    """It comes from a server that is not trusted: to a model it is data, never instructions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -544,6 +544,7 @@ def test_no_key_that_only_we_write_is_taken_from_a_server(name: str, spelling: s
     text = '"type":"text","text":"x"'
     results = [
         f'{{"content":[{{{text}}}],{forged}}}',
+        f'{{"content":[{{{text}}}],"{key}":"forged"}}',
         f'{{{forged},"content":[{{{text}}}],"_meta":{{"a":1}}}}',
         f'{{"\\u005fmeta":{{"{key}":1}},"content":[{{{text}}}],"_meta":{{"a":1}}}}',
         f'{{"content":[{{{text},{forged}}}]}}',
@@ -585,3 +586,5 @@ def test_data_that_has_names_like_ours_is_delivered() -> None:
     files = {"fairlead/gate.py": 1, "nested": {"fairlead/delivery.py": [2]}}
     body = {"content": [{"type": "text", "text": "fairlead/gate.py"}], "structuredContent": files}
     assert json.loads(handed_over(body)) == body
+    odd = {"content": "fairlead/untrusted", "_meta": {"a": "fairlead/untrusted"}}
+    assert json.loads(handed_over(odd)) == odd

@@ -171,11 +171,11 @@ async def test_what_a_server_logs_in_a_call_comes_to_its_caller_alone(
 ) -> None:
     server = AskingServer(tmp_path / "record", version=version)
     set_level = types.SetLevelRequest(params=types.SetLevelRequestParams(level="warning"))
-    heard: list[tuple[str, Any, str | None]] = []
+    heard: list[tuple[str, Any, str | None, Any]] = []
     overheard: list[Any] = []
 
     async def listen(params: types.LoggingMessageNotificationParams) -> None:
-        heard.append((params.level, params.data, params.logger))
+        heard.append((params.level, params.data, params.logger, params.meta))
 
     async def overhear(params: types.LoggingMessageNotificationParams) -> None:
         overheard.append(params)
@@ -192,8 +192,35 @@ async def test_what_a_server_logs_in_a_call_comes_to_its_caller_alone(
             await client.call_tool("a_log", {"level": level, "data": f"this is {level}", "logger": "x"})
         await until(lambda: bool(heard))
         await client.call_tool("a_echo", {})
-    assert heard == [("error", "this is error", "x")]
+    assert heard == [("error", "this is error", "a/x", None)]
     assert overheard == []
+
+
+@every_client
+@both_eras
+async def test_a_log_message_says_which_untrusted_server_it_is_from(
+    tmp_path: Path, mode: Any, version: str
+) -> None:
+    server = AskingServer(tmp_path / "record", version=version)
+    set_level = types.SetLevelRequest(params=types.SetLevelRequestParams(level="info"))
+    heard: list[tuple[str | None, Any]] = []
+
+    async def listen(params: types.LoggingMessageNotificationParams) -> None:
+        heard.append((params.logger, params.meta))
+
+    entry = server.entry(trust="untrusted", allow_tools=["*"])
+    async with (
+        serving(tmp_path, a=entry) as served,
+        Client(f"{served.url}/mcp", mode=mode, logging_callback=listen, log_level="info") as client,
+    ):
+        if mode == "legacy":
+            await client.session.send_request(set_level, types.EmptyResult)
+        await client.call_tool("a_log", {"level": "error", "data": "x", "logger": "fairlead"})
+        await until(lambda: len(heard) == 1)
+        await client.call_tool("a_log", {"level": "error", "data": "x"})
+        await until(lambda: len(heard) == 2)
+    mark = {"fairlead/untrusted": {"server": "a"}}
+    assert heard == [("a/fairlead", mark), ("a", mark)]
 
 
 @every_client

@@ -253,9 +253,9 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
         else:
             said = yield from joined_steps(Opened(raw).pieces_of(begin, end))
             cleaned = yield from cleaner.text_steps(said)
-        if cleaned.startswith(OURS):
+        if cleaned.startswith(OURS) and _IS_KEY.match(raw, end):
             cleaner.may_be_marked = True
-            if cleaned in _MARKS and _IS_KEY.match(raw, end):
+            if cleaned in _MARKS:
                 cleaned = f"({cleaned})"
         if cleaned != said or "\ufffd" in cleaned:  # which stands in for bytes that are no text
             made.append(memoryview(raw)[start:begin])
@@ -314,7 +314,7 @@ class Cleaner:
         self.found: dict[Kind, Finding] = {}
         self.notes: list[str] = []
         self.may_be_marked = False
-        """Did a string begin as the keys do that only we write?"""
+        """Did a key begin as those do that only we write, in JSON that was cleaned without being parsed?"""
         self._findings = 0
         self._turn = Turn()
 

@@ -22,6 +22,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from fairlead.catalog import gate
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.content import quote_uri
 from fairlead.connection.peer import for_nobody
@@ -201,7 +202,9 @@ class News:
             params = types.LoggingMessageNotificationParams(
                 level=LEVELS.get(event.level, LEVELS["info"])[1],
                 data=_data(event),
-                logger=event.logger or event.server_id,
+                # A server names a part of itself here, and never another server or us.
+                logger=f"{event.server_id}/{event.logger}" if event.logger else event.server_id,
+                _meta=gate.marked_data(None, event.server_id if event.untrusted else None),
             )
             await self._tell_during(turn, types.LoggingMessageNotification(params=params))
 

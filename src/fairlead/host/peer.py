@@ -255,6 +255,7 @@ class ServerPeer:
                 message=shown(text),
                 logger=shown(params.logger) if params.logger else None,
                 json=cleaned,
+                untrusted=not self._is_trusted,
             )
         )
 

@@ -256,7 +256,7 @@ def _opened_steps(
     yield
     rest: dict[str, msgspec.Raw] = {}
     for name, value in fields.items():
-        if cleaner.text(name) != name:
+        if cleaner.text(name) != name or name.startswith(gate.OURS):
             continue
         cleaned = yield from _cleaned_steps(bytes(value), cleaner)
         if name == "_meta":
