@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.auth.challenge import MAX_HEADER, Challenge, _parse, login_challenge, parse_challenges
+from fairlead.auth.challenge import MAX_HEADER, Challenge, login_challenge, parse_challenges
 
 
 def only(value: str) -> Challenge:
@@ -103,13 +103,17 @@ def test_no_header_is_too_odd_to_be_read(value: str) -> None:
     ],
 )
 @pytest.mark.parametrize("repeated", ["a", " ", "\\a", 'a="', "a=", '"', "a(", "=", ",", "\\", "a ", "é"])
-def test_the_work_grows_with_the_length_of_a_header_and_no_faster(shape: str, repeated: str) -> None:
+def test_the_work_grows_with_the_length_of_a_header_and_no_faster(
+    monkeypatch: pytest.MonkeyPatch, shape: str, repeated: str
+) -> None:
+    monkeypatch.setattr("fairlead.auth.challenge.MAX_HEADER", 100_000)
+
     def seconds(length: int) -> float:
         text = 'Bearer error="insufficient_scope", ' + shape.format(repeated * (length // len(repeated)))
         times: list[float] = []
         for _ in range(3):
             started = time.thread_time()
-            _parse(text)
+            parse_challenges([text])
             times.append(time.thread_time() - started)
         return min(times)
 
