@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.auth.challenge import Challenge, login_challenge, parse_challenges
+from fairlead.auth.challenge import MAX_HEADER, Challenge, login_challenge, parse_challenges
 
 
 def only(value: str) -> Challenge:
@@ -81,6 +81,54 @@ def test_what_makes_no_sense_is_passed_over(value: str) -> None:
 @given(st.text(max_size=200))
 def test_no_header_is_too_odd_to_be_read(value: str) -> None:
     parse_challenges([value])
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "a{}(",
+        "a{}",
+        " {}(",
+        "{}=",
+        'a="{}',
+        '\\"a="{}',
+        "a={},",
+        "a{}\\",
+        "={}",
+        "(a{}",
+        ",{}x",
+        "a {}",
+        '"{}',
+        "é{}",
+    ],
+)
+@pytest.mark.parametrize("repeated", ["a", " ", "\\a", 'a="', "a=", '"', "a(", "=", ",", "\\", "a ", "é"])
+def test_the_work_grows_with_the_length_of_a_header_and_no_faster(
+    monkeypatch: pytest.MonkeyPatch, shape: str, repeated: str
+) -> None:
+    monkeypatch.setattr("fairlead.auth.challenge.MAX_HEADER", 100_000)
+
+    def seconds(length: int) -> float:
+        text = 'Bearer error="insufficient_scope", ' + shape.format(repeated * (length // len(repeated)))
+        times: list[float] = []
+        for _ in range(3):
+            started = time.thread_time()
+            parse_challenges([text])
+            times.append(time.thread_time() - started)
+        return min(times)
+
+    assert seconds(16_000) < 10 * seconds(4_000) + 0.005
+
+
+def test_no_more_is_read_than_a_header_may_sensibly_have() -> None:
+    values = ["x, " * 100] * 1_000
+    assert len(parse_challenges(values)) <= MAX_HEADER // 3 + 1
+    assert login_challenge([*values, 'Bearer scope="late"']) is None
+
+
+def test_what_fits_nothing_hides_no_challenge_that_follows() -> None:
+    assert only("a" * 100 + '(Bearer scope="x"').scope == "x"
+    assert [each.scheme for each in parse_challenges(['x="never closed, Bearer scope=a'])] == []
 
 
 def test_a_huge_header_takes_no_time() -> None:

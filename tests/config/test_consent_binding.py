@@ -540,3 +540,28 @@ def test_the_key_of_bound_values_is_private_and_a_value_does_not_appear(machine:
     file = machine.home / ".local" / "state" / "fairlead" / "consent.key"
     assert file.stat().st_mode & 0o777 == 0o600
     assert "a-secret-value" not in repr(key)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "python3", "args": ["-m", "outer.inner.srv"]},
+        {"command": "python3", "args": ["-mouter.inner.srv"]},
+        {"command": "python3", "args": ["-u", "-Bm", "outer.inner.srv", "--port", "1"]},
+        {"command": "uv", "args": ["run", "python", "-m", "outer.inner.srv"]},
+        {"command": "env", "args": ["A=1", "python3", "-m", "outer.inner.srv"]},
+    ],
+    ids=lambda entry: " ".join([entry["command"], *entry["args"]]),
+)
+@pytest.mark.parametrize("package", ["outer", "outer/inner"])
+def test_the_packages_on_the_way_to_a_module_are_bound(
+    machine: Machine, project: Path, entry: dict[str, Any], package: str
+) -> None:
+    write_tree(project, {"outer": {"__init__.py": "", "inner": {"__init__.py": "", "srv.py": "1"}}})
+    approved = key_of(machine, entry)
+    (project / package / "__init__.py").write_text("evil\n")
+    changed = key_of(machine, entry)
+    assert changed != approved
+    (project / package / "__init__.py").unlink()
+    without = key_of(machine, entry)
+    assert without not in (approved, changed)

@@ -12,11 +12,14 @@ import anyio
 import pytest
 
 from fairlead.catalog.entries import read_tools
-from fairlead.config.load import load_config
+from fairlead.cli.live_configuration import LiveConfiguration
+from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.paths import store_file
 from fairlead.host.host import Host
+from fairlead.policy.lockfile import Lock, LockedServer, lock_text, locked_server
 from fairlead.policy.pins import pinned_by_review, record_review
 from fairlead.testing import ScriptedServer
+from tests.conftest import write
 from tests.gateway.support import Raw, Served, serving, text_of
 from tests.host.test_quarantine import CHANGED, ECHO, ChangingServer
 
@@ -239,3 +242,56 @@ async def test_fields_that_are_not_pinned_do_not_reach_a_client(tmp_path: Path) 
             assert tool["annotations"] == {"readOnlyHint": True}
             for entry_ in await served.gateway.host.tools_of("x"):
                 assert b"ignore all rules" not in entry_.definition
+
+
+@pytest.mark.requirement("HARD-40", "HARD-77")
+async def test_a_lock_file_that_changes_reaches_every_live_session(
+    tmp_path: Path, server: ChangingServer
+) -> None:
+    file = write(
+        tmp_path / "home/.config/fairlead/fairlead.json", json.dumps({"servers": {"x": server.entry()}})
+    )
+    lock = file.with_name("fairlead.lock")
+    async with sessions(tmp_path, 2) as (served, clients), aiohttp.ClientSession() as http:
+        gateway = served.gateway
+        other = Raw(http, f"{served.url}/mcp", "alice")
+        await other.begin()
+        await other.older("tools/list")
+        clients.append(other)
+        for client in clients:
+            assert await call(client) == '{"what": "a"}'
+            assert await call(client) == '{"what": "a"}'
+
+        def load() -> LoadedConfig:
+            settings = {"gateway": {"approval": "allow"}}
+            return load_config(None, settings, served.env, tmp_path / "project")
+
+        (member,) = gateway.host.members
+        assert member.snapshot is not None
+        whole = locked_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
+        tools = {tool: each for tool, each in whole.tools.items() if tool != "echo"}
+        narrow = LockedServer(protocol=whole.protocol, tools=tools)
+
+        async def all_refused() -> bool:
+            return all([await refused(client) for client in clients])
+
+        async def none_refused() -> bool:
+            return not any([await refused(client) for client in clients])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(LiveConfiguration(load(), load, gateway.reload).watch)
+            for text in (lock_text(Lock(servers={"x": narrow})), "garbage"):
+                lock.write_text(text)
+                await until(all_refused)
+                calls = ScriptedServer(server.record).calls("echo")
+                fresh = Raw(http, f"{served.url}/mcp")
+                await fresh.begin()
+                assert "x_echo" not in await names(fresh)
+                assert await refused(fresh)
+                assert await all_refused()
+                assert ScriptedServer(server.record).calls("echo") == calls
+                lock.write_text(lock_text(Lock(servers={"x": whole})))
+                await until(none_refused)
+            lock.unlink()
+            await until(none_refused)
+            tasks.cancel_scope.cancel()

@@ -1,5 +1,6 @@
 """A configuration that changes under a running host: only what changed restarts, calls under way finish."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,16 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
+from msgspec import structs
 
 from fairlead.config.load import LoadedConfig
-from fairlead.errors import CallDenied, ConnectionLost, UnknownServer
+from fairlead.errors import CallDenied, ConnectionLost, FairleadError, UnknownServer
 from fairlead.events import StateChanged
 from fairlead.host.host import Host
+from fairlead.policy.lockfile import Lock, lock_text, locked_server
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Running, begin, hosting, is_running, running, unasked
+from tests.host.support import SECONDS, Running, begin, hosting, is_running, running, unasked
 
 
 def loaded(machine: Machine, **servers: dict[str, Any]) -> LoadedConfig:
@@ -124,4 +127,45 @@ async def test_a_reload_starts_the_servers_that_are_not_lazy(machine: Machine, t
         async for event in events:
             if isinstance(event, StateChanged) and event.state == "ready":
                 break
+    assert server.starts == 1
+
+
+def lock_of(host: Host, *, without: str = "") -> str:
+    """The text of a lock of the server `x` as it is, less one tool."""
+    (member,) = host.members
+    assert member.snapshot is not None
+    locked = locked_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
+    tools = {tool: each for tool, each in locked.tools.items() if tool != without}
+    return lock_text(Lock(servers={"x": structs.replace(locked, tools=tools)}))
+
+
+@pytest.mark.requirement("HARD-40")
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+async def test_a_reload_holds_servers_to_their_lock_file_as_it_is_now(
+    machine: Machine, tmp_path: Path, trust: str
+) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    entry = {**server.entry(), "trust": trust, "allow_tools": ["*"]}
+    lock = machine.write_user(json.dumps(unasked({"x": entry}))).with_name("fairlead.lock")
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=machine.env, cwd=machine.project) as host:
+            for _ in range(2):
+                assert (await host.call("x", "echo")).text == "{}"
+            for text in (lock_of(host, without="echo"), "no lock", "{}", lock_of(host, without="echo")):
+                lock.write_text(text)
+                await host.reload(machine.load())
+                if text == "{}":  # a lock that does not know the server does not narrow it
+                    assert (await host.call("x", "echo")).text == "{}"
+                    continue
+                calls = server.calls("echo")
+                with pytest.raises(FairleadError, match="lock"):
+                    await host.call("x", "echo")
+                assert server.calls("echo") == calls
+                assert "echo" not in {tool.key.tool for tool in host.catalog(host.tools.selection).tools}
+            lock.write_text(lock_of(host))
+            await host.reload(machine.load())
+            assert (await host.call("x", "echo")).text == "{}"
+            lock.unlink()
+            await host.reload(machine.load())
+            assert (await host.call("x", "echo")).text == "{}"
     assert server.starts == 1

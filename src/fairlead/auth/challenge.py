@@ -4,12 +4,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-MAX_HEADER = 16 * 1024
+MAX_HEADER = 4 * 1024
+"""How much is read of all `WWW-Authenticate` headers of a response together."""
 
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - the grammar's word for a word
-_PARAMETER = re.compile(rf'({_TOKEN})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
-_SCHEME = re.compile(rf"({_TOKEN})(?=[\s,]|$)")
-_GAP = re.compile(r"[\s,]+")
+# Possessive, and what fits nothing is passed over as a whole: no character is looked at over and over.
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]++")
+_EQUALS = re.compile(r"\s*+=\s*+")
+_QUOTED = re.compile(r'"((?:[^"\\]++|\\.)*+)(")?')
+_PLAIN = re.compile(r'[^\s,"]++')
+_SCHEME_END = re.compile(r"[\s,]|$")
+_NO_TOKEN = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]++")
 _ESCAPED = re.compile(r"\\(.)")
 _OURS = ("bearer", "dpop")
 
@@ -56,7 +60,14 @@ class Challenge:
 
 def parse_challenges(values: Iterable[str]) -> list[Challenge]:
     """Read the challenges of a response, in order. What makes no sense is passed over."""
-    return [challenge for value in values for challenge in _parse(value[:MAX_HEADER])]
+    challenges: list[Challenge] = []
+    left = MAX_HEADER
+    for value in values:
+        challenges += _parse(value[:left])
+        left -= len(value)
+        if left <= 0:
+            break
+    return challenges
 
 
 def login_challenge(values: Iterable[str]) -> Challenge | None:
@@ -69,14 +80,26 @@ def _parse(text: str) -> list[Challenge]:
     challenges: list[Challenge] = []
     position = 0
     while position < len(text):
-        if match := _GAP.match(text, position):
-            pass
-        elif match := _PARAMETER.match(text, position):
-            if challenges:
-                name, quoted, plain = match.groups()
-                value = plain if quoted is None else _ESCAPED.sub(r"\1", quoted)
-                challenges[-1].parameters.setdefault(name.lower(), value)
-        elif match := _SCHEME.match(text, position):
-            challenges.append(Challenge(scheme=match[1].lower()))
-        position = match.end() if match else position + 1
+        if gap := _NO_TOKEN.match(text, position):
+            position = gap.end()
+        token = _TOKEN.match(text, position)
+        if token is None:
+            break  # nothing is left
+        position = token.end()
+        equals = _EQUALS.match(text, position)
+        if equals is None:
+            if _SCHEME_END.match(text, position):
+                challenges.append(Challenge(scheme=token[0].lower()))
+            continue
+        position = equals.end()
+        quoted = _QUOTED.match(text, position)
+        if quoted is not None and quoted[2] is None:
+            break  # never closed: what it would have ended with is not known
+        value = quoted or _PLAIN.match(text, position)
+        if value is None:
+            continue
+        position = value.end()
+        if challenges:
+            said = value[0] if quoted is None else _ESCAPED.sub(r"\1", quoted[1])
+            challenges[-1].parameters.setdefault(token[0].lower(), said)
     return challenges

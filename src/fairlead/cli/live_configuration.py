@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.paths import user_file
+from fairlead.config.paths import LOCK_NAME, user_file
 from fairlead.config.sources import PROJECT_FILES
 from fairlead.errors import ConfigError
+from fairlead.policy.lockfile import lock_path
 
 WATCH_SECONDS = 1.0
 
@@ -65,7 +66,10 @@ class LiveConfiguration:
     def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
         used = [layer.path for layer in self.loaded.layers if layer.path is not None]
         possible = [user_file(os.environ), *(Path.cwd() / name for name in PROJECT_FILES)]
-        return {path: _stamp(path) for path in (*used, *possible)}
+        files = [*used, *possible]
+        locks = [path.with_name(LOCK_NAME) for path in files]
+        locks += [path for server in self.loaded.servers.values() if (path := lock_path(server)) is not None]
+        return {path: _stamp(path) for path in (*files, *locks)}
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -521,6 +521,8 @@ class _Inputs:
         for module in [word] * is_module + ([attached[1]] if attached else []):
             path = module.replace(".", "/")
             spellings += [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
+            packages = path.split("/")[:-1]  # Python runs the packages on the way first
+            spellings += ["/".join(packages[:end]) + "/__init__.py" for end in range(1, len(packages) + 1)]
         for spelling in dict.fromkeys(spellings):
             path = os.path.join(self._folder, os.path.expanduser(spelling)) if spelling else ""
             if path and "\0" not in path and os.path.exists(path) and path in self._project:

@@ -70,7 +70,7 @@ _LEVEL = re.compile(
 _HARMLESS = re.compile(
     r"""\b(?:INFO|WARN|WARNING|DEBUG|TRACE|NOTICE)\b|^npm\s+(?:warn|notice|info)|\blevel=(?:info|warn|debug)
        |"level":\s*(?:"(?:info|warn|warning|debug|trace)"|[1-4]0\b)|^\(node:\d+\)\s|^(?:warning|info|debug)\b
-       |\w*Warning:""",
+       |Warning:""",
     re.VERBOSE | re.IGNORECASE,
 )
 _WRAPPER = re.compile(

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 from mcp_types import METHOD_NOT_FOUND, RequestId
 
+from fairlead.auth.challenge import MAX_HEADER
 from fairlead.catalog import gate
 from fairlead.connection.dispatcher import Call
 from fairlead.connection.http_outcomes import (
@@ -23,7 +24,6 @@ from fairlead.connection.wire import rejection
 
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
-_MAX_CHALLENGE = 4096
 _MAX_PARTS = 4096
 _MAX_RETRY_AFTER = 40
 
@@ -111,7 +111,7 @@ async def refusal(
 def challenge_in(response: aiohttp.ClientResponse) -> str | None:
     """Return what a response says about logging in."""
     # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
-    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))[:_MAX_CHALLENGE]
+    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))[:MAX_HEADER]
     return gate.content(_decoded(said)) or None
 
 

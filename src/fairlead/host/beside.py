@@ -139,6 +139,7 @@ class BesideMembers(Members):
             own = self._by_id.get(server.server_id)
             if own is not None and same_definition(own.server, server):
                 own.take_rules(server)
+                self._above.relock(own, self._above[server.server_id].lock)
             elif own is not None:
                 self.drop(server.server_id)
         return []

@@ -27,6 +27,7 @@ from fairlead.host.operator import Operator
 from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
 from fairlead.policy.decision import CallPolicy, Within
+from fairlead.policy.lockfile import LockedServer
 from fairlead.policy.pins import NoPins, Pins, extend, granting, is_guarded, joined, pinned_on_first_use
 from fairlead.policy.quarantine import Refusal, Screened, prepare, screen
 from fairlead.policy.reviewing import review_notes
@@ -145,6 +146,7 @@ class Member:
         self.pins = known.pins
         """What it is held to, or why that cannot be known."""
         self.lock = known.lock
+        """What its lock file says of it, or why that cannot be known."""
         self.findings: Mapping[str, str] = {}
         """What this very listing is quarantined for, by tool."""
         self._elsewhere: Mapping[str, str] = {}
@@ -285,6 +287,20 @@ class Member:
         if self.snapshot is not None:
             self._update_pins(self.snapshot.listing)
         self._screen_again()
+
+    def relock(self, lock: LockedServer | str | None) -> None:
+        """Hold it to what its lock file says now; while that cannot be read, nothing is offered."""
+        self.lock = lock
+        self.call_plans.clear()  # they were worked out under the old lock
+        self._changed()
+        self._screen_again()
+
+    @property
+    def locked_out(self) -> Mapping[str, str]:
+        """The tools that its lock alone holds back, each with the reason."""
+        if self.snapshot is None:
+            return {}
+        return screen(self.server, self.snapshot.listing, None, self.lock).quarantined
 
     def follow(self, findings: Mapping[str, str]) -> None:
         """Quarantine what a newer listing over another connection to the same server is quarantined for."""
@@ -501,9 +517,7 @@ class Member:
         patterns = granting(self.server.config, within)
         if not patterns or (self.pins is not None and set(patterns) <= set(self.pins.patterns)):
             return False
-        listing = self.snapshot.listing
-        locked_out = screen(self.server, listing, None, self.lock).quarantined
-        pins = pinned_on_first_use(self.pins, listing, patterns, time.time(), locked_out)
+        pins = pinned_on_first_use(self.pins, self.snapshot.listing, patterns, time.time(), self.locked_out)
         if pins is None:
             return False
         self.pins = self.unsaved_pins = pins

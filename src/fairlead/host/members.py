@@ -29,6 +29,7 @@ from fairlead.host.snapshots import (
     save_news,
     snapshot_key,
 )
+from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, pins_key
 from fairlead.store.store import Store
 
@@ -114,11 +115,31 @@ class Members:
         for server in wanted:
             if self._has(server):
                 self._by_id[server.server_id].take_rules(server)
+        self._relock([server for server in wanted if server.transport != "in_process"])
         outside = [server for server in changed if server.transport != "in_process"]
         known = await load_known(
             self._store, outside, no_pins=self._no_pins, principal=self._person.principal
         )
         return [self._put(server, self._carried(server, known)) for server in changed]
+
+    def _relock(self, servers: Iterable[LoadedServer]) -> None:
+        """Hold every connection to servers that stay to their lock files as they are now."""
+        kept = [server for server in servers if self._has(server)]
+        locks = locks_of(kept)
+        for server in kept:
+            for member in self._connections(server.server_id):
+                self.relock(member, locks.get(server.server_id))
+
+    def relock(self, member: Member, lock: LockedServer | str | None) -> None:
+        """Hold one connection to what a lock says now: what only the old lock was the reason for goes."""
+        if lock == member.lock:
+            return
+        newest = self._newest.get(member.server.server_id)
+        if newest is not None:
+            gone = member.locked_out
+            left = {tool: reason for tool, reason in newest[1].items() if gone.get(tool) != reason}
+            self._newest[member.server.server_id] = (newest[0], left)
+        member.relock(lock)
 
     def _carried(self, server: LoadedServer, known: Mapping[str, Known]) -> Known:
         """What is known of a server; from the one it replaces, where that is the same and not saved yet."""
