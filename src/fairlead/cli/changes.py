@@ -14,7 +14,9 @@ from fairlead.config.files import read_text
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import as_object
+from fairlead.config.stash import forget_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
 
@@ -63,6 +65,18 @@ def write_entries(
         return text
 
     edit_file(target.path, change, create=EMPTY_FILE)
+
+
+def forget_entry_secrets(target: EditTarget, gone: dict[str, Any], after: LoadedConfig) -> None:
+    """Delete what was put away for an entry that left a file, unless an entry of any layer refers to it."""
+    definitions = (server.definition for server in after.servers.values())
+    entries = (part.entry for each in definitions for part in (*each.parts, *each.replaced))
+    left = {str(found) for entry in entries for _, text in strings(entry) for found in references(text)}
+    forgotten = forget_secrets(target.path, left, gone, os.environ)
+    for reference in forgotten.deleted:
+        say(f"  deleted its secret {reference}")
+    for reference in forgotten.kept:
+        say(f"  kept its secret {reference}, which another file may use; delete it yourself if none does")
 
 
 def require_sound(server_id: str, entry: dict[str, Any]) -> None:

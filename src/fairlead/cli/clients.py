@@ -45,7 +45,7 @@ def client_place(server: LoadedServer) -> ClientPlace:
 
 def remember_client(ctx: click.Context, place: ClientPlace, client: dict[str, Any]) -> None:
     """Write the client, its secret as a reference, so that it need not be given again."""
-    entry, stashed = stash_secrets(place.server_id, {"oauth": client}, os.environ)
+    entry, stashed = stash_secrets(place.server_id, {"oauth": client}, os.environ, file=place.target.path)
     fields: dict[str, Any] = entry["oauth"]
 
     def change(text: str) -> str:

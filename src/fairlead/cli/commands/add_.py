@@ -127,10 +127,8 @@ def command(
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
     require_sound(server_id, entry)
-    require_free(
-        [server_id], target, replace=options["replace"]
-    )  # before a secret of that name is overwritten
-    entry, stashed = stash_secrets(server_id, entry, os.environ)
+    require_free([server_id], target, replace=options["replace"])  # before a secret is put away for it
+    entry, stashed = stash_secrets(server_id, entry, os.environ, file=target.path)
     write_entries(target, {server_id: entry}, replace=options["replace"])
     say(f"added `{server_id}` to {shown_path(target.path)}")
     for secret in stashed:

@@ -309,7 +309,7 @@ def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: 
         for candidate in wanted:
             if candidate.target == target:
                 entries[candidate.server_id], stashed = stash_secrets(
-                    candidate.server_id, candidate.entry, os.environ
+                    candidate.server_id, candidate.entry, os.environ, file=path
                 )
                 for secret in stashed:
                     say(f"  {candidate.server_id}.{secret.field}: put away as {secret.reference}")
