@@ -438,6 +438,43 @@ def test_a_secret_named_as_by_an_earlier_release_is_read_and_kept(
     assert old.read_text() == KEYS[0]
 
 
+def test_replacing_a_server_deletes_the_secrets_that_only_the_old_entry_had(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    fairlead("add", "k", "--env", f"API_KEY={KEYS[0]}", "--env", f"OTHER_KEY={KEYS[0]}", "--", "prog")
+    old = entries(machine)["k"]["env"]
+    again = ("--env", f"API_KEY={KEYS[1]}", "--env", f"OTHER_KEY={old['OTHER_KEY']}")
+    outcome = fairlead("add", "k", "--replace", *again, "--", "prog")
+    assert outcome.status == 0
+    assert f"deleted its secret {old['API_KEY']}" in outcome.err
+    new = entries(machine)["k"]["env"]
+    assert [resolved_key(machine, new[name]) for name in ("API_KEY", "OTHER_KEY")] == [KEYS[1], KEYS[0]]
+    assert len(secret_files(machine)) == 2
+    assert fairlead("add", "k", "--replace", "--", "prog").status == 0
+    assert secret_files(machine) == []
+
+
+def test_importing_over_a_server_deletes_the_secrets_of_the_old_entry(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    fairlead("add", "k", "--env", f"API_KEY={KEYS[0]}", "--", "prog")
+    foreign = machine.project / "mcp.json"
+    foreign.write_text(json.dumps({"mcpServers": {"k": {"command": "prog", "env": {"API_KEY": KEYS[1]}}}}))
+    assert fairlead("import", str(foreign), "--from", "cursor", "--replace").status == 0
+    assert resolved_key(machine, entries(machine)["k"]["env"]["API_KEY"]) == KEYS[1]
+    assert len(secret_files(machine)) == 1
+
+
+def test_an_entry_that_cannot_be_written_leaves_no_secret_behind(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    machine.write_project('{"servers": []}')  # where no entry can be put
+    outcome = fairlead("add", "k", "--env", f"API_KEY={KEYS[0]}", "--", "prog")
+    assert outcome.status != 0
+    assert machine.project_file.read_text() == '{"servers": []}'
+    assert secret_files(machine) == []
+
+
 def test_a_file_of_the_users_own_is_not_removed(fairlead: Fairlead, machine: Machine) -> None:
     mine = machine.home / "token"
     mine.write_text("x")

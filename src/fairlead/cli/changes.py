@@ -16,7 +16,7 @@ from fairlead.config.paths import store_file
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
 from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import as_object
-from fairlead.config.stash import forget_secrets
+from fairlead.config.stash import Stashed, discard, forget_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
 
@@ -31,7 +31,7 @@ def existing_servers(target: EditTarget) -> dict[str, Any]:
     return servers_in(read_text(target.path), target) if target.path.exists() else {}
 
 
-def require_free(server_ids: Iterable[str], target: EditTarget, *, replace: bool) -> None:
+def require_free(server_ids: Collection[str], target: EditTarget, *, replace: bool) -> None:
     """Refuse ids that a file has already, unless they may be replaced."""
     if not replace:
         _refuse_taken(server_ids, existing_servers(target), target)
@@ -52,23 +52,40 @@ def write_entries(
     *,
     replace: bool,
     bundles: Mapping[str, dict[str, Any]] | None = None,
-) -> None:
-    """Put entries into a file, all or none. An id that is there already needs `replace`."""
+    stashed: Iterable[Stashed] = (),
+) -> list[dict[str, Any]]:
+    """Put entries into a file, all or none. An id that is there already needs `replace`.
+
+    If they cannot be written, the secrets that were put away for them (`stashed`) are deleted.
+
+    Returns:
+        The entries that were replaced.
+    """
+    replaced: list[dict[str, Any]] = []
 
     def change(text: str) -> str:
+        present = servers_in(text, target)
         if not replace:
-            _refuse_taken(entries, servers_in(text, target), target)
+            _refuse_taken(entries, present, target)
+        replaced[:] = [as_object(present[server_id]) for server_id in entries if server_id in present]
         for server_id, entry in entries.items():
             text = set_value(text, ("servers", server_id), entry)
         for name, bundle in (bundles or {}).items():
             text = set_value(text, ("bundles", name), bundle)
         return text
 
-    edit_file(target.path, change, create=EMPTY_FILE)
+    try:
+        edit_file(target.path, change, create=EMPTY_FILE)
+    except BaseException:
+        discard(stashed)
+        raise
+    return replaced
 
 
-def forget_entry_secrets(target: EditTarget, gone: dict[str, Any], after: LoadedConfig) -> None:
+def forget_entry_secrets(target: EditTarget, gone: dict[str, Any], after: LoadedConfig | None) -> None:
     """Delete what was put away for an entry that left a file, unless an entry of any layer refers to it."""
+    if after is None:  # it does not load, so it is not known what other entries need
+        return
     definitions = (server.definition for server in after.servers.values())
     entries = (part.entry for each in definitions for part in (*each.parts, *each.replaced))
     left = {str(found) for entry in entries for _, text in strings(entry) for found in references(text)}

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +108,13 @@ def forget_secrets(
         elif _delete(reference):
             result.deleted.append(shown)
     return result
+
+
+def discard(stashed: Iterable[Stashed]) -> None:
+    """Delete secrets that were just put away, for an entry that could not be written."""
+    for secret in stashed:
+        for reference in references(secret.reference):
+            _delete(reference)
 
 
 def _was_made_for(reference: Reference, file: Path) -> bool:

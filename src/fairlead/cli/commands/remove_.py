@@ -36,8 +36,7 @@ def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
     edit_file(target.path, change, create=EMPTY_FILE)
     say(f"removed `{server_id}` from {shown_path(target.path)}")
     after = settle(ctx, target, [])
-    if after is not None:  # else it is not known what other entries need
-        forget_entry_secrets(target, removed, after)
+    forget_entry_secrets(target, removed, after)
     remaining = after.servers.get(server_id) if after else None
     if remaining:
         layer = remaining.definition.source
