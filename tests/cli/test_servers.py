@@ -475,6 +475,21 @@ def test_an_entry_that_cannot_be_written_leaves_no_secret_behind(
     assert secret_files(machine) == []
 
 
+@pytest.mark.parametrize("server_id", ["repo", "docs"])
+def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch, server_id: str
+) -> None:
+    monkeypatch.delenv("FAIRLEAD_BUILTINS")
+    outcome = fairlead("add", server_id, "--env", f"API_KEY={KEYS[0]}", "--", "true")
+    assert outcome.status != 0
+    assert "built-in" in outcome.err
+    assert "--replace" in outcome.err
+    assert not machine.project_file.exists()
+    assert secret_files(machine) == []
+    assert fairlead("add", server_id, "--replace", "--", "true").status == 0
+    assert entries(machine)[server_id] == {"command": "true"}
+
+
 def test_a_file_of_the_users_own_is_not_removed(fairlead: Fairlead, machine: Machine) -> None:
     mine = machine.home / "token"
     mine.write_text("x")

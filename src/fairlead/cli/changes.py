@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from fairlead.cli.options import load
 from fairlead.cli.output import print_problems, say, warn
 from fairlead.config import jsonc
+from fairlead.config.builtins import builtin_entries
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.files import read_text
 from fairlead.config.load import LoadedConfig, LoadedServer
@@ -16,6 +18,7 @@ from fairlead.config.paths import store_file
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
 from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import as_object
+from fairlead.config.sources import place_of
 from fairlead.config.stash import Stashed, discard, forget_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
@@ -32,9 +35,16 @@ def existing_servers(target: EditTarget) -> dict[str, Any]:
 
 
 def require_free(server_ids: Collection[str], target: EditTarget, *, replace: bool) -> None:
-    """Refuse ids that a file has already, unless they may be replaced."""
-    if not replace:
-        _refuse_taken(server_ids, existing_servers(target), target)
+    """Refuse ids that a file has already, or that built-in servers have, unless they may be replaced."""
+    if replace:
+        return
+    _refuse_taken(server_ids, existing_servers(target), target)
+    for server_id in server_ids:
+        if server_id in builtin_entries(place_of(os.environ, Path.cwd())):
+            raise ConfigError(
+                f"a built-in server has the id `{server_id}`",
+                hint="use `--replace` to put this one in its place, or another id",
+            )
 
 
 def _refuse_taken(server_ids: Iterable[str], taken: Mapping[str, Any], target: EditTarget) -> None:
