@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.gateway.folder import gateway_folder
+from fairlead.gateway.folder import agent_token_file, gateway_folder
 from fairlead.gateway.local_token import decide_token
 from fairlead.gateway.running import Running, announced, find, living, sources_of
 from fairlead.gateway.tokens import Tokens, token_file
@@ -409,6 +409,33 @@ def test_every_installed_agent_has_a_token_of_its_own(machine: Machine, fairlead
     assert fairlead("gateway", "--uninstall", "claude", "--yes").status == 0
     assert tokens.owner(shown[1]) is None
     assert tokens.owner(shown[2]) is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", b'{"mcpServers": []}', b'{"mcpServers": {"a": }}', "{}".encode("utf-16"), b"\xff", None],
+)
+def test_an_installation_that_fails_or_is_declined_leaves_no_token(
+    machine: Machine, fairlead: Fairlead, content: bytes | None
+) -> None:
+    if content is not None:
+        (machine.home / ".claude.json").write_bytes(content)
+    # Without `--yes`, and without a terminal, the sound file is declined.
+    outcome = fairlead("gateway", "--install", "claude", *(["--yes"] if content is not None else []))
+    assert outcome.status == 1
+    assert token_file(machine.env).read() == []
+    assert not agent_token_file(machine.env, "claude").exists()
+
+
+def test_a_failed_installation_keeps_the_token_of_an_earlier_one(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    assert fairlead("gateway", "--install", "claude", "--yes").status == 0
+    token = agent_token_file(machine.env, "claude").read_text()
+    (machine.home / ".claude.json").write_text("{")
+    assert fairlead("gateway", "--install", "claude", "--yes").status == 1
+    assert agent_token_file(machine.env, "claude").read_text() == token
+    assert [kept.name for kept in token_file(machine.env).read()] == ["agent-claude"]
 
 
 def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairlead: Fairlead) -> None:

@@ -157,7 +157,7 @@ def _sources(file: Path | None, agent: str | None, place: Place) -> list[tuple[D
 
 
 def _recognise(file: Path) -> Dialect:
-    text = read_text(file, limit=MAX_FOREIGN_BYTES)
+    text = read_text(file, limit=MAX_FOREIGN_BYTES, keep_mark=True)
     syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
     found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
     if found is None:
@@ -181,7 +181,7 @@ def _read_into(
     plan: Plan, dialect: Dialect, location: Location, place: Place, target: EditTarget, *, replace: bool
 ) -> None:
     try:
-        text = read_text(location.path, limit=MAX_FOREIGN_BYTES)
+        text = read_text(location.path, limit=MAX_FOREIGN_BYTES, keep_mark=True)
         imported = dialect.read(texts.load(text, dialect.syntax, str(location.path)), place)
     except FairleadError as exc:
         warn(f"{dialect.title}: {exc}", exc.hint)
