@@ -411,6 +411,25 @@ def test_every_installed_agent_has_a_token_of_its_own(machine: Machine, fairlead
     assert tokens.owner(shown[2]) is not None
 
 
+def test_every_installed_agent_takes_its_token_from_a_variable_of_its_own(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    files = {
+        "claude": ".claude.json",
+        "codex": ".codex/config.toml",
+        "cursor": ".cursor/mcp.json",
+        "gemini": ".gemini/settings.json",
+    }
+    for agent, file in files.items():
+        outcome = fairlead("gateway", "--install", agent, "--yes")
+        variable = f"FAIRLEAD_TOKEN_{agent.upper()}"
+        assert f'export {variable}="$(fairlead gateway token show {agent})"' in outcome.err
+        assert variable in (machine.home / file).read_text()
+    for agent, file in files.items():
+        assert fairlead("gateway", "--uninstall", agent, "--yes").status == 0
+        assert not (machine.home / file).exists()
+
+
 @pytest.mark.parametrize(
     "content",
     [b"{", b"[]", b'{"mcpServers": []}', b'{"mcpServers": {"a": }}', "{}".encode("utf-16"), b"\xff", None],
@@ -447,7 +466,7 @@ def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairl
     assert not path.exists()
     outcome = fairlead("gateway", "--install", "claude", "--yes")
     assert outcome.status == 0
-    assert "export FAIRLEAD_TOKEN=" in outcome.err
+    assert 'export FAIRLEAD_TOKEN_CLAUDE="$(fairlead gateway token show claude)"' in outcome.err
     entry = json.loads(path.read_text())["mcpServers"]["fairlead"]
     assert entry["url"] == "http://127.0.0.1:8130/mcp"
     assert fairlead("gateway", "token", "show").out.strip() not in path.read_text()

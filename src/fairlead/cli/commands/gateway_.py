@@ -306,8 +306,9 @@ def show_token(agent: str | None) -> int:
     decide with is in another file, which no agent needs.
 
     \b
-    Example:
+    Examples:
       export FAIRLEAD_TOKEN="$(fairlead gateway token show)"
+      export FAIRLEAD_TOKEN_CODEX="$(fairlead gateway token show codex)"
     """
     from fairlead.gateway.local_token import agent_token, local_token
 
