@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.gateway.folder import gateway_folder
+from fairlead.gateway.folder import agent_token_file, gateway_folder
 from fairlead.gateway.local_token import decide_token
 from fairlead.gateway.running import Running, announced, find, living, sources_of
 from fairlead.gateway.tokens import Tokens, token_file
@@ -411,6 +411,52 @@ def test_every_installed_agent_has_a_token_of_its_own(machine: Machine, fairlead
     assert tokens.owner(shown[2]) is not None
 
 
+def test_every_installed_agent_takes_its_token_from_a_variable_of_its_own(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    files = {
+        "claude": ".claude.json",
+        "codex": ".codex/config.toml",
+        "cursor": ".cursor/mcp.json",
+        "gemini": ".gemini/settings.json",
+    }
+    for agent, file in files.items():
+        outcome = fairlead("gateway", "--install", agent, "--yes")
+        variable = f"FAIRLEAD_TOKEN_{agent.upper()}"
+        assert f'export {variable}="$(fairlead gateway token show {agent})"' in outcome.err
+        assert variable in (machine.home / file).read_text()
+    for agent, file in files.items():
+        assert fairlead("gateway", "--uninstall", agent, "--yes").status == 0
+        assert not (machine.home / file).exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", b'{"mcpServers": []}', b'{"mcpServers": {"a": }}', "{}".encode("utf-16"), b"\xff", None],
+)
+def test_an_installation_that_fails_or_is_declined_leaves_no_token(
+    machine: Machine, fairlead: Fairlead, content: bytes | None
+) -> None:
+    if content is not None:
+        (machine.home / ".claude.json").write_bytes(content)
+    # Without `--yes`, and without a terminal, the sound file is declined.
+    outcome = fairlead("gateway", "--install", "claude", *(["--yes"] if content is not None else []))
+    assert outcome.status == 1
+    assert token_file(machine.env).read() == []
+    assert not agent_token_file(machine.env, "claude").exists()
+
+
+def test_a_failed_installation_keeps_the_token_of_an_earlier_one(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    assert fairlead("gateway", "--install", "claude", "--yes").status == 0
+    token = agent_token_file(machine.env, "claude").read_text()
+    (machine.home / ".claude.json").write_text("{")
+    assert fairlead("gateway", "--install", "claude", "--yes").status == 1
+    assert agent_token_file(machine.env, "claude").read_text() == token
+    assert [kept.name for kept in token_file(machine.env).read()] == ["agent-claude"]
+
+
 def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairlead: Fairlead) -> None:
     outcome = fairlead("gateway", "--install", "claude")
     assert outcome.status == 1
@@ -420,7 +466,7 @@ def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairl
     assert not path.exists()
     outcome = fairlead("gateway", "--install", "claude", "--yes")
     assert outcome.status == 0
-    assert "export FAIRLEAD_TOKEN=" in outcome.err
+    assert 'export FAIRLEAD_TOKEN_CLAUDE="$(fairlead gateway token show claude)"' in outcome.err
     entry = json.loads(path.read_text())["mcpServers"]["fairlead"]
     assert entry["url"] == "http://127.0.0.1:8130/mcp"
     assert fairlead("gateway", "token", "show").out.strip() not in path.read_text()

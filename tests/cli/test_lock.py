@@ -148,3 +148,17 @@ def test_without_a_project_the_users_own_servers_are_locked(
     assert fairlead("lock").status == 0
     lock = json.loads(machine.user_file.with_name("fairlead.lock").read_text())
     assert set(lock["servers"]) == {"own"}
+
+
+@pytest.mark.parametrize("options", [(), ("--check",), ("--only", "a")])
+def test_a_lock_of_a_newer_release_is_left_as_it_is(
+    fairlead: Fairlead, machine: Machine, scripts: dict[str, Path], options: tuple[str, ...]
+) -> None:
+    assert scripts
+    path = machine.project / "fairlead.lock"
+    path.write_text('{"version": 99, "servers": {}}')
+    outcome = fairlead("lock", *options)
+    assert outcome.status != 0
+    assert "was written by a newer Fairlead" in outcome.err
+    assert "update Fairlead" in outcome.err
+    assert path.read_text() == '{"version": 99, "servers": {}}'

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.config.redact import literal_secrets, looks_secret, redact_entry, redact_url
 from fairlead.config.secrets import Reference, resolve, resolve_all, split
-from fairlead.config.stash import stash_secrets
+from fairlead.config.stash import Forgotten, forget_secrets, stash_secrets
 from fairlead.errors import SecretUnavailable
 from tests.conftest import Machine, write
 
@@ -194,20 +194,76 @@ def test_a_url_without_secrets_is_shown_as_it_is() -> None:
 
 
 def test_secrets_given_on_the_command_line_are_put_away_in_the_keyring(
-    working_keyring: MemoryKeyring,
+    working_keyring: MemoryKeyring, tmp_path: Path
 ) -> None:
     entry: dict[str, Any] = {
         "url": "https://x",
         "headers": {"Authorization": "Bearer abcdefgh", "X-Mode": "fast"},
     }
-    written, moved = stash_secrets("x", entry, {})
-    assert written["headers"] == {
-        "Authorization": "Bearer ${keyring:fairlead/x.Authorization}",
-        "X-Mode": "fast",
-    }
-    assert working_keyring.kept == {("fairlead", "x.Authorization"): "abcdefgh"}
+    written, moved = stash_secrets("x", entry, {}, file=tmp_path / "fairlead.json")
+    assert written["headers"] == {"Authorization": f"Bearer {moved[0].reference}", "X-Mode": "fast"}
+    [(service, name)] = working_keyring.kept
+    assert service == "fairlead"
+    assert name.startswith("x.Authorization.")
+    assert working_keyring.kept == {("fairlead", name): "abcdefgh"}
+    assert moved[0].reference == f"${{keyring:fairlead/{name}}}"
     assert [secret.field for secret in moved] == ["headers.Authorization"]
     assert entry["headers"]["Authorization"] == "Bearer abcdefgh"  # the caller's own is untouched
+
+
+def test_keyring_entries_of_two_files_are_apart_and_deleted_with_their_own_file(
+    working_keyring: MemoryKeyring, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "a.json", tmp_path / "b.json"
+    entry = {"command": "run", "env": {"API_KEY": "sk-AAAAAAAAAAAAAAAAAAAA"}}
+    first, _ = stash_secrets("k", entry, {}, file=one)
+    second, _ = stash_secrets("k", {**entry, "env": {"API_KEY": "sk-BBBBBBBBBBBBBBBBBBBB"}}, {}, file=other)
+    assert len(working_keyring.kept) == 2
+    kept = forget_secrets(other, (), first, {})
+    assert kept == Forgotten(deleted=[], kept=[first["env"]["API_KEY"]])
+    assert len(working_keyring.kept) == 2
+    assert forget_secrets(other, (), second, {}).deleted == [second["env"]["API_KEY"]]
+    assert list(working_keyring.kept.values()) == ["sk-AAAAAAAAAAAAAAAAAAAA"]
+
+
+def test_a_secret_is_never_overwritten_even_by_one_of_the_same_file_and_field(machine: Machine) -> None:
+    file = machine.project / "fairlead.json"
+    texts = [f"sk-{number:020d}" for number in range(5)]
+    made = [
+        stash_secrets("k", {"command": "run", "env": {"API_KEY": text}}, machine.env, file=file)[0]
+        for text in texts
+    ]
+    found = [resolve(entry["env"]["API_KEY"], env=machine.env, base=machine.project) for entry in made]
+    assert found == texts
+
+
+def test_a_secret_is_known_by_the_real_path_of_its_file(machine: Machine) -> None:
+    file, link = machine.project / "real.json", machine.project / "link.json"
+    file.write_text("{}")
+    link.symlink_to(file)
+    entry, _ = stash_secrets("k", {"command": "run", "env": {"API_KEY": "s3cret"}}, machine.env, file=link)
+    assert forget_secrets(file, (), entry, machine.env).deleted == [entry["env"]["API_KEY"]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k.API_KEY",
+        "k.API_KEY.0123456789ab",
+        "k.API_KEY.0123456789ab-0123456789abcdef",
+        "k.API_KEY.-0123456789abcdef",
+        "k.args.1.0",
+    ],
+)
+def test_a_secret_of_an_earlier_release_or_another_file_is_kept(machine: Machine, name: str) -> None:
+    kept = machine.home / ".config/fairlead/secrets" / name
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("s3cret")
+    reference = f"${{file:~/.config/fairlead/secrets/{name}}}"
+    entry = {"command": "run", "env": {"API_KEY": reference}}
+    forgotten = forget_secrets(machine.project / "fairlead.json", (), entry, machine.env)
+    assert forgotten == Forgotten(deleted=[], kept=[reference])
+    assert resolve(reference, env=machine.env, base=machine.project) == "s3cret"
 
 
 def test_without_a_keyring_they_go_into_a_file_only_the_user_can_read(machine: Machine) -> None:
@@ -216,12 +272,14 @@ def test_without_a_keyring_they_go_into_a_file_only_the_user_can_read(machine: M
 
     keyring.set_keyring(Keyring())
     try:
-        written, _ = stash_secrets("x", {"command": "run", "env": {"API_KEY": "s3cret"}}, machine.env)
+        entry = {"command": "run", "env": {"API_KEY": "s3cret"}}
+        written, _ = stash_secrets("x", entry, machine.env, file=machine.project / "fairlead.json")
     finally:
         keyring.set_keyring(before)
     reference = written["env"]["API_KEY"]
-    assert reference == "${file:~/.config/fairlead/secrets/x.API_KEY}"
-    file = machine.home / ".config/fairlead/secrets/x.API_KEY"
+    [file] = (machine.home / ".config/fairlead/secrets").iterdir()
+    assert file.name.startswith("x.API_KEY.")
+    assert reference == f"${{file:~/.config/fairlead/secrets/{file.name}}}"
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
     assert resolve(reference, env=machine.env, base=machine.project) == "s3cret"

@@ -1,5 +1,6 @@
 """The gateway's own tokens on disk."""
 
+import json
 import stat
 from pathlib import Path
 
@@ -104,3 +105,47 @@ def test_a_damaged_file_lets_nobody_in_but_the_local_user(tmp_path: Path) -> Non
     assert tokens.owner("local") is not None
     with pytest.raises(ConfigUnreadable, match="damaged"):
         named.read()
+
+
+KEPT = '{"name": "ci", "digest": "00", "created_at": 1.0}'
+EXTENDED = KEPT.replace("1.0", '1.0, "expires_at": 5')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version": 2, "tokens": []}',
+        '{"version": 99}',
+        '{"version": 2, "tokens": {"ci": {}}}',
+        '{"version": 1, "tokens": [], "revoked": []}',
+        f'{{"version": 1, "tokens": [{EXTENDED}]}}',
+        f"[{EXTENDED}]",
+    ],
+)
+def test_a_token_file_of_a_newer_release_is_refused_and_not_changed(tmp_path: Path, text: str) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    named.path.write_text(text)
+    for use in (named.read, lambda: named.add("x"), lambda: named.remove("ci")):
+        with pytest.raises(ConfigUnreadable, match="was written by a newer Fairlead") as caught:
+            use()
+        assert caught.value.hint == "update Fairlead"
+    assert named.path.read_text() == text
+    assert Tokens("local", named).owner("local") is not None
+
+
+def test_a_list_of_tokens_as_the_first_releases_wrote_it_is_read_and_gets_a_version(tmp_path: Path) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    named.path.write_text(f"[{KEPT}]")
+    assert [token.name for token in named.read()] == ["ci"]
+    named.add("other")
+    assert [token.name for token in named.read()] == ["ci", "other"]
+    assert json.loads(named.path.read_text())["version"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "3", "{}", '{"version": 1}', '{"version": "1", "tokens": []}', "[3]"])
+def test_what_is_no_token_file_is_damaged(tmp_path: Path, text: str) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    named.path.write_text(text)
+    with pytest.raises(ConfigUnreadable, match="damaged"):
+        named.add("x")
+    assert named.path.read_text() == text

@@ -217,6 +217,29 @@ def test_uninstalling_gives_back_the_very_bytes(
         assert path.read_bytes() == content.encode()
 
 
+@pytest.mark.parametrize("edit", [False, True])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_byte_order_mark_is_accepted_and_kept(
+    machine: Machine, place: Place, reach: Reach, agent: str, *, edit: bool
+) -> None:
+    mark = "\ufeff".encode()
+    for content in ("", TEXTS[agent]):
+        path = machine.home / FILES[agent]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(mark + content.encode())
+        install(machine, place, agent, reach)
+        assert path.read_bytes().startswith(mark)
+        assert path.read_bytes().count(mark) == 1
+        assert URL in path.read_text()
+        if edit:  # then the entry is removed, rather than the file restored
+            path.write_bytes(path.read_bytes() + b"\n")
+        apply(planned_uninstall(agent, place), machine.env)
+        assert path.read_bytes().startswith(mark)
+        assert URL not in path.read_text()
+        if not edit:
+            assert path.read_bytes() == mark + content.encode()
+
+
 def test_a_file_that_was_edited_since_keeps_the_edits(machine: Machine, place: Place, reach: Reach) -> None:
     path = write(machine, "claude", '{"mcpServers": {}}')
     install(machine, place, "claude", reach)

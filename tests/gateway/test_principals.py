@@ -220,7 +220,7 @@ def test_a_token_is_a_principal_a_label_and_scopes(tmp_path: Path) -> None:
 def test_tokens_of_an_older_version_keep_their_principal_and_rights(tmp_path: Path) -> None:
     named = TokenFile(tmp_path / "tokens.json")
     token = named.add("ci", scopes=("mcp", "admin"))
-    kept = json.loads(named.path.read_text())
+    kept = json.loads(named.path.read_text())["tokens"]
     for entry in kept:
         del entry["principal"]
     named.path.write_text(json.dumps(kept))

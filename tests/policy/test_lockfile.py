@@ -20,6 +20,7 @@ from fairlead.policy.lockfile import (
     locks_of,
     package_of,
     read_lock,
+    require_replaceable,
 )
 from fairlead.policy.quarantine import screen
 from tests.conftest import Machine
@@ -87,7 +88,7 @@ def test_a_server_that_no_file_describes_has_no_lock(machine: Machine) -> None:
 def test_a_file_that_is_no_lock_is_an_error_and_lets_nothing_through(machine: Machine) -> None:
     server = project_server(machine)
     path = machine.project / LOCK_NAME
-    path.write_text('{"version": 3, "servers": {}}')
+    path.write_text('{"version": "x", "servers": {}}')
     with pytest.raises(ConfigUnreadable, match="not a lock file"):
         read_lock(path)
     screened = screen(server, listing(SEARCH, instructions="kind"), None, locks_of([server])["x"])
@@ -168,3 +169,41 @@ def test_a_lock_in_a_folder_of_its_own_is_found_there(machine: Machine) -> None:
     folder.mkdir()
     Path(folder / "fairlead.json").write_text(PROJECT)
     assert lock_path(machine.load().servers["x"]) == folder / LOCK_NAME
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version": 3, "servers": {}}',
+        '{"version": 99, "anything": [1, 2]}',
+        '{"version": 99, "servers": []}',
+        '{"version": 2, "servers": {}, "signature": "x"}',
+        '{"version": 2, "servers": {"x": {"protocol": "1", "only": []}}}',
+        '{"version": 2, "servers": {"x": {"protocol": "1", "format": 99}}}',
+        '{"version": 2, "servers": {"x": {"protocol": "1", "tools": {"t": {"digest": "1", "new": 1}}}}}',
+    ],
+)
+def test_a_lock_of_a_newer_release_is_refused_and_not_written_over(machine: Machine, text: str) -> None:
+    path = machine.project / LOCK_NAME
+    path.write_text(text)
+    for refuse in (read_lock, require_replaceable):
+        with pytest.raises(ConfigUnreadable, match="was written by a newer Fairlead") as caught:
+            refuse(path)
+        assert caught.value.hint == "update Fairlead"
+    server = project_server(machine)
+    assert "newer Fairlead" in str(locks_of([server])["x"])
+    assert path.read_text() == text
+
+
+FORMAT_0 = '{"version": 2, "servers": {"x": {"protocol": "1", "format": 0}}}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"version": "x"}', '{"version": 0}', FORMAT_0, "<<<<<<< HEAD"]
+)
+def test_a_damaged_lock_may_be_written_anew(machine: Machine, text: str) -> None:
+    path = machine.project / LOCK_NAME
+    path.write_text(text)
+    require_replaceable(path)
+    with pytest.raises(ConfigUnreadable, match="not a lock file"):
+        read_lock(path)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,12 +10,16 @@ import click
 from fairlead.cli.options import load
 from fairlead.cli.output import print_problems, say, warn
 from fairlead.config import jsonc
+from fairlead.config.builtins import builtin_entries
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.files import read_text
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import as_object
+from fairlead.config.sources import place_of
+from fairlead.config.stash import Stashed, discard, forget_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
 
@@ -29,10 +34,17 @@ def existing_servers(target: EditTarget) -> dict[str, Any]:
     return servers_in(read_text(target.path), target) if target.path.exists() else {}
 
 
-def require_free(server_ids: Iterable[str], target: EditTarget, *, replace: bool) -> None:
-    """Refuse ids that a file has already, unless they may be replaced."""
-    if not replace:
-        _refuse_taken(server_ids, existing_servers(target), target)
+def require_free(server_ids: Collection[str], target: EditTarget, *, replace: bool) -> None:
+    """Refuse ids that a file has already, or that built-in servers have, unless they may be replaced."""
+    if replace:
+        return
+    _refuse_taken(server_ids, existing_servers(target), target)
+    for server_id in server_ids:
+        if server_id in builtin_entries(place_of(os.environ, Path.cwd())):
+            raise ConfigError(
+                f"a built-in server has the id `{server_id}`",
+                hint="use `--replace` to put this one in its place, or another id",
+            )
 
 
 def _refuse_taken(server_ids: Iterable[str], taken: Mapping[str, Any], target: EditTarget) -> None:
@@ -50,19 +62,48 @@ def write_entries(
     *,
     replace: bool,
     bundles: Mapping[str, dict[str, Any]] | None = None,
-) -> None:
-    """Put entries into a file, all or none. An id that is there already needs `replace`."""
+    stashed: Iterable[Stashed] = (),
+) -> list[dict[str, Any]]:
+    """Put entries into a file, all or none. An id that is there already needs `replace`.
+
+    If they cannot be written, the secrets that were put away for them (`stashed`) are deleted.
+
+    Returns:
+        The entries that were replaced.
+    """
+    replaced: list[dict[str, Any]] = []
 
     def change(text: str) -> str:
+        present = servers_in(text, target)
         if not replace:
-            _refuse_taken(entries, servers_in(text, target), target)
+            _refuse_taken(entries, present, target)
+        replaced[:] = [as_object(present[server_id]) for server_id in entries if server_id in present]
         for server_id, entry in entries.items():
             text = set_value(text, ("servers", server_id), entry)
         for name, bundle in (bundles or {}).items():
             text = set_value(text, ("bundles", name), bundle)
         return text
 
-    edit_file(target.path, change, create=EMPTY_FILE)
+    try:
+        edit_file(target.path, change, create=EMPTY_FILE)
+    except BaseException:
+        discard(stashed)
+        raise
+    return replaced
+
+
+def forget_entry_secrets(target: EditTarget, gone: dict[str, Any], after: LoadedConfig | None) -> None:
+    """Delete what was put away for an entry that left a file, unless an entry of any layer refers to it."""
+    if after is None:  # it does not load, so it is not known what other entries need
+        return
+    definitions = (server.definition for server in after.servers.values())
+    entries = (part.entry for each in definitions for part in (*each.parts, *each.replaced))
+    left = {str(found) for entry in entries for _, text in strings(entry) for found in references(text)}
+    forgotten = forget_secrets(target.path, left, gone, os.environ)
+    for reference in forgotten.deleted:
+        say(f"  deleted its secret {reference}")
+    for reference in forgotten.kept:
+        say(f"  kept its secret {reference}, which another file may use; delete it yourself if none does")
 
 
 def require_sound(server_id: str, entry: dict[str, Any]) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 
-from fairlead.cli.changes import approved_servers, settle
+from fairlead.cli.changes import approved_servers, forget_entry_secrets, settle
 from fairlead.cli.options import load
 from fairlead.cli.output import say, shown_path
+from fairlead.config import jsonc
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.load import LoadedServer
 from fairlead.config.scopes import EditScope, EditTarget
+from fairlead.config.shapes import as_object
 from fairlead.config.sources import LayerName
 from fairlead.config.stash import stash_secrets
 from fairlead.errors import ConfigUnwritable
@@ -45,10 +47,17 @@ def client_place(server: LoadedServer) -> ClientPlace:
 
 def remember_client(ctx: click.Context, place: ClientPlace, client: dict[str, Any]) -> None:
     """Write the client, its secret as a reference, so that it need not be given again."""
-    entry, stashed = stash_secrets(place.server_id, {"oauth": client}, os.environ)
+    entry, stashed = stash_secrets(place.server_id, {"oauth": client}, os.environ, file=place.target.path)
     fields: dict[str, Any] = entry["oauth"]
 
+    earlier: dict[str, Any] = {}
+
     def change(text: str) -> str:
+        present = as_object(jsonc.parse(text, file=str(place.target.path)).data)
+        for name in place.path:
+            present = as_object(present.get(name))
+        earlier.clear()
+        earlier.update(present)
         for name, value in fields.items():
             text = set_value(text, (*place.path, name), value)
         return text
@@ -58,4 +67,5 @@ def remember_client(ctx: click.Context, place: ClientPlace, client: dict[str, An
         say(f"wrote the client of `{place.server_id}` to {shown_path(place.target.path)}")
         for secret in stashed:
             say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
-        settle(ctx, place.target, [place.server_id], approved=approved)
+        loaded = settle(ctx, place.target, [place.server_id], approved=approved)
+        forget_entry_secrets(place.target, earlier, loaded)

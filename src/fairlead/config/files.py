@@ -87,8 +87,12 @@ _WRITE_REASONS = {
 }
 
 
-def read_text(path: Path, *, limit: int = READ_LIMIT) -> str:
-    """The text of a file, or `ConfigUnreadable` with the reason. Never waits, whatever the path leads to."""
+def read_text(path: Path, *, limit: int = READ_LIMIT, keep_mark: bool = False) -> str:
+    """The text of a file, or `ConfigUnreadable` with the reason. Never waits, whatever the path leads to.
+
+    With `keep_mark` a UTF-8 byte order mark is accepted and stays in the text, as its first character: some
+    editors write one into files of other programs, and it has to be there again when the file is written.
+    """
     try:
         content = _read(path, limit)
     except (OSError, ValueError) as exc:
@@ -97,7 +101,7 @@ def read_text(path: Path, *, limit: int = READ_LIMIT) -> str:
     if len(content) > limit:
         raise ConfigUnreadable(f"cannot read `{path}`: it is larger than {limit:,} bytes", hint=_CHECK_PATH)
     for mark, encoding in _BYTE_ORDER_MARKS.items():
-        if content.startswith(mark):
+        if content.startswith(mark) and not (keep_mark and encoding == "UTF-8"):
             reason = f"it starts with a {encoding} byte order mark"
             raise ConfigUnreadable(f"cannot read `{path}`: {reason}", hint=_SAVE_AS_UTF8)
     if b"\0" in content:

@@ -1,8 +1,15 @@
-"""Put a secret where secrets belong, and give back the reference that finds it again."""
+"""Put a secret where secrets belong, and give back the reference that finds it again.
 
+The name of a secret ends with a digest of the configuration file it was made for, and random characters: two
+files with servers of one id never share a secret, none is ever overwritten, and the name says which file's
+entry a secret may be deleted with.
+"""
+
+import hashlib
 import os
 import re
-from collections.abc import Collection, Mapping
+import secrets
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +25,9 @@ from fairlead.config.shapes import value_at
 
 SERVICE = "fairlead"
 
+_OF_FILE = re.compile(r"\.(?P<file>[0-9a-f]{12})-[0-9a-f]{16}\Z")
+"""How the name of a secret ends. Those of the first releases lack it: they are read, and never deleted."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stashed:
@@ -27,10 +37,26 @@ class Stashed:
     reference: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forgotten:
+    """What became of the secrets of an entry that is gone, by their references."""
+
+    deleted: list[str]
+    kept: list[str]
+    """Not known to be of the entry's file alone: of an earlier release, or made for another file."""
+
+
 def stash_secrets(
-    server_id: str, entry: dict[str, Any], env: Mapping[str, str]
+    server_id: str, entry: dict[str, Any], env: Mapping[str, str], *, file: Path
 ) -> tuple[dict[str, Any], list[Stashed]]:
-    """Move the plain-text secrets of an entry into the keyring or a file, leaving references."""
+    """Move the plain-text secrets of an entry into the keyring or a file, leaving references.
+
+    Args:
+        server_id: The id of the server.
+        entry: The entry; it is not changed.
+        env: The environment that says where the files are.
+        file: The configuration file that the entry is for.
+    """
     result = deepcopy(entry)
     moved: list[Stashed] = []
     for path in literal_secrets(entry):
@@ -39,7 +65,7 @@ def stash_secrets(
             continue
         parts = secret_parts(entry, path)
         for number, secret in enumerate(parts):
-            name = _name(server_id, path, number if len(parts) > 1 else None)
+            name = _name(server_id, path, number if len(parts) > 1 else None, file)
             reference = stash(name, secret, env)
             text = text.replace(secret, reference)
             moved.append(Stashed(field=".".join(map(str, path)), reference=reference))
@@ -47,28 +73,53 @@ def stash_secrets(
     return result, moved
 
 
-def _name(server_id: str, path: FieldPath, number: int | None) -> str:
-    """What a secret is kept under: by its header or variable, else by the place in the entry."""
+def _name(server_id: str, path: FieldPath, number: int | None, file: Path) -> str:
+    """What a secret is kept under: its header or variable, else its place in the entry; and its file."""
     place = ".".join(map(str, path)) if path[0] in ("args", "headers_helper", "url") else str(path[-1])
-    return f"{server_id}.{place}" if number is None else f"{server_id}.{place}.{number}"
+    name = f"{server_id}.{place}" if number is None else f"{server_id}.{place}.{number}"
+    return f"{name}.{_file_digest(file)}-{secrets.token_hex(8)}"
+
+
+def _file_digest(file: Path) -> str:
+    return hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:12]
 
 
 def forget_secrets(
-    references_left: Collection[str], entry: dict[str, Any], env: Mapping[str, str]
-) -> list[str]:
+    file: Path, references_left: Collection[str], entry: dict[str, Any], env: Mapping[str, str]
+) -> Forgotten:
     """Delete the secrets that were put away for an entry which is gone.
 
+    Only a secret that was made for this very file is deleted: no other project's files can be searched for
+    references to one that may be theirs.
+
     Args:
+        file: The configuration file that had the entry.
         references_left: References that other entries still use, and whose secrets stay.
         entry: The entry as it stood in the file.
         env: The environment that says where the files are.
-
-    Returns:
-        The references whose secrets were deleted.
     """
-    named = (reference for _, text in strings(entry) for reference in references(text))
-    ours = (each for each in named if str(each) not in references_left and _is_ours(each, env))
-    return [str(reference) for reference in ours if _delete(reference)]
+    named = {str(reference): reference for _, text in strings(entry) for reference in references(text)}
+    result = Forgotten(deleted=[], kept=[])
+    for shown, reference in named.items():
+        if shown in references_left or not _is_ours(reference, env):
+            continue
+        if not _was_made_for(reference, file):
+            result.kept.append(shown)
+        elif _delete(reference):
+            result.deleted.append(shown)
+    return result
+
+
+def discard(stashed: Iterable[Stashed]) -> None:
+    """Delete secrets that were just put away, for an entry that could not be written."""
+    for secret in stashed:
+        for reference in references(secret.reference):
+            _delete(reference)
+
+
+def _was_made_for(reference: Reference, file: Path) -> bool:
+    made = _OF_FILE.search(reference.name)
+    return made is not None and made["file"] == _file_digest(file)
 
 
 def _is_ours(reference: Reference, env: Mapping[str, str]) -> bool:

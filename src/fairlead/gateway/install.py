@@ -96,13 +96,13 @@ def planned_uninstall(agent: str, place: Place) -> Change:
         )
     present = texts.load(before or "", dialect.syntax, str(path))
     section = _SECTIONS.get(agent, _USUAL_SECTION)
-    after = before or ""
+    mark, after = texts.split_mark(before or "")
     if NAME in as_object(present.get(section)):
         _require_ours(dialect, present, place, path)
         after = _without(after, dialect, (section, NAME), present)
     if agent == "vscode":
         after = _without_input(after, present)
-    return Change(title=dialect.title, path=path, before=before, after=after)
+    return Change(title=dialect.title, path=path, before=before, after=mark + after)
 
 
 def apply(change: Change, env: Mapping[str, str]) -> Path | None:
@@ -160,7 +160,7 @@ def file_of(dialect: Dialect, place: Place) -> Path:
 
 
 def _text(path: Path) -> str | None:
-    return read_text(path, limit=MAX_FILE_BYTES) if path.exists() else None
+    return read_text(path, limit=MAX_FILE_BYTES, keep_mark=True) if path.exists() else None
 
 
 def _back_up(path: Path, text: str, env: Mapping[str, str]) -> Path:

@@ -34,6 +34,11 @@ def agent_token(env: Mapping[str, str], agent: str) -> str:
     return made
 
 
+def has_agent_token(env: Mapping[str, str], agent: str) -> bool:
+    """Is there a token of this agent? Removing one that is needed would lock the agent out."""
+    return any(token.name == _agent_token_name(agent) for token in token_file(env).read())
+
+
 def remove_agent_token(env: Mapping[str, str], agent: str) -> None:
     """Have the token of an agent that was uninstalled open nothing any more."""
     token_file(env).remove(_agent_token_name(agent))

@@ -15,6 +15,7 @@ NAME: Final = "fairlead"
 TOKEN_INPUT: Final = "gateway-token"  # noqa: S105 - a name, no token
 """What editors call it that ask for the token."""
 TOKEN_VARIABLE: Final = "FAIRLEAD_TOKEN"  # noqa: S105 - likewise
+"""The variable with the token for all agents; an agent's own token has its name at the end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,8 +86,10 @@ def _reference(agent: str, reach: Reach) -> tuple[str, str]:
         return f"${{keyring:fairlead/{TOKEN_INPUT}}}", advice
     if agent == "opencode" and reach.token_file is not None:
         return f"${{file:{reach.token_file}}}", "it reads the token from there by itself"
-    show = f'export {TOKEN_VARIABLE}="$({command})"'
-    return f"${{{TOKEN_VARIABLE}}}", f"it takes the token from its environment: {show}"
+    # Agents have tokens of their own, and may be started from one shell: a variable for each.
+    variable = f"{TOKEN_VARIABLE}_{reach.agent.upper()}" if reach.agent else TOKEN_VARIABLE
+    show = f'export {variable}="$({command})"'
+    return f"${{{variable}}}", f"it takes the token from its environment: {show}"
 
 
 def _write(agent: str, entry: Mapping[str, Any]) -> Exported:

@@ -21,6 +21,7 @@ import msgspec
 from fairlead.config.files import locked, read_text, write_atomic
 from fairlead.config.masking import SECRETS
 from fairlead.config.principal import LOCAL
+from fairlead.config.shapes import as_list, as_object, is_list
 from fairlead.errors import ConfigError, ConfigUnreadable
 from fairlead.gateway.folder import gateway_folder, require_plain
 
@@ -75,7 +76,38 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_decode = msgspec.json.Decoder(list[NamedToken]).decode
+VERSION: Final = 1
+"""Of the file with the named tokens. The first releases wrote the list alone, which counts as version 1."""
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    """The file with the named tokens."""
+
+    version: int = VERSION
+    tokens: list[NamedToken] = []
+
+
+def _decode(text: str, path: Path) -> list[NamedToken]:
+    """The tokens of a file; `ConfigUnreadable` for a version or fields that this release does not know.
+
+    A field that it does not know may restrict a token, and would be lost when the file is written.
+    """
+    document: object = msgspec.json.decode(text)
+    if is_list(document):
+        document = {"tokens": document}
+    fields = as_object(document)
+    version, tokens = fields.get("version", VERSION), map(as_object, as_list(fields.get("tokens")))
+    known = (
+        (not isinstance(version, int) or version <= VERSION)
+        and fields.keys() <= set(_Document.__struct_fields__)
+        and all(token.keys() <= set(NamedToken.__struct_fields__) for token in tokens)
+    )
+    if not known:
+        raise ConfigUnreadable(f"`{path}` was written by a newer Fairlead", hint="update Fairlead")
+    found = msgspec.convert(document, _Document)
+    if found.version != VERSION or "tokens" not in fields:
+        raise msgspec.ValidationError("not a file of tokens")
+    return found.tokens
 
 
 class TokenFile:
@@ -90,7 +122,7 @@ class TokenFile:
         if not self.path.exists():
             return []
         try:
-            return _decode(read_text(self.path))
+            return _decode(read_text(self.path), self.path)
         except msgspec.MsgspecError as exc:
             hint = "move it away, and make new tokens"
             raise ConfigUnreadable(f"`{self.path}` is damaged", hint=hint) from exc
@@ -156,7 +188,7 @@ class TokenFile:
 
     def _change(self, change: Callable[[list[NamedToken]], list[NamedToken]]) -> None:
         with locked(self.path):
-            text = msgspec.json.encode(change(self.read()))
+            text = msgspec.json.encode(_Document(tokens=change(self.read())))
             write_atomic(self.path, msgspec.json.format(text, indent=2).decode() + "\n", mode=0o600)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,7 +17,7 @@ from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config.files import read_text
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
-from fairlead.config.shapes import as_list
+from fairlead.config.shapes import as_list, as_object
 from fairlead.errors import ConfigError, ConfigUnreadable
 from fairlead.policy.pins import UNCHANGED, Change, Verdicts, change_of
 
@@ -111,17 +111,57 @@ def read_lock(path: Path) -> Lock | None:
     """Read a lock file; None where there is none."""
     if not path.exists():
         return None
+    text = read_text(path)
+    hint = f"restore {path.name} as it was, or write it anew with `fairlead lock`"
     try:
-        lock = _decode(read_text(path).encode())
+        _require_known(msgspec.json.decode(text), path)
+        lock = _decode(text.encode())
     except msgspec.DecodeError as exc:
-        hint = f"restore {path.name} as it was, or write it anew with `fairlead lock`"
         raise ConfigUnreadable(f"{path} is not a lock file: {exc}", hint=hint) from exc
     if lock.version == 1:
         servers = {name: msgspec.structs.replace(of, format=1) for name, of in lock.servers.items()}
         return Lock(version=VERSION, servers=servers)
-    if any(not 1 <= of.format <= FORMAT for of in lock.servers.values()):
-        raise ConfigUnreadable(f"{path} was written by a newer Fairlead", hint="update Fairlead")
+    if any(of.format < 1 for of in lock.servers.values()):
+        raise ConfigUnreadable(f"{path} is not a lock file: there is no such format", hint=hint)
     return lock
+
+
+def require_replaceable(path: Path) -> None:
+    """Refuse to write over a lock of a newer release. One that is damaged may be written anew."""
+    if not path.exists():
+        return
+    try:
+        _require_known(msgspec.json.decode(read_text(path)), path)
+    except msgspec.DecodeError:
+        return
+
+
+def _require_known(document: object, path: Path) -> None:
+    """Refuse versions, formats and fields that this release does not know.
+
+    A field that is left out of the check could say anything, and would be lost when the file is written.
+    """
+    lock = as_object(document)
+    servers = [as_object(server) for server in as_object(lock.get("servers")).values()]
+    tools = [as_object(tool) for server in servers for tool in as_object(server.get("tools")).values()]
+    known = (
+        _is_at_most(lock.get("version"), VERSION)
+        and all(_is_at_most(server.get("format"), FORMAT) for server in servers)
+        and _has_only_fields_of(Lock, [lock])
+        and _has_only_fields_of(LockedServer, servers)
+        and _has_only_fields_of(LockedTool, tools)
+    )
+    if not known:
+        raise ConfigUnreadable(f"{path} was written by a newer Fairlead", hint="update Fairlead")
+
+
+def _is_at_most(number: object, highest: int) -> bool:
+    """False for a higher number; what is no number at all is for the decoder to refuse."""
+    return not isinstance(number, int) or number <= highest
+
+
+def _has_only_fields_of(kind: type[msgspec.Struct], found: list[dict[str, Any]]) -> bool:
+    return all(each.keys() <= set(kind.__struct_fields__) for each in found)
 
 
 def lock_text(lock: Lock) -> str:

@@ -5,7 +5,7 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from fairlead.cli.changes import require_free, require_sound, settle, write_entries
+from fairlead.cli.changes import forget_entry_secrets, require_free, require_sound, settle, write_entries
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.cli.output import is_interactive, say, shown_path
 from fairlead.config.stash import stash_secrets
@@ -69,7 +69,9 @@ class AddOptions(TypedDict):
 @click.option("--sandbox-read", multiple=True, metavar="PATH", help="Sandboxed, but it can read this.")
 @click.option("--sandbox-write", multiple=True, metavar="PATH", help="Sandboxed, but it can change this.")
 @edit_scope_option
-@click.option("--replace", is_flag=True, help="Overwrite the server of that id.")
+@click.option(
+    "--replace", is_flag=True, help="Overwrite the server of that id, or a built-in one."
+)
 @click.option(
     "--enabled", type=click.BOOL, metavar="true|false", help="Add it switched on (the default) or off."
 )
@@ -127,15 +129,15 @@ def command(
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
     require_sound(server_id, entry)
-    require_free(
-        [server_id], target, replace=options["replace"]
-    )  # before a secret of that name is overwritten
-    entry, stashed = stash_secrets(server_id, entry, os.environ)
-    write_entries(target, {server_id: entry}, replace=options["replace"])
+    require_free([server_id], target, replace=options["replace"])  # before a secret is put away for it
+    entry, stashed = stash_secrets(server_id, entry, os.environ, file=target.path)
+    replaced = write_entries(target, {server_id: entry}, replace=options["replace"], stashed=stashed)
     say(f"added `{server_id}` to {shown_path(target.path)}")
     for secret in stashed:
         say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
     loaded = settle(ctx, target, [server_id])
+    for earlier in replaced:
+        forget_entry_secrets(target, earlier, loaded)
     server = loaded.servers.get(server_id) if loaded else None
     if loaded is None or server is None or server.config is None or not server.usable:
         return

@@ -99,4 +99,4 @@ def _write(dialect: Dialect, exported: Exported, output: Path) -> None:
         edit_file(output, change, create="{}\n")
     else:
         with locked(output):
-            write_atomic(output, change(read_text(output) if output.exists() else ""))
+            write_atomic(output, change(read_text(output, keep_mark=True) if output.exists() else ""))

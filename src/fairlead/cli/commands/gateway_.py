@@ -3,6 +3,7 @@
 import os
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +23,9 @@ from fairlead.cli.output import (
 from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.gateway.snippets import AGENTS
+
+if TYPE_CHECKING:
+    from fairlead.gateway.install import Change
 
 
 @click.group("gateway", invoke_without_command=True)
@@ -110,14 +114,31 @@ def _change(
     yes: bool,
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
-    from fairlead.gateway.install import apply, planned_install, planned_uninstall
-    from fairlead.gateway.local_token import remove_agent_token
+    from fairlead.gateway.install import planned_install, planned_uninstall
+    from fairlead.gateway.local_token import has_agent_token, remove_agent_token
 
     place = place_of(os.environ, Path.cwd())
-    if install:
-        change = planned_install(install, place, options.reach(load(ctx), install, stdio=stdio))
-    else:
+    if not install:
         change = planned_uninstall(uninstall or "", place)
+        status = _write_change(change, yes=yes)
+        if status == Exit.OK and not change.is_none:
+            remove_agent_token(os.environ, uninstall or "")
+        return status
+    needs_none = stdio or has_agent_token(os.environ, install)
+    status = Exit.FIXABLE
+    try:
+        change = planned_install(install, place, options.reach(load(ctx), install, stdio=stdio))
+        status = _write_change(change, yes=yes)
+    finally:
+        # A token that was made for a file which was not written is of no use to any agent.
+        if status != Exit.OK and not needs_none and has_agent_token(os.environ, install):
+            remove_agent_token(os.environ, install)
+    return status
+
+
+def _write_change(change: "Change", *, yes: bool) -> int:
+    from fairlead.gateway.install import apply
+
     if change.is_none:
         say(f"{shown_path(change.path)} is as it should be; nothing was changed")
         return Exit.OK
@@ -128,8 +149,6 @@ def _change(
         say("\nnothing was changed; `--yes` writes it without asking")
         return Exit.FIXABLE
     backup = apply(change, os.environ)
-    if uninstall:
-        remove_agent_token(os.environ, uninstall)
     say(f"\nwrote {shown_path(change.path)}")
     if backup:
         say(f"the file as it was: {shown_path(backup)}")
@@ -287,8 +306,9 @@ def show_token(agent: str | None) -> int:
     decide with is in another file, which no agent needs.
 
     \b
-    Example:
+    Examples:
       export FAIRLEAD_TOKEN="$(fairlead gateway token show)"
+      export FAIRLEAD_TOKEN_CODEX="$(fairlead gateway token show codex)"
     """
     from fairlead.gateway.local_token import agent_token, local_token
 

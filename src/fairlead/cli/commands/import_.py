@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import click
 
-from fairlead.cli.changes import existing_servers, settle, write_entries
+from fairlead.cli.changes import existing_servers, forget_entry_secrets, settle, write_entries
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
 from fairlead.cli.output import (
@@ -35,7 +35,7 @@ from fairlead.config.scopes import EditTarget
 from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import value_at
 from fairlead.config.sources import place_of
-from fairlead.config.stash import file_reference, secret_file, stash_secrets
+from fairlead.config.stash import Stashed, file_reference, secret_file, stash_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
 
@@ -157,7 +157,7 @@ def _sources(file: Path | None, agent: str | None, place: Place) -> list[tuple[D
 
 
 def _recognise(file: Path) -> Dialect:
-    text = read_text(file, limit=MAX_FOREIGN_BYTES)
+    text = read_text(file, limit=MAX_FOREIGN_BYTES, keep_mark=True)
     syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
     found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
     if found is None:
@@ -181,7 +181,7 @@ def _read_into(
     plan: Plan, dialect: Dialect, location: Location, place: Place, target: EditTarget, *, replace: bool
 ) -> None:
     try:
-        text = read_text(location.path, limit=MAX_FOREIGN_BYTES)
+        text = read_text(location.path, limit=MAX_FOREIGN_BYTES, keep_mark=True)
         imported = dialect.read(texts.load(text, dialect.syntax, str(location.path)), place)
     except FairleadError as exc:
         warn(f"{dialect.title}: {exc}", exc.hint)
@@ -306,13 +306,17 @@ def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: 
     targets = {candidate.target.path: candidate.target for candidate in wanted}
     for path, target in targets.items():
         entries: dict[str, dict[str, Any]] = {}
+        put_away: list[Stashed] = []
         for candidate in wanted:
             if candidate.target == target:
                 entries[candidate.server_id], stashed = stash_secrets(
-                    candidate.server_id, candidate.entry, os.environ
+                    candidate.server_id, candidate.entry, os.environ, file=path
                 )
+                put_away += stashed
                 for secret in stashed:
                     say(f"  {candidate.server_id}.{secret.field}: put away as {secret.reference}")
-        write_entries(target, entries, replace=replace, bundles=plan.bundles)
+        replaced = write_entries(target, entries, replace=replace, bundles=plan.bundles, stashed=put_away)
         say(f"added {len(entries)} to {shown_path(path)}")
-        settle(ctx, target, entries)
+        loaded = settle(ctx, target, entries)
+        for earlier in replaced:
+            forget_entry_secrets(target, earlier, loaded)

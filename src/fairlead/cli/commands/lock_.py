@@ -24,6 +24,7 @@ from fairlead.policy.lockfile import (
     lock_text,
     locked_server,
     read_lock,
+    require_replaceable,
 )
 
 
@@ -54,6 +55,8 @@ def command(
     loaded = load(ctx)
     servers = [loaded.server(server_id) for server_id in only] or _covered(loaded)
     path = file or _path(servers)
+    if not check:
+        require_replaceable(path)
     lock = read_lock(path) if check or only else None
     if check and lock is None:
         raise ConfigError(f"there is no {shown_path(path)}", hint="run `fairlead lock` to write it")

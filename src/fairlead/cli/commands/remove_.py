@@ -1,19 +1,16 @@
 """`fairlead remove`."""
 
-import os
 from typing import Any
 
 import click
 
-from fairlead.cli.changes import servers_in, settle
+from fairlead.cli.changes import forget_entry_secrets, servers_in, settle
 from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
 from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, remove_value
 from fairlead.config.load import LoadedConfig
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
-from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import as_object
-from fairlead.config.stash import forget_secrets
 from fairlead.errors import UnknownServer
 
 
@@ -39,22 +36,12 @@ def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
     edit_file(target.path, change, create=EMPTY_FILE)
     say(f"removed `{server_id}` from {shown_path(target.path)}")
     after = settle(ctx, target, [])
-    if after is not None:  # else it is not known what other entries need
-        _forget_secrets(removed, after)
+    forget_entry_secrets(target, removed, after)
     remaining = after.servers.get(server_id) if after else None
     if remaining:
         layer = remaining.definition.source
         place = shown_path(layer.path) if layer.path else layer.label
         say(f"`{server_id}` is still defined in {place}, which is in effect now")
-
-
-def _forget_secrets(removed: dict[str, Any], after: LoadedConfig) -> None:
-    """Delete what was put away for the entry, unless another entry of any layer refers to it."""
-    definitions = (server.definition for server in after.servers.values())
-    entries = (part.entry for each in definitions for part in (*each.parts, *each.replaced))
-    left = {str(found) for entry in entries for _, text in strings(entry) for found in references(text)}
-    for reference in forget_secrets(left, removed, os.environ):
-        say(f"  deleted its secret {reference}")
 
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:

@@ -18,13 +18,19 @@ _TOML_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 def load(text: str, syntax: Syntax, file: str | None = None) -> dict[str, Any]:
     """What a text says. `ConfigInvalid` with the file and line if it cannot be read or is not an object."""
-    text = text.removeprefix("\ufeff")
+    _, text = split_mark(text)
     data = _LOADERS[syntax](text, file) if text.strip() else None
     if data is None:  # blank, or nothing but comments
         return {}
     if not is_object(data):
         raise ConfigInvalid(Problem(message="must be an object at the top level", file=file, line=1))
     return data
+
+
+def split_mark(text: str) -> tuple[str, str]:
+    """The byte order mark that a text begins with, or nothing, and the rest."""
+    rest = text.removeprefix("\ufeff")
+    return text[: len(text) - len(rest)], rest
 
 
 def dump(document: Mapping[str, Any], syntax: Syntax) -> str:
@@ -41,8 +47,13 @@ def dump(document: Mapping[str, Any], syntax: Syntax) -> str:
 def merge_into(text: str, document: Mapping[str, Any], syntax: Syntax, file: str | None = None) -> str:
     """The text with the document's entries in it: those of the same name are replaced, lists only grow.
 
-    Everything else stays, with its comments and order.
+    Everything else stays, with its comments and order, and a byte order mark.
     """
+    mark, text = split_mark(text)
+    return mark + _merged(text, document, syntax, file)
+
+
+def _merged(text: str, document: Mapping[str, Any], syntax: Syntax, file: str | None) -> str:
     if not text.strip():
         return dump(document, syntax)
     present = load(text, syntax, file)
