@@ -103,7 +103,7 @@ async def test_very_many_entries_are_listed_up_to_the_limit(
 
 
 @pytest.mark.requirement("HARD-68")
-@pytest.mark.parametrize("behaviour", ["dense", "empty-pages", "many-pages", "same-cursor", "not-a-list"])
+@pytest.mark.parametrize("behaviour", ["dense", "empty-pages", "many-pages", "not-a-list"])
 async def test_a_list_of_tools_that_cannot_be_read_to_its_end_is_an_error(
     machine: Machine, behaviour: str
 ) -> None:
@@ -189,7 +189,7 @@ async def test_a_storm_of_changes_does_not_keep_a_list_from_being_finished(machi
         assert (await host.call("x", "echo")).text == "echoed"
 
 
-BROKEN = ["error", "null", "no-list", "null-list", "not-a-list", "same-cursor", "dense"]
+BROKEN = ["error", "null", "no-list", "null-list", "not-a-list", "dense"]
 
 
 @pytest.mark.requirement("HARD-86")
@@ -208,6 +208,33 @@ async def test_tools_that_cannot_be_listed_hide_no_resources_and_no_prompts(
         assert await until_noted(host, "tools/list")
         with pytest.raises(ListFailed), anyio.fail_after(30):
             await host.list_now("x")
+
+
+@pytest.mark.requirement("HARD-86")
+@pytest.mark.parametrize("method", listing_stdio.FIELDS)
+async def test_a_later_page_that_fails_costs_only_what_follows(machine: Machine, method: str) -> None:
+    async with hosting(machine, x=entry({method: "error-later"})) as host:
+        assert await tools_of(host) == ["echo"]
+        assert "what follows the first 1 entries is left out" in await until_noted(host, "database is down")
+        offered = await host.offers("x")
+        assert [len(part) for part in (offered.resources, offered.templates, offered.prompts)] == [1, 1, 1]
+        assert (await host.call("x", "echo")).text == "echoed"
+
+
+@pytest.mark.requirement("HARD-86")
+async def test_a_later_page_that_fails_does_not_hide_tools_that_were_known(
+    machine: Machine, tmp_path: Path
+) -> None:
+    program = tmp_path / "behaviours.json"
+    program.write_text(json.dumps({"tools/list": "two-pages"}))
+    server = {**entry({}), "args": [listing_stdio.__file__, f"@{program}"]}
+    async with hosting(machine, x=server) as host:
+        assert await tools_of(host) == ["echo", "n1"]
+    program.write_text(json.dumps({"tools/list": "error-later"}))
+    async with hosting(machine, x=server) as host:
+        with anyio.fail_after(30):
+            assert isinstance((await host.connect("x"))["x"], ListFailed)
+        assert await tools_of(host) == ["echo", "n1"]
 
 
 @pytest.mark.requirement("HARD-86")

@@ -57,11 +57,39 @@ async def test_a_list_that_never_ends_is_an_error(machine: Machine, tmp_path: Pa
 
 
 @pytest.mark.requirement("HARD-45")
-async def test_a_cursor_that_comes_again_is_an_error_at_once(machine: Machine, tmp_path: Path) -> None:
+async def test_a_cursor_that_comes_again_ends_the_list_with_a_note(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", endless="same")
     async with hosting(machine, x=server.entry()) as host:
-        assert "does not end" in await failure_of(host)
+        assert await names(host) == ["tool-1", "tool-2"]
+        assert "does not end" in host.status()[0].notes[0]
     assert server.notes("received").count("tools/list") == 2
+
+
+ONE_TOOL: list[Any] = [{"name": "echo", "inputSchema": {"type": "object"}}]
+
+
+@pytest.mark.requirement("HARD-45")
+@pytest.mark.parametrize(
+    ("cursor", "note"),
+    [
+        (None, ""),
+        ("", ""),
+        (0, ""),
+        (False, ""),
+        (7, "not a text"),
+        ({"page": 2}, "not a text"),
+        ([], "not a text"),
+        ("again", "does not end"),
+    ],
+)
+async def test_no_cursor_costs_the_tools_that_came_with_it(
+    machine: Machine, tmp_path: Path, cursor: object, note: str
+) -> None:
+    server = ScriptedServer(tmp_path / "record", list_result={"tools": ONE_TOOL, "nextCursor": cursor})
+    async with hosting(machine, x=server.entry()) as host:
+        assert await names(host) == ["echo"]
+        notes = host.status()[0].notes
+        assert note in notes[0] if note else not notes
 
 
 @pytest.mark.requirement("HARD-45")

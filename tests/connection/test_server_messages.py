@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from mcp_types import DiscoverResult, InitializeResult
 from mcp_types.methods import parse_server_notification, parse_server_request
 
 from fairlead.connection.server_messages import (
     DEFAULT_MAX_TOKENS,
     read_number,
+    repair_handshake,
     repair_notification,
     repair_request,
 )
@@ -203,3 +205,69 @@ def test_what_cannot_be_told_is_left_as_it_is() -> None:
     assert request is not None
     assert request["requestedSchema"] == schema
     assert repair_request("roots/list", None) is None
+
+
+SOUND_INFO = {"name": "x", "version": "1"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"instructions": 7},
+        {"instructions": ["a"]},
+        {"instructions": None},
+        {"_meta": None},
+        {"_meta": "x"},
+        {"serverInfo": None},
+        {"serverInfo": "x"},
+        {"serverInfo": {}},
+        {"serverInfo": {"name": "x"}},
+        {"serverInfo": {"version": "1"}},
+        {"serverInfo": {"name": 1, "version": 1.5}},
+        {"serverInfo": {"name": None, "version": {}}},
+        {"serverInfo": {**SOUND_INFO, "icons": [{"src": 5}, {"src": "a:b", "sizes": 3, "theme": "red"}]}},
+        {"serverInfo": {**SOUND_INFO, "icons": "a:b"}},
+        {"serverInfo": {**SOUND_INFO, "title": 1, "websiteUrl": {}, "description": []}},
+        {"capabilities": {"tools": True}},
+        {"capabilities": {"tools": []}},
+        {"capabilities": {"tools": "yes"}},
+        {"capabilities": {"tools": {"listChanged": "maybe"}}},
+        {"capabilities": {"tools": {"listChanged": {}}}},
+        {"capabilities": {"tools": {}, "experimental": {"x": True, "y": None, "z": {"a": 1}}}},
+        {"capabilities": {"tools": {}, "experimental": []}},
+        {"capabilities": {"tools": {}, "extensions": {"x": 1}}},
+        {"capabilities": {"tools": {}, "tasks": True}},
+        {"capabilities": {"tools": {}, "tasks": {"list": True, "requests": {"tools": {"call": True}}}}},
+        {"capabilities": {"tools": {}, "resources": {"subscribe": 5}, "prompts": None, "logging": True}},
+        {"ttlMs": "x", "cacheScope": 5, "resultType": 1},
+        {"ttlMs": -1},
+    ],
+)
+def test_one_bad_field_in_the_handshake_costs_only_itself(fields: dict[str, Any]) -> None:
+    said: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": SOUND_INFO, **fields}
+    old = repair_handshake({"protocolVersion": "2025-11-25", **said})
+    new = repair_handshake({"supportedVersions": ["2026-07-28"], **said})
+    for result in (InitializeResult.model_validate(old), DiscoverResult.model_validate(new)):
+        assert result.capabilities.tools is not None
+
+
+def test_what_is_declared_in_a_handshake_stays_declared() -> None:
+    capabilities: dict[str, Any] = {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": "true", "listChanged": False},
+        "prompts": False,
+        "tasks": {"requests": {"tools": {"call": {}}}},
+        "experimental": {"x": {"deep": [1]}, "y": True},
+    }
+    said = repair_handshake({"protocolVersion": "2025-11-25", "capabilities": capabilities})
+    assert said["capabilities"] == {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": False},
+        "tasks": {"requests": {"tools": {"call": {}}}},
+        "experimental": {"x": {"deep": [1]}, "y": {}},
+    }
+
+
+@pytest.mark.parametrize("capabilities", [None, True, [], "tools"])
+def test_capabilities_that_are_no_object_declare_nothing(capabilities: object) -> None:
+    assert repair_handshake({"capabilities": capabilities}) == {"capabilities": {}}

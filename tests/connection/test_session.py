@@ -1,5 +1,6 @@
 """Both eras of the protocol: found by a probe, remembered, and clear words where there is none in common."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fairlead.host.snapshots import VERSION_SECONDS
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import hosting
+from tests.servers import canned_stdio
 
 MODERN: dict[str, Any] = {"version": "2026-07-28", "probe": "answer"}
 
@@ -159,14 +161,22 @@ async def test_a_modern_server_with_a_later_version_alone_is_a_clear_error(
         assert "speaks only 2099-01-01" in str(failure)
 
 
-async def test_an_answer_to_the_handshake_that_is_none_is_a_clear_error(
+async def test_an_answer_to_the_handshake_that_is_none_is_a_clear_error(machine: Machine) -> None:
+    answers = json.dumps({"initialize": {"capabilities": {}}})
+    entry = {"command": sys.executable, "args": ["-I", "-S", canned_stdio.__file__, answers]}
+    async with hosting(machine, x=entry) as host:
+        failure = (await host.connect("x"))["x"]
+        assert isinstance(failure, ConnectFailed)
+        assert "not valid MCP: `protocolVersion`" in str(failure)
+
+
+async def test_capabilities_that_are_no_object_do_not_cost_the_tools(
     machine: Machine, tmp_path: Path
 ) -> None:
     server = ScriptedServer(tmp_path / "record", capabilities="all of them")
     async with hosting(machine, x=server.entry()) as host:
-        failure = (await host.connect("x"))["x"]
-        assert isinstance(failure, ConnectFailed)
-        assert "not valid MCP" in str(failure)
+        assert not await host.connect("x")
+        assert (await host.call("x", "echo")).text == "{}"
 
 
 async def test_a_modern_servers_changes_are_heard_of(machine: Machine, tmp_path: Path) -> None:

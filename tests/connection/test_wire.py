@@ -214,6 +214,49 @@ def test_a_message_in_the_middle_of_other_text_is_not_believed() -> None:
     assert only_unusable(b'log: {"id": 1, "result": {}}').answers is None
 
 
+HALVES = [
+    (rb"\ud83d", "\ufffd"),
+    (rb"cut \uD83D", "cut \ufffd"),
+    (rb"\ude00", "\ufffd"),
+    (rb"\uDE00 after", "\ufffd after"),
+    (rb"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+    (rb"\ud83d\ude00\ude00", "\U0001f600\ufffd"),
+    (rb"\ude00\ud83d", "\ufffd\ufffd"),
+    (rb"\ud83d\u0041", "\ufffdA"),
+    (rb"\ud83d\n", "\ufffd\n"),
+    (rb"\ud83d\\", "\ufffd\\"),
+    (rb"\ud83d\\ude00", "\ufffd\\ude00"),
+    (rb"\\ud83d\ude00", "\\ud83d\ufffd"),
+    (rb"\\\ud83d", "\\\ufffd"),
+    (rb"\\\\ud83d \ud83d", "\\\\ud83d \ufffd"),
+    (rb"\ud83d\"", '\ufffd"'),
+    (rb"\ud55c\ud83d", "\ud55c\ufffd"),
+    (b"\\ud83d \xff", "\ufffd \ufffd"),
+    (b"\\ud83d \xf0\x9f\x98\x80", "\ufffd \U0001f600"),
+]
+
+
+@pytest.mark.requirement("HARD-12")
+@pytest.mark.parametrize(("written", "read"), HALVES)
+@pytest.mark.parametrize("padding", [0, 100_000, 400_000])
+def test_half_a_character_costs_only_itself(written: bytes, read: str, padding: int) -> None:
+    pad = b"x" * (0 if b"\xff" in written else padding)
+    text = b'"' + written + b'"'
+    line = b'{"jsonrpc":"2.0","id":1,"result":{"pad":"%b",%b:[%b]}}' % (pad, text, text)
+    (frame,) = parse(line)
+    assert isinstance(frame, Frame)
+    assert object_of(frame.result) == {"pad": pad.decode(), read: [read]}
+
+
+def test_half_a_character_in_a_batch_an_error_or_a_request_costs_only_itself() -> None:
+    first, second = parse(rb'[{"id":1,"error":{"code":1,"message":"\ud83d"}},{"id":2,"method":"a\udc00"}]')
+    assert isinstance(first, Frame)
+    with pytest.raises(RequestRejected, match="\ufffd"):
+        result_of(first)
+    assert isinstance(second, Frame)
+    assert second.method == "a\ufffd"
+
+
 @pytest.mark.requirement("HARD-12")
 def test_bytes_that_are_no_utf8_are_replaced() -> None:
     frame = only_frame(b'{"id": 1, "result": {"text": "caf\xe9 \xed\xa0\x80"}}')
@@ -222,7 +265,6 @@ def test_bytes_that_are_no_utf8_are_replaced() -> None:
 
 
 BROKEN = {
-    "lone surrogate": rb'{"text": "\ud800"}',
     "not a number": b'{"number": NaN}',
     "deep": b'{"list": ' + DEEP + b"}",
     "cut off": b'{"list": [1, 2',

@@ -48,6 +48,7 @@ def _huge_pages(method: str) -> Pages:
 BEHAVIOURS: dict[str, Callable[[str], Pages]] = {
     "sound": lambda method: iter([[SOUND[method]]]),
     "huge-pages": _huge_pages,
+    "two-pages": lambda method: iter([[SOUND[method]], [_padded(method, 1, 0)]]),
     "one-huge-page": lambda method: iter(
         [[SOUND[method], *(_padded(method, number, 300_000) for number in range(25))]]
     ),
@@ -82,12 +83,14 @@ def _list(message: dict[str, Any], behaviour: str) -> None:
     }
     if behaviour == "hang":
         return
-    if behaviour == "error":
+    if behaviour == "error" or (behaviour == "error-later" and "cursor" in (message.get("params") or {})):
         _send({"id": request_id, "error": {"code": -32000, "message": "the database is down"}})
     elif behaviour in no_lists:
         _send({"id": request_id, "result": no_lists[behaviour]})
     elif behaviour == "same-cursor":
         _send({"id": request_id, "result": {FIELDS[method]: [SOUND[method]], "nextCursor": "again"}})
+    elif behaviour == "error-later" and "cursor" not in (message.get("params") or {}):
+        _send({"id": request_id, "result": {FIELDS[method]: [SOUND[method]], "nextCursor": "2"}})
     elif behaviour == "exit":
         os._exit(3)
     else:

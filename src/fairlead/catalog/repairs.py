@@ -471,6 +471,11 @@ def repair_annotations(value: object) -> dict[str, Any] | None:
         return None
 
 
+def repair_icons(value: object) -> list[dict[str, Any]]:
+    """Those icons of a list that are valid."""
+    return _Repairing().read_items(value, _fields(_ICON, needed="src"), "") if is_list(value) else []
+
+
 def _add_required(kind: Kind, fields: dict[str, Any], repairing: _Repairing) -> None:
     identity = IDENTITY[kind]
     if not fields.get(identity):

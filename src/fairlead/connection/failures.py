@@ -81,11 +81,20 @@ def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | Aut
         case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
             return ConnectFailed(server_id, f"it speaks no protocol version known here: {words}")
         case ValidationError():
-            return ConnectFailed(server_id, "its answer to the handshake is not valid MCP")
+            return ConnectFailed(server_id, f"its answer to the handshake is not valid MCP: {_fields(cause)}")
         case MCPError():
             return ConnectFailed(server_id, f"it refused the handshake: {words}")
         case _:
             return ConnectFailed(server_id, words or type(cause).__name__)
+
+
+def _fields(cause: ValidationError) -> str:
+    """Which fields are not valid, and why."""
+    found = [
+        f"`{'.'.join(map(str, error['loc'])) or 'all of it'}`: {error['msg']}"
+        for error in cause.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return gate.text("; ".join(found[:5]))
 
 
 def _connect_hint(cause: BaseException) -> str | None:

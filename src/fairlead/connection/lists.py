@@ -58,7 +58,7 @@ class _Page(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     resources: list[msgspec.Raw] | None = None
     templates: list[msgspec.Raw] | None = None
     prompts: list[msgspec.Raw] | None = None
-    next_cursor: str | None = None
+    next_cursor: msgspec.Raw = msgspec.Raw()
     ttl_ms: msgspec.Raw = msgspec.Raw()
 
 
@@ -114,6 +114,15 @@ class _Pages:
     """The beginnings of entries that are too large."""
     ttl_ms: int | None = None
     notes: list[str] = field(default_factory=list[str])
+    failure: ListFailed | None = None
+    """Why the list could not be read to its end."""
+
+    def cut_off(self, failure: ListFailed, reason: str) -> None:
+        """Keep what was read, and note that it may not be all."""
+        self.failure = failure
+        self.notes.append(
+            gate.text(f"{reason}; what follows the first {len(self.entries)} entries is left out")
+        )
 
 
 class Lister:
@@ -159,6 +168,8 @@ class Lister:
         try:
             pages = await self._list("tools", declared=offers.tools is not None)
             self._tools = await self._read_tools(pages)
+            if pages.failure is not None and _names(self._known.tools) - _names(self._tools.listing.tools):
+                raise pages.failure  # else tools would be gone that only were not listed this time
         except (MCPError, NotSent, FairleadError) as exc:
             has_others = offers.resources is not None or offers.prompts is not None
             if isinstance(exc, AuthRequired) or not has_others or self._session.dispatcher.ending is not None:
@@ -194,6 +205,8 @@ class Lister:
         """List resources, templates or prompts. What goes wrong is noted, and costs nothing else."""
         try:
             pages = await self._list(kind, declared=True)
+            if pages.failure is not None and not set(self._before[kind]) <= set(pages.entries):
+                raise pages.failure
         except (MCPError, NotSent, FairleadError) as exc:
             if self._session.dispatcher.ending is not None:
                 return  # which ends this listing as well
@@ -270,50 +283,83 @@ class Lister:
             with anyio.fail_after(seconds):
                 await self._follow(kind, pages, seconds, declared=declared)
         except RequestRejected as exc:
-            if not declared or (exc.code == METHOD_NOT_FOUND and kind != "tools"):
-                if declared and kind != "templates":  # which many leave out
-                    pages.notes.append(f"it declares {kind}, and does not list them")
-                return pages
-            raise ListFailed(self._server_id, f"{method} failed: {gate.text(str(exc))}") from exc
+            is_absent = not pages.entries and (
+                not declared or (exc.code == METHOD_NOT_FOUND and kind != "tools")
+            )
+            if not is_absent:
+                self._cut_off(pages, f"{method} failed: {gate.text(str(exc))}", exc)
+            elif declared and kind != "templates":  # which many leave out
+                pages.notes.append(f"it declares {kind}, and does not list them")
         except (TimeoutError, RequestExpired) as exc:
-            if not declared:
-                return pages
             if isinstance(exc, RequestExpired):
                 seconds = min(seconds, self._budget.request_seconds)
-            raise ListFailed(self._server_id, f"{method} took longer than {seconds:g} s") from exc
+            if declared or pages.entries:
+                self._cut_off(pages, f"{method} took longer than {seconds:g} s", exc)
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise ListFailed(self._server_id, f"{method} was answered with something else: {exc}") from exc
+            self._cut_off(pages, f"{method} was answered with something else: {exc}", exc)
         return pages
 
+    def _cut_off(self, pages: _Pages, reason: str, cause: Exception | None = None) -> None:
+        """End a list that cannot be read further. Raises `ListFailed` where nothing of it was read."""
+        failure = ListFailed(self._server_id, reason)
+        if not pages.entries:
+            raise failure from cause
+        pages.cut_off(failure, reason)
+
     async def _follow(self, kind: Kind, pages: _Pages, seconds: float, *, declared: bool) -> None:
-        method = _METHODS[kind]
         seen: set[str] = set()
-        params: dict[str, str] | None = None
+        cursor: str | None = None
         seconds = min(seconds, self._budget.request_seconds)
         for _ in range(MAX_PAGES):
-            answer = await self._session.request(method, params, seconds=seconds)
-            if len(answer) > MAX_PAGE_PARTS and _count_parts(bytes(answer)) > MAX_PAGE_PARTS:
-                reason = f"{method}: a page has more than {MAX_PAGE_PARTS} parts"
-                if not pages.entries:
-                    raise ListFailed(self._server_id, reason)
-                pages.notes.append(f"{reason}; it and what follows are left out")
+            page = await self._ask_page(kind, pages, cursor, seconds)
+            cursor = await self._read_page(kind, pages, page, seen, declared=declared) if page else None
+            if cursor is None:
                 return
-            page = _decode_page(answer)
-            found: list[msgspec.Raw] | None = getattr(page, kind)
-            if found is None:
-                if not declared:
-                    return
-                raise ListFailed(self._server_id, f"{method} was answered without a list of {kind}")
-            is_whole = await self._keep(method, found, pages)
-            if page.next_cursor is None or not is_whole:
-                pages.ttl_ms = _milliseconds(page.ttl_ms)
-                return
-            if page.next_cursor in seen:
-                break
-            seen.add(page.next_cursor)
-            params = {"cursor": page.next_cursor}
-        message = f"{method} does not end: {len(pages.entries)} items, {len(seen)} pages"
+            seen.add(cursor)
+        message = f"{_METHODS[kind]} does not end: {len(pages.entries)} items, {len(seen)} pages"
         raise ListFailed(self._server_id, message)
+
+    async def _ask_page(self, kind: Kind, pages: _Pages, cursor: str | None, seconds: float) -> _Page | None:
+        """The page at a cursor; None where there is none, or none that can be read quickly."""
+        method = _METHODS[kind]
+        try:
+            params = None if cursor is None else {"cursor": cursor}
+            answer = await self._session.request(method, params, seconds=seconds)
+        except RequestRejected:
+            if cursor == "":
+                return None  # an empty cursor was how the server says that there is no more
+            raise
+        if len(answer) > MAX_PAGE_PARTS and _count_parts(bytes(answer)) > MAX_PAGE_PARTS:
+            reason = f"{method}: a page has more than {MAX_PAGE_PARTS} parts"
+            if not pages.entries:
+                raise ListFailed(self._server_id, reason)
+            pages.notes.append(f"{reason}; it and what follows are left out")
+            return None
+        return _decode_page(answer)
+
+    async def _read_page(
+        self, kind: Kind, pages: _Pages, page: _Page, seen: set[str], *, declared: bool
+    ) -> str | None:
+        """Keep a page's entries. Returns the cursor of the next page, None at the end of the list."""
+        method = _METHODS[kind]
+        found: list[msgspec.Raw] | None = getattr(page, kind)
+        if found is None:
+            if declared or pages.entries:
+                self._cut_off(pages, f"{method} was answered without a list of {kind}")
+            return None
+        before, cursor = len(pages.entries), _cursor(page.next_cursor)
+        is_whole = await self._keep(method, found, pages)
+        if not is_whole or cursor is None:
+            pages.ttl_ms = _milliseconds(page.ttl_ms)
+            if cursor is None and bytes(page.next_cursor) not in _NO_CURSORS:
+                pages.notes.append(f"{method}: `nextCursor` is not a text; there may be more entries")
+            return None
+        if cursor not in seen:
+            return cursor
+        await _drop_repeated(pages)
+        if cursor or len(pages.entries) > before:  # else an empty cursor led to the first page again
+            self._cut_off(pages, f"{method} does not end: it gives the same `nextCursor` again")
+        return None
 
     async def _keep(self, method: str, found: list[msgspec.Raw], pages: _Pages) -> bool:
         """Keep copies of a page's entries, in slices. False where the budget is used up."""
@@ -341,6 +387,30 @@ class Lister:
                 return False
             pages.entries.append(definition)
         return True
+
+
+_NO_CURSORS: Final = frozenset((b"", b"null", b"false", b"0"))
+
+
+def _cursor(raw: msgspec.Raw) -> str | None:
+    """Where the next page begins; None where there is none, or something that is no cursor."""
+    try:
+        return msgspec.json.decode(raw, type=str) if raw else None
+    except msgspec.DecodeError:
+        return None
+
+
+async def _drop_repeated(pages: _Pages) -> None:
+    """Keep each entry once: a server that gives a cursor again has given its entries again as well."""
+    kept: dict[bytes, None] = {}
+    for start in range(0, len(pages.entries), _SLICE_ENTRIES):
+        kept |= dict.fromkeys(pages.entries[start : start + _SLICE_ENTRIES])
+        await anyio.lowlevel.checkpoint()
+    pages.entries[:] = kept
+
+
+def _names(tools: Iterable[ToolEntry]) -> set[str]:
+    return {tool.key.tool for tool in tools}
 
 
 async def _ignore(_listed: Listed) -> None:

@@ -24,6 +24,7 @@ from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.http_outcomes import HttpRejected
 from fairlead.connection.outcomes import RequestFailed
 from fairlead.connection.peer import Introduction
+from fairlead.connection.server_messages import repair_handshake
 
 MAX_PROBE_SECONDS = 8.0
 """How long an unanswered probe may hold up the handshake that servers of the older era wait for."""
@@ -97,10 +98,8 @@ class Negotiation:
         headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
         options: CallOptions = {"headers": headers, "cancel_on_abandon": False}
         raw = await self._dispatcher.send_raw_request(method, {"_meta": envelope}, options)
-        if isinstance(ttl := raw.get("ttlMs"), int | float) and ttl < 0:
-            raw["ttlMs"] = 0  # as the protocol says; the SDK's model would refuse it
         try:
-            result = types.DiscoverResult.model_validate(raw)
+            result = types.DiscoverResult.model_validate(repair_handshake(raw), by_name=False)
         except ValidationError:
             return False  # an answer, but not a modern server's
         if not set(result.supported_versions) & set(MODERN_PROTOCOL_VERSIONS):
@@ -116,7 +115,7 @@ class Negotiation:
         }
         options: CallOptions = {"cancel_on_abandon": False}
         raw = await self._dispatcher.send_raw_request("initialize", params, options)
-        result = types.InitializeResult.model_validate(raw, by_name=False)
+        result = types.InitializeResult.model_validate(repair_handshake(raw), by_name=False)
         if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             message = f"it chose version {result.protocol_version}, which nobody here speaks"
             raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, message)

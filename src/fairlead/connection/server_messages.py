@@ -1,4 +1,4 @@
-"""Requests and notifications of servers, repaired before they are parsed.
+"""Requests, notifications and handshakes of servers, repaired before they are parsed.
 
 The SDK drops a notification and refuses a request that its models do not take, for one field that is null, a
 level that the protocol does not have or content that is a text instead of a block. What a server means is
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from fairlead.catalog.content import repair_blocks, repair_role, text_block
+from fairlead.catalog.repairs import repair_icons
 from fairlead.config.shapes import is_list, is_object
 
 Params = Mapping[str, Any]
@@ -117,6 +118,70 @@ _NOTIFICATIONS: Final[Mapping[str, Callable[[Params], Params]]] = {
 }
 
 
+# The handshake.
+
+
+def repair_handshake(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server says of itself, field by field as the protocol has it; what is not valid is left out.
+
+    Nothing is made up that decides how to talk to it: without a protocol version it is still not valid.
+    """
+    made = _without_nulls(result)
+    made["capabilities"] = _repair_capabilities(made.get("capabilities"))
+    for name, is_valid in _HANDSHAKE_OPTIONS.items():
+        if name in made and not is_valid(made[name]):
+            del made[name]
+    if "ttlMs" in made and (ttl := read_number(made.pop("ttlMs"))) is not None:
+        made["ttlMs"] = max(0, int(ttl))
+    if "protocolVersion" in made:
+        made["serverInfo"] = _repair_info(made.get("serverInfo"))
+    return made
+
+
+def _repair_capabilities(value: object) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, said in (value if is_object(value) else {}).items():
+        if said is None or said is False:
+            continue
+        if name in ("experimental", "extensions"):
+            named: dict[str, Any] = said if is_object(said) else {}
+            made[name] = {key: _settings(item) for key, item in named.items() if item not in (None, False)}
+        else:
+            made[name] = _repair_capability(said)
+    return made
+
+
+def _repair_capability(said: object) -> dict[str, Any]:
+    """The settings of a capability. One that is there in whatever form is declared."""
+    made: dict[str, Any] = {}
+    for name, item in _settings(said).items():
+        if name in ("listChanged", "subscribe"):
+            made[name] = item in (True, 1, "true", "True", "yes")
+        elif item is not None and item is not False:
+            made[name] = _repair_capability(item)
+    return made
+
+
+def _settings(value: object) -> dict[str, Any]:
+    return value if is_object(value) else {}
+
+
+def _repair_info(value: object) -> dict[str, Any]:
+    made = _without_nulls(_settings(value))
+    for name in ("name", "version"):
+        said: object = made.get(name)
+        if isinstance(said, int | float) and not isinstance(said, bool):
+            made[name] = str(said)
+        elif not isinstance(said, str):
+            made[name] = "unknown"
+    if "icons" in made:
+        made["icons"] = repair_icons(made["icons"])
+    return {name: item for name, item in made.items() if name not in _INFO_TEXTS or _is_text(item)}
+
+
+_INFO_TEXTS: Final = frozenset(("title", "description", "websiteUrl"))
+
+
 # Requests.
 
 
@@ -163,6 +228,12 @@ _SAMPLING_OPTIONS: Final[Mapping[str, Callable[[object], bool]]] = {
     "metadata": is_object,
     "_meta": is_object,
     "modelPreferences": is_object,
+}
+_HANDSHAKE_OPTIONS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "instructions": _is_text,
+    "resultType": _is_text,
+    "cacheScope": lambda value: value in ("public", "private"),
+    "_meta": is_object,
 }
 
 
