@@ -69,9 +69,7 @@ class AddOptions(TypedDict):
 @click.option("--sandbox-read", multiple=True, metavar="PATH", help="Sandboxed, but it can read this.")
 @click.option("--sandbox-write", multiple=True, metavar="PATH", help="Sandboxed, but it can change this.")
 @edit_scope_option
-@click.option(
-    "--replace", is_flag=True, help="Overwrite the server of that id, or a built-in one."
-)
+@click.option("--replace", is_flag=True, help="Overwrite the server of that id, or a built-in one.")
 @click.option(
     "--enabled", type=click.BOOL, metavar="true|false", help="Add it switched on (the default) or off."
 )
