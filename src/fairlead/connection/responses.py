@@ -1,5 +1,6 @@
 """What a server's HTTP response holds, read within bounds: an answer, a stream of events, or a refusal."""
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
@@ -10,6 +11,7 @@ import msgspec
 from mcp_types import METHOD_NOT_FOUND, RequestId
 
 from fairlead.catalog import gate
+from fairlead.catalog.slices import Turn
 from fairlead.connection.dispatcher import Call
 from fairlead.connection.http_outcomes import (
     AnswerLost,
@@ -25,6 +27,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
 _MAX_CHALLENGE = 4096
 _MAX_PARTS = 4096
+_READ_BYTES = 16 * 1024
 
 
 @contextmanager
@@ -52,9 +55,12 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """Return the body, decompressed. Raises `AnswerTooLong` past `limit`, with no more than that read."""
     whole = bytearray()
     parts: list[bytes] = []
-    size = 0
+    size, turn = 0, Turn()
     try:
-        while part := await response.content.readany():
+        # What is there already is read without a pause, and may be in as many pieces as it has bytes.
+        while part := await response.content.read(_READ_BYTES):
+            if turn.is_over():
+                await asyncio.sleep(0)
             size += len(part)
             if size > limit:
                 raise AnswerTooLong(limit)
