@@ -1,5 +1,6 @@
 """What a server's HTTP response holds, read within bounds: an answer, a stream of events, or a refusal."""
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
@@ -11,6 +12,7 @@ from mcp_types import METHOD_NOT_FOUND, RequestId
 
 from fairlead.auth.challenge import MAX_HEADER
 from fairlead.catalog import gate
+from fairlead.catalog.slices import Turn
 from fairlead.connection.dispatcher import Call
 from fairlead.connection.http_outcomes import (
     AnswerLost,
@@ -26,6 +28,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
 _MAX_PARTS = 4096
 _MAX_RETRY_AFTER = 40
+_READ_BYTES = 16 * 1024
 
 
 @contextmanager
@@ -53,9 +56,12 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """Return the body, decompressed. Raises `AnswerTooLong` past `limit`, with no more than that read."""
     whole = bytearray()
     parts: list[bytes] = []
-    size = 0
+    size, turn = 0, Turn()
     try:
-        while part := await response.content.readany():
+        # What is there already is read without a pause, and may be in as many pieces as it has bytes.
+        while part := await response.content.read(_READ_BYTES):
+            if turn.is_over():
+                await asyncio.sleep(0)
             size += len(part)
             if size > limit:
                 raise AnswerTooLong(limit)

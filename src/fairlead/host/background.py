@@ -18,8 +18,8 @@ from anyio.lowlevel import RunVar
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry
 
-AT_ONCE: Final = 500
-"""So many tools, or as many other definitions, are handled on the event loop: it takes a few milliseconds."""
+AT_ONCE: Final = 100
+"""So many tools, or as many other definitions, are handled on the event loop: each may take 100 µs."""
 
 USUAL_BYTES: Final = 1024
 """Of a definition; what takes long about it grows with its size."""

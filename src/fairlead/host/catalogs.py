@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
 
@@ -12,7 +12,7 @@ from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.tokens import estimate
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.host.background import AT_ONCE, run_off_loop
+from fairlead.host.background import run_off_loop
 from fairlead.host.bundles import Selection
 from fairlead.policy.decision import CallPolicy, Decision
 from fairlead.policy.quarantine import Screened
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 
 _CatalogKey = tuple[str | None, frozenset[str]]
+
+AT_ONCE: Final = 250
+"""A catalog of so many tools is made when it is asked for; what takes long about each was done before."""
 
 
 class Catalogs:
