@@ -6,7 +6,7 @@ import json
 import re
 import string
 from collections.abc import Callable
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus, unquote_plus
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +59,14 @@ def encoded_64(before: bytes, after: bytes, width: int = 0) -> Callable[[str], s
     return encode
 
 
+def hex_list(separator: str) -> Callable[[str], str]:
+    return lambda text: separator.join(f"0x{byte:02x}" for byte in text.encode())
+
+
+def pairs_of(text: str) -> list[str]:
+    return re.findall("..?.?.?", text.encode().hex())
+
+
 ENCODERS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "in a URL": lambda text: quote(text, safe=""),
@@ -79,6 +87,27 @@ ENCODERS: dict[str, Callable[[str], str]] = {
     "hex with blanks": lambda text: text.encode().hex(" "),
     "hex escapes": hex_escapes,
     "hex list": lambda text: ", ".join(f"0x{byte:02x}" for byte in text.encode()),
+    "hex list in lines": hex_list(",\n  "),
+    "hex list with line breaks": hex_list("\n"),
+    "hex list with tabs": hex_list("\t"),
+    "hex list with semicolons": hex_list("; "),
+    "hex list, upper case": lambda text: hex_list(" ")(text).upper(),
+    "hex list of pairs": lambda text: " ".join("0x" + pair for pair in pairs_of(text)),
+    "JavaScript in JSON": lambda text: json.dumps(javascript(text))[1:-1],
+    "JavaScript in JSON in JSON": lambda text: json.dumps(json.dumps(javascript(text))[1:-1])[1:-1],
+    "JavaScript in lines": lambda text: javascript(text).replace("\\u", "\n\\u"),
+    "HTML in HTML": lambda text: html.escape("".join(f"&#{ord(character)};" for character in text)),
+    "HTML without semicolons": lambda text: "".join(f"&#{ord(character)}" for character in text),
+    "HTML with zeros": lambda text: "".join(f"&#{ord(character):012d};" for character in text),
+    "HTML in lines": lambda text: "".join(f"&#{ord(character)};\n" for character in text),
+    "in a form": quote_plus,
+    "hex of UTF-16": lambda text: text.encode("utf-16-be").hex(),
+    "hex of UTF-16, little end first": lambda text: text.encode("utf-16-le").hex(" "),
+    "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16-be")).decode(),
+    "base64 of UTF-16, little end first": lambda text: base64.b64encode(text.encode("utf-16")).decode(),
+    "base64 of base64": lambda text: encoded_64(b"", b"")(encoded_64(b"", b"")(text)),
+    "base64 of base64 in lines": lambda text: encoded_64(b"x", b"y", 64)(encoded_64(b"u:", b"")(text)),
+    "base64 of hex": lambda text: encoded_64(b"", b"")(text.encode().hex()),
     "base64": encoded_64(b"", b""),
     "base64 after one": encoded_64(b"x", b"after"),
     "base64 after two": encoded_64(b"u:", b""),
@@ -95,11 +124,20 @@ ENCODERS: dict[str, Callable[[str], str]] = {
 
 
 def full_search(text: str, secret: str) -> bool:
-    wanted = secret.encode()
+    wanted = (secret.encode(), secret.encode("utf-16-be"), secret.encode("utf-16-le"))
     seen = {text}
     for _ in range(3):
         seen |= {decode(known) for known in seen for decode in DECODERS}
-    return any(secret in known or any(wanted in found for found in _binaries(known)) for known in seen)
+    if any(secret in known for known in seen):
+        return True
+    for known in seen:
+        for found in _binaries(known):
+            inner = [found]
+            for encoded in re.findall(rb"[\x20-\x7e]{10,}", found):
+                inner += _binaries(encoded.decode())
+            if any(form in binary for form in wanted for binary in inner):
+                return True
+    return False
 
 
 def _decode_json(text: str) -> str:
@@ -127,7 +165,18 @@ def _decode_hex_escapes(text: str) -> str:
     return re.sub(r"(?:\\x[0-9a-fA-F]{2})+", lambda m: _bytes_of(m[0].replace("\\x", "")), text)
 
 
-DECODERS = (_decode_json, _decode_percent, _decode_hex_escapes, html.unescape)
+def _decode_html_lines(text: str) -> str:
+    return html.unescape(text.replace(";\n&#", ";&#"))
+
+
+DECODERS = (
+    _decode_json,
+    _decode_percent,
+    unquote_plus,
+    _decode_hex_escapes,
+    html.unescape,
+    _decode_html_lines,
+)
 
 
 def _binaries(text: str) -> list[bytes]:
@@ -138,8 +187,8 @@ def _binaries(text: str) -> list[bytes]:
             part = letters[skipped:]
             found.append(base64.b64decode(part[: len(part) // 4 * 4]))
             found.append(base64.b64decode(part + "A" * (-len(part) % 4)))
-    for run in re.findall(r"(?:(?:0x)?[0-9a-fA-F]{2}[:\s,]{0,2})+", text):
-        digits = re.sub(r"0x|[:\s,]", "", run)
+    for run in re.findall(r"(?:(?:0[xX]|\\u)?(?:[0-9a-fA-F]{2})+[:;\s,]{0,4})+", text):
+        digits = re.sub(r"0[xX]|\\u|[:;\s,]", "", run)
         found += [bytes.fromhex(digits[skipped:][: (len(digits) - skipped) // 2 * 2]) for skipped in (0, 1)]
     return found
 

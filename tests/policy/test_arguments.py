@@ -425,3 +425,33 @@ def test_a_rule_about_an_address_holds_in_every_notation(url: str) -> None:
 )
 def test_what_no_parser_takes_is_no_error(value: str) -> None:
     narrowing({"path": "/etc/**", "url": "http://x/**"}, {"path": value, "url": value})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"options": '{"path":"/etc/passwd","path":"/safe"}'},
+        {"options": '{"path":"/safe","path":"/etc/passwd"}'},
+        {"options": '[{"path":"/etc/passwd","x":1,"path":"/safe"}]'},
+        {"options[path]": "/etc/passwd"},
+        {"options['path']": "/etc/passwd"},
+        {"options/path": "/etc/passwd"},
+        {"/options/path": "/etc/passwd"},
+        {"$.options.path": "/etc/passwd"},
+        {"options.path[]": "/etc/passwd"},
+        {"options[0][path]": "/etc/passwd"},
+        {"options": {"path[0]": "/etc/passwd"}},
+        {"options[]": {"/path": "/etc/passwd"}},
+    ],
+)
+def test_repeated_names_and_names_as_forms_write_them_count(arguments: dict[str, Any]) -> None:
+    assert narrowing({"options.path": "/etc/**"}, arguments) == "yes"
+    assert not allows({"options.path": "/safe"}, arguments)
+
+
+@pytest.mark.parametrize(
+    "text", ["{path:'/etc/passwd'}", '{"path":"/etc/passwd",}', ' [{"path":"/etc/passwd"} x', "{'path':1}"]
+)
+def test_a_text_that_only_a_lenient_parser_reads_is_a_doubt(text: str) -> None:
+    assert narrowing({"options.path": "/etc/**"}, {"options": text}) == "maybe"
+    assert narrowing({"options.path": "/etc/**"}, {"options": "a plain text"}) == "no"

@@ -6,7 +6,8 @@ parameters of an OAuth exchange. The time this takes is linear in the text, whoe
 
 Known values are found in the encodings that a server may echo them in: as they are, percent-encoded, as JSON,
 HTML or hexadecimal escapes, in base64 at any offset (so inside `Basic` and `Bearer` headers too) and in hex,
-whatever the case, and whatever punctuation or white space stands between the digits.
+whatever the case, and whatever punctuation or white space stands between the digits. Base64 and hex may be
+those of UTF-16, and base64 may hold other base64 or hex.
 """
 
 import base64
@@ -15,7 +16,7 @@ import re
 from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 MASK = "•••"
 
@@ -100,6 +101,8 @@ _NOT_TELLING = bytes({*range(256)} - {*_TELLING})
 _NOT_DIGITS = bytes({*range(256)} - {*b"0123456789"})
 _SHORTEST_SIEVED = 4
 """A sieved value that is shorter would be found in many a text that does not hold it."""
+_MAX_SIEVED_DIGITS = 10
+"""A longer sieved value rules out no more, and takes longer to look for."""
 _MAX_PATTERN_CHARACTERS = 64
 """Up to this length a value is located by a pattern, which takes about 20 ms to compile."""
 _MAX_ROUNDS = 3
@@ -124,19 +127,30 @@ def _pair(match: re.Match[bytes]) -> bytes:
 
 
 # Each begins with a literal, which the engine finds at the speed of memory.
-_ESCAPES: tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]], ...] = (
-    (b"%", re.compile(rb"%([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
+_Escape = tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]]
+_BACKSLASH_ESCAPES: tuple[_Escape, ...] = (
     (
         b"\\u",
-        re.compile(rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\{1,8}u([dD][c-fC-F][0-9a-fA-F]{2})"),
+        re.compile(rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"),
         _pair,
     ),
     (b"\\u", re.compile(rb"\\u([0-9a-fA-F]{4})"), lambda match: _character(match[1])),
     (b"\\x", re.compile(rb"\\x([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
-    (b"0x", re.compile(rb"0x([0-9a-fA-F]{2})[ ,]{0,2}"), lambda match: bytes((int(match[1], 16),))),
-    (b"&#", re.compile(rb"&#[xX]0{0,4}([0-9a-fA-F]{1,6});"), lambda match: _character(match[1])),
-    (b"&#", re.compile(rb"&#0{0,4}([0-9]{1,7});"), lambda match: _character(match[1], 10)),
 )
+_ESCAPES: tuple[_Escape, ...] = (
+    (b"%", re.compile(rb"%([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
+    (
+        b"0",
+        re.compile(rb"0[xX]([0-9a-fA-F]{2})(?:[^0-9A-Za-z]{1,8}(?=0[xX]))?"),
+        lambda match: bytes((int(match[1], 16),)),
+    ),
+    (b"&", re.compile(rb"&(?:amp;){0,4}#[xX]0*+([0-9a-fA-F]{1,6});?"), lambda match: _character(match[1])),
+    (b"&", re.compile(rb"&(?:amp;){0,4}#0*+([0-9]{1,7});?"), lambda match: _character(match[1], 10)),
+)
+_APART = re.compile(rb"(#[xX]?[0-9a-fA-F]{1,16}+;?)(?:\\{1,16}[nrt]|[^0-9A-Za-z&\\]){1,4}(?=&)")
+"""What stands between the escapes of HTML where each is on a line of its own."""
+_BACKSLASHES = re.compile(rb"\\{2,}+")
+_HEX_PREFIX = re.compile(rb"0[xX]")
 
 
 class _Secret:
@@ -150,17 +164,23 @@ class _Secret:
         """What is left of it where backslashes were removed."""
         self.variants = _variants(plain)
         """What becomes of it where a text around it is decoded: a secret may itself look like an escape."""
+        self.plus = self.bare.replace(b" ", b"+") if " " in value else b""
+        """How forms write it, where that differs."""
+        wide = _in_utf_16(value)
         self.hex = plain.hex().encode()
-        self.base64 = tuple(_aligned(plain, offset) for offset in range(3))
+        self.wide_hex = tuple(form.hex().encode() for form in wide)
+        # What is ASCII is read from UTF-16 in base64 by decoding that: see `_inner_text`.
+        binary = (plain,) if value.isascii() else (plain, *wide)
+        self.base64 = tuple(_aligned(form, offset) for form in binary for offset in range(3))
         forms = [plain, *self.base64]
         sieved = [form.translate(None, _NOT_TELLING) for form in forms]
         digits = self.hex.translate(None, _NOT_DIGITS)
-        listed = b"".join(b"0%02x" % byte for byte in plain).translate(None, _NOT_DIGITS)
+        wide_digits = tuple(form.translate(None, _NOT_DIGITS) for form in self.wide_hex)
         self.sieved = tuple(form for form in sieved if len(form) >= _SHORTEST_SIEVED)
         """What the sieve looks for: these among digits and capitals, `sieved_hex` among digits alone."""
-        self.sieved_hex = (digits, listed)
+        self.sieved_hex = tuple(form[:_MAX_SIEVED_DIGITS] for form in (digits, *wide_digits))
         encoded = sieved[1:]
-        self.is_sievable = min(map(len, (*encoded, digits))) >= _SHORTEST_SIEVED
+        self.is_sievable = min(map(len, (*encoded, *self.sieved_hex))) >= _SHORTEST_SIEVED
         """Does the sieve find it in every encoding? As it is, it may have to be looked for itself."""
         self.is_plainly_sievable = len(sieved[0]) >= _SHORTEST_SIEVED
         others = [variant.translate(None, _NOT_TELLING) for variant in self.variants]
@@ -172,21 +192,18 @@ class _Secret:
 
     def is_in(self, views: "_Views") -> bool:
         # Plain loops: this runs for every value on every result, and generators take three times as long.
-        first, second, third = self.base64
         for index, text in enumerate(views.texts):
-            encoded = views.base64[index]
-            if (
-                (self.bare if index else self.plain) in text
-                or first in encoded
-                or second in encoded
-                or third in encoded
-            ):
+            if self.plain in text or (index and self.bare in text) or (self.plus and self.plus in text):
                 return True
-            if self.hex in views.hex[index]:
+            if _has_any(self.base64, views.base64[index]) or _has_any(self.variants, text):
                 return True
-            if self.variants and any(variant in text for variant in self.variants):
-                return True
-        return False
+        return any(self.hex in digits or _has_any(self.wide_hex, digits) for digits in views.hex)
+
+    def is_plainly_in(self, text: bytes, bare: bytes) -> bool:
+        """Is it in a text, or in what is left of that without backslashes, as it is?"""
+        if bare.rfind(self.bare) >= 0 or text.rfind(self.plain) >= 0:
+            return True
+        return bool(self.plus) and bare.rfind(self.plus) >= 0
 
     def mask_in(self, text: str) -> str:
         """The text with this value masked, wherever it can be told from what is around it."""
@@ -204,7 +221,19 @@ class _Secret:
         digits = self.hex.decode()
         percent = quote(self.value, safe="", errors="surrogatepass")
         written = json.dumps(self.value)[1:-1]
-        found = (self.value, written, percent, percent.lower(), digits, digits.upper(), *standard, *web_safe)
+        form = quote_plus(self.value, errors="surrogatepass")
+        found = (
+            self.value,
+            written,
+            percent,
+            percent.lower(),
+            form,
+            form.lower(),
+            digits,
+            digits.upper(),
+            *standard,
+            *web_safe,
+        )
         return tuple(sorted(dict.fromkeys(found), key=len, reverse=True))
 
     @cached_property
@@ -215,12 +244,30 @@ class _Secret:
         encoded = (
             gap.join(letters.get(letter, letter) for letter in needle.decode()) for needle in self.base64
         )
-        digits = r"[^0-9A-Za-z]{0,4}(?:(?:0|\\{1,4})?[xX])?".join(
-            "".join(f"[{digit}{digit.upper()}]" for digit in f"{byte:02x}") for byte in self.plain
-        )
+        digits = "|".join(_hex_pattern(form) for form in (self.plain, *_in_utf_16(self.value)))
         spelled = "".join(_spellings(character) for character in self.value)
         around = "[A-Za-z0-9+/_-]{0,2}"
         return re.compile(f"{spelled}|{around}(?:{'|'.join(encoded)}){around}={{0,2}}|{digits}")
+
+
+def _has_any(forms: tuple[bytes, ...], text: bytes) -> bool:
+    for form in forms:  # noqa: SIM110 - three times as fast as a generator
+        if form in text:
+            return True
+    return False
+
+
+def _in_utf_16(value: str) -> tuple[bytes, ...]:
+    """What is certain of a value in UTF-16, in either order of bytes."""
+    big = value.encode("utf-16-be", errors="surrogatepass")
+    if all(character < "\u0100" for character in value):
+        return (big[1:],)  # the first zero, or in the other order the last, is left out
+    return (big, value.encode("utf-16-le", errors="surrogatepass"))
+
+
+def _hex_pattern(plain: bytes) -> str:
+    gap = r"[^0-9A-Za-z]{0,6}(?:(?:0|\\{1,16})?[xXuU])?"
+    return gap.join("".join(f"[{digit}{digit.upper()}]" for digit in f"{byte:02x}") for byte in plain)
 
 
 def _variants(plain: bytes) -> tuple[bytes, ...]:
@@ -249,21 +296,22 @@ def _spellings(character: str) -> str:
         f"%(?:25)?{''.join(f'[{digit}{digit.upper()}]' for digit in f'{byte:02x}')}"
         for byte in character.encode(errors="surrogatepass")
     )
-    forms = [rf"\\{{0,4}}{re.escape(character)}" if character in "/\\\"'" else re.escape(character), percent]
+    forms = [rf"\\{{0,16}}{re.escape(character)}" if character in "/\\\"'" else re.escape(character), percent]
     units = character.encode("utf-16-be", errors="surrogatepass").hex()
     groups = (units[index : index + 4] for index in range(0, len(units), 4))
     forms.append(
-        "".join(rf"\\{{1,4}}u{''.join(f'[{digit}{digit.upper()}]' for digit in group)}" for group in groups)
+        "".join(rf"\\{{1,16}}u{''.join(f'[{digit}{digit.upper()}]' for digit in group)}" for group in groups)
     )
     code = ord(character)
     if code < 0x100:
-        forms.append(
-            rf"(?:\\{{1,4}}|0)x{''.join(f'[{digit}{digit.upper()}]' for digit in f'{code:02x}')}[ ,]{{0,2}}"
-        )
-    forms += (f"&#0{{0,4}}{code};", f"&#[xX]0{{0,4}}(?i:{code:x});")
+        digits = "".join(f"[{digit}{digit.upper()}]" for digit in f"{code:02x}")
+        forms.append(rf"(?:\\{{1,16}}|0)[xX]{digits}[ ,]{{0,2}}")
+    forms += (f"&(?:amp;){{0,4}}#0*+{code};?", f"&(?:amp;){{0,4}}#[xX]0*+(?i:{code:x});?")
     forms += [entity for entity, spelled in _ENTITIES.items() if spelled == character]
     if character in _BREAKS:
-        forms.append(rf"\\{{1,4}}{_BREAKS[character]}")
+        forms.append(rf"\\{{1,16}}{_BREAKS[character]}")
+    if character == " ":
+        forms.append(r"\+")
     return f"(?:{'|'.join(forms)})"
 
 
@@ -273,28 +321,80 @@ class _Views:
     __slots__ = ("base64", "hex", "texts")
 
     def __init__(self, raw: bytes) -> None:
-        texts = [raw]
-        for _ in range(_MAX_ROUNDS):
-            text = _unescaped(texts[-1])
-            if text == texts[-1]:
-                break
-            texts.append(text)
+        texts = _decoded(raw)
+        if b"#" in raw and (joined := _APART.sub(rb"\1", raw)) != raw:
+            texts += _decoded(joined)
+        inner = _inner_text(b"\n".join(texts))
+        if inner:
+            texts += _decoded(inner)
         self.texts = texts
         self.base64 = [text.translate(_STANDARD, _NOT_BASE64) for text in texts]
         self.hex = [text.translate(_HEX_LOWERED, _NOT_HEX) for text in texts]
+        self.hex += [
+            _HEX_PREFIX.sub(b"", text).translate(_HEX_LOWERED, _NOT_HEX)
+            for text in texts
+            if b"0x" in text or b"0X" in text
+        ]
+
+
+def _decoded(raw: bytes) -> list[bytes]:
+    """A text, and what it is after each round of decoding its escapes."""
+    texts = [raw]
+    for _ in range(_MAX_ROUNDS):
+        text = _unescaped(texts[-1])
+        if text == texts[-1]:
+            break
+        texts.append(text)
+    return texts
+
+
+# Texts inside base64: runs of its letters are decoded, and what is text in them is searched like any text.
+_LONG_RUN = b"a" * 14
+"""As long as the base64 of the base64 of the shortest value is at least."""
+_RUN_LETTERS = bytes.maketrans(_BASE64, b"a" * len(_BASE64))
+_LONG_RUNS = re.compile(rb"(?:[A-Za-z0-9+/_-]{14,}+[^A-Za-z0-9+/_-]{0,4}+)++[A-Za-z0-9+/_-]*+")
+_LONG_RUNS_IN_TEXT = re.compile(_LONG_RUNS.pattern.decode())
+_INNER_LETTERS = bytes.maketrans(_BASE64 + b"=%", b"a" * (len(_BASE64) + 2))
+_INNER_RUN = b"a" * 11
+"""As long as the base64 of the shortest value."""
+_INNER_TEXTS = re.compile(rb"[\t\n\r -~]{11,}+")
+_INNER_UTF_16 = re.compile(rb"(?:[\t\n\r -~]\0){7,}+[\t\n\r -~]?+")
+_ZEROS = bytes(7)
+
+
+def _inner_text(text: bytes) -> bytes:
+    """What can be read as encoded text or UTF-16 inside the long runs of base64 in a text."""
+    lettered = text.translate(_RUN_LETTERS)
+    at = lettered.find(_LONG_RUN)
+    if at < 0:
+        return b""
+    runs: list[bytes] = []
+    while at >= 0 and (run := _LONG_RUNS.match(text, at)) is not None:
+        letters = run[0].translate(_STANDARD, _NOT_BASE64)
+        runs.append(letters.ljust(len(letters) + 4 + -len(letters) % 4, b"A"))  # zeros end what is read
+        at = lettered.find(_LONG_RUN, run.end())
+    joined = b"".join(runs)
+    found: list[bytes] = []
+    for skipped in range(4):
+        binary = base64.b64decode(joined[skipped:] + b"A" * skipped)
+        if _INNER_RUN in binary.translate(_INNER_LETTERS):
+            found += _INNER_TEXTS.findall(binary)
+        if _ZEROS in binary[::2] or _ZEROS in binary[1::2]:
+            found += (wide.replace(b"\0", b"") for wide in _INNER_UTF_16.findall(binary))
+    return b"\n".join(found)
 
 
 def _has_escapes(text: bytes) -> bool:
     """Can there be an escape that spells a digit or a capital letter?"""
     # One byte is found at the speed of memory, and mostly it is not there. Lists of `0x4a` need no decoding:
-    # the sieve knows how their digits look.
+    # the sieve leaves out their zeros.
     return any(sign in text and pattern.search(text) for sign, pattern in _TELLING_ESCAPES)
 
 
 _TELLING_ESCAPES = (
     (b"%", re.compile(rb"%[0-9a-fA-F]{2}")),
     (b"\\", re.compile(rb"\\[ux]")),
-    (b"&", re.compile(rb"&[#]")),
+    (b"&", re.compile(rb"&(?:amp;){0,4}#")),
 )
 
 
@@ -304,18 +404,26 @@ def telling(text: bytes) -> bytes:
 
 
 def _unescaped(text: bytes) -> bytes:
-    """The text with its escapes decoded, and without the backslashes that are left."""
-    for sign, pattern, decode in _ESCAPES:
-        if sign in text:
-            text = pattern.sub(decode, text)
+    """The text with one layer of escapes decoded, and without the backslashes that are left."""
+    if b"\\" in text:
+        text = _BACKSLASHES.sub(rb"\\", text)  # each JSON around it doubles them
+        text = _substituted(text, _BACKSLASH_ESCAPES)
+        for character, letter in _BREAKS.items():
+            text = text.replace(b"\\" + letter.encode(), character.encode())
+        text = text.replace(b"\\", b"")
+    # These come last: a backslash that one of them spells is a layer of its own.
+    text = _substituted(text, _ESCAPES)
     if b"&" in text:
         for entity, character in _ENTITIES.items():
             text = text.replace(entity.encode(), character.encode())
-    if b"\\" not in text:
-        return text
-    for character, letter in _BREAKS.items():
-        text = text.replace(b"\\" + letter.encode(), character.encode())
-    return text.replace(b"\\", b"")
+    return text
+
+
+def _substituted(text: bytes, escapes: tuple[_Escape, ...]) -> bytes:
+    for sign, pattern, decode in escapes:
+        if sign in text:
+            text = pattern.sub(decode, text)
+    return text
 
 
 class Masker:
@@ -371,14 +479,14 @@ class Masker:
         if not self._secrets:
             return []
         views = None
-        texts = (raw,)
         if _has_escapes(raw):
             views = _Views(raw)
-            texts, sieved = tuple(views.texts), None
-        found: list[_Secret] = []
-        for text in texts:
-            kept = telling(text) if sieved is None else sieved
-            found += _sift(self._secrets, text, kept)
+            others = views.texts[1:]
+        else:
+            others = _decoded(inner) if (inner := _inner_text(raw)) else ()
+        found = _sift(self._secrets, raw, telling(raw) if sieved is None else sieved)
+        for text in others:
+            found += _sift(self._secrets, text, telling(text))
         if not found:
             return []
         views = views or _Views(raw)
@@ -396,35 +504,41 @@ class Masker:
             return text
         for secret in sorted(found, key=lambda secret: -len(secret.value)):
             text = secret.mask_in(text)
-        views = _Views(text.encode(errors="surrogatepass"))
-        return MASK if any(secret.is_in(views) for secret in found) else text
+        if not _holds_any(text, found):
+            return text
+        text = _LONG_RUNS_IN_TEXT.sub(lambda run: MASK if _holds_any(run[0], found) else run[0], text)
+        return MASK if _holds_any(text, found) else text
+
+
+def _holds_any(text: str, secrets: list[_Secret]) -> bool:
+    views = _Views(text.encode(errors="surrogatepass"))
+    return any(secret.is_in(views) for secret in secrets)
 
 
 def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secret]:
     """The values that may be in a text: all that are, and few others."""
     digits = kept.translate(None, _NOT_DIGITS)
-    bare: bytes | None = None
+    if b"0x" in text or b"0X" in text:
+        digits += b" " + _HEX_PREFIX.sub(b"", text).translate(None, _NOT_DIGITS)
+    bare = text.translate(None, b"\\") if b"\\" in text else text
     can_match = len(kept) >= _SHORTEST_SIEVED
-    # Plain loops, from the end of what is searched: this runs for every value on every result.
+    # Plain loops: this runs for every value on every result.
     found: list[_Secret] = []
     for secret in secrets:
         if not secret.is_sievable:
             found.append(secret)
             continue
         if can_match:
-            whole, listed = secret.sieved_hex
-            if digits.rfind(whole) >= 0 or digits.rfind(listed) >= 0:
-                found.append(secret)
-                continue
-            for form in secret.sieved:
-                if kept.rfind(form) >= 0:
+            for form in secret.sieved_hex:
+                if digits.rfind(form) >= 0:
                     found.append(secret)
                     break
-        if not secret.is_plainly_sievable:
-            if bare is None:
-                bare = text.translate(None, b"\\") if b"\\" in text else text
-            if bare.rfind(secret.bare) >= 0 or text.rfind(secret.plain) >= 0:
-                found.append(secret)
+            for form in secret.sieved:
+                if kept.find(form) >= 0:
+                    found.append(secret)
+                    break
+        if not secret.is_plainly_sievable and secret.is_plainly_in(text, bare):
+            found.append(secret)
     return found
 
 

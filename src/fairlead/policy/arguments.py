@@ -14,7 +14,9 @@ fills in itself, with everything below a folder it was given, or a link that is 
 """
 
 import contextlib
+import json
 import posixpath
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -256,8 +258,8 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
     if not steps:
         found.append(value)
         return
-    for _ in range(3):  # some servers are sent JSON in JSON
-        value = _json_in(value) if isinstance(value, str) else value
+    if isinstance(value, str) and (value := _parsed(value)) is _UNREAD:
+        found.append(_UNREAD)
     if is_list(value):
         for index, item in enumerate(value[: MAX_VALUES + 1]):
             _find_values(item, steps, found, depth - 1)
@@ -271,8 +273,27 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
                 _find_values(item, steps[taken:], found, depth - 1)
 
 
+def _parsed(text: str) -> object:
+    """What a text says as JSON, or as JSON in JSON; a lenient parser may read what this one cannot."""
+    value: object = text
+    for _ in range(3):
+        if not isinstance(value, str):
+            break
+        text, value = value, _json_in(value)
+        if value is None and _LIKE_AN_OBJECT.match(text):
+            return _UNREAD
+    return value
+
+
+_LIKE_AN_OBJECT = re.compile(r"[\ufeff\s]*+(?:\[[\s\[]*+)?\{")
+_INDEX = re.compile(r"\[\d*+\]")
+_STEP = re.compile(r"""[\[\]/.$"']++""")
+
+
 def _plain_key(key: str) -> str:
-    return clean(unicodedata.normalize("NFKC", key)).strip().casefold()
+    """A name as parsers of forms and queries read it: `a[b]`, `/a/b`, `$.a.b` and `a.b[]` are `a.b`."""
+    plain = clean(unicodedata.normalize("NFKC", key)).strip().casefold()
+    return _STEP.sub(".", _INDEX.sub("", plain)).strip(".") or plain
 
 
 def _json_in(text: str) -> object:
@@ -280,8 +301,20 @@ def _json_in(text: str) -> object:
     text = text.lstrip("\ufeff \t\r\n")
     if text[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(text)
+            decoded: object = msgspec.json.decode(text)
+            return json.loads(text, object_pairs_hook=_all_members) if "{" in text else decoded
     return None
+
+
+def _all_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose repeated names have all their values, since parsers differ in which one counts."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        values: dict[str, list[object]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        members.update({name: several for name, several in values.items() if len(several) > 1})
+    return members
 
 
 # What a value may mean.
