@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ NOBODY = 65534
 KILLED_WRITERS = """
 import itertools, json, os, random, signal, sys, time
 from pathlib import Path
+from typing import Any
 from fairlead.config.files import locked, write_atomic
 
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
@@ -49,6 +51,7 @@ with locked(path, timeout=60):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
+from typing import Any
 from fairlead.config.files import write_atomic
 
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -81,7 +84,7 @@ def ordinary_user() -> Generator[None]:
         os.seteuid(user)
 
 
-def unreadable(path: Path, **options: int) -> ConfigUnreadable:
+def unreadable(path: Path, **options: Any) -> ConfigUnreadable:
     with pytest.raises(ConfigUnreadable) as caught:
         read_text(path, **options)
     assert str(path) in str(caught.value)

@@ -117,7 +117,7 @@ async def test_the_older_transport_brings_answers_amid_a_flood(flood: str) -> No
     async def hear(*_: object) -> None:
         return
 
-    with endless(flood, "sse") as entry, anyio.fail_after(90):
+    with endless(flood, "sse") as entry, anyio.fail_after(240):
         async with aiohttp.ClientSession() as client, anyio.create_task_group() as tasks:
             async with SseDispatcher(entry["url"], client) as dispatcher:
                 await tasks.start(dispatcher.run, answer, hear)

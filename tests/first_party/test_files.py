@@ -104,6 +104,7 @@ async def test_how_much_to_read_is_bounded_both_ways(repo: Path, read: Read) -> 
             await read("huge", maxBytes=wrong)
 
 
+@pytest.mark.blocks_loop  # the watchdog reads files, too
 async def test_nothing_is_read_from_the_disk_that_is_not_asked_for(
     repo: Path, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What the tests of the host share: scripted servers, and a host of them."""
 
 import os
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,8 @@ from anyio.abc import TaskGroup
 from fairlead.host.host import Host
 from tests.conftest import Machine
 
-SECONDS = 30
+SECONDS = 30 if sys.gettrace() is None else 120
+"""Under a tracer all is several times as slow."""
 """How long a test may take at most, on a machine with much else to do."""
 
 
