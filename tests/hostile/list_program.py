@@ -74,7 +74,7 @@ def texts(words: bytes) -> Entries:
 
 def named(name: Callable[[int], str], count: int = 9_900) -> Entries:
     return lambda: [
-        json.dumps({"name": name(number), "inputSchema": {"type": "object"}}).encode()
+        json.dumps({"name": name(number), "inputSchema": {"type": "object"}}, ensure_ascii=False).encode()
         for number in range(count)
     ]
 
