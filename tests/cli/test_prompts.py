@@ -71,7 +71,7 @@ def test_a_prompt_that_is_not_there_is_suggested(fairlead: Fairlead, machine: Ma
     ("messages", "shown"),
     [
         ([{"role": "user", "content": {"type": "text", "text": "a\n\x1b[0mb"}}], "a\nb\n"),
-        ([{"role": "user", "content": "nonsense"}], "[something; --json shows it]\n"),
+        ([{"role": "user", "content": "a text for a block"}], "a text for a block\n"),
         ([], ""),
         (
             [

@@ -1,5 +1,6 @@
 """Gateways for tests: on a real socket, with a client of any era in front."""
 
+import base64
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -124,7 +125,7 @@ class Raw:
         }
         headers = {"Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
         if named := params.get("name", params.get("uri")):
-            headers["Mcp-Name"] = named
+            headers["Mcp-Name"] = _header_value(named)
         return _answer((await self.post(message, headers))[2], request_id)
 
     async def modern_text(self, method: str, **params: Any) -> str:
@@ -164,6 +165,13 @@ class Raw:
         """End the session."""
         async with self.http.delete(self.url, headers=self.headers) as response:
             assert response.status == 200
+
+
+def _header_value(text: str) -> str:
+    """A value as the protocol has it in headers, which cannot carry every text as it is."""
+    if text.isascii() and text.isprintable() and text == text.strip():
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def _answer(came: Any, request_id: int | str) -> Any:

@@ -13,8 +13,7 @@ from fairlead.host.host import Host
 from tests.conftest import Machine
 
 SECONDS = 30 if sys.gettrace() is None else 120
-"""Under a tracer all is several times as slow."""
-"""How long a test may take at most, on a machine with much else to do."""
+"""How long a test may take at most, on a machine with much else to do; under a tracer all takes longer."""
 
 
 def is_running(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """Forms of servers: what is shown, what is refused, and that no answer goes out that does not fit."""
 
+import sys
 import time
 from typing import Any
 
@@ -412,6 +413,10 @@ def test_nothing_a_server_sends_breaks_the_reading_of_forms(schema: object) -> N
     assert isinstance(read_form({"type": "object", "properties": {"x": schema}}), Form | FormRefused)
 
 
+LONGEST_STEP = 0.05 if sys.gettrace() is None else 1.0
+"""In seconds of a processor; under a tracer each step takes many times as long."""
+
+
 def longest_step(schema: object) -> float:
     steps, longest = read_form_steps(schema), 0.0
     while True:
@@ -432,7 +437,7 @@ def test_no_form_takes_long_to_read_at_once(words: str, size: int) -> None:
     described = {"type": "string", "title": words * size, "description": words * size}
     fields: dict[str, Any] = {f"f{number}": {"type": "string", "enum": labels} for number in range(40)}
     fields |= {f"g{number}": described for number in range(10)}
-    assert longest_step({"type": "object", "properties": fields}) < 0.05
+    assert longest_step({"type": "object", "properties": fields}) < LONGEST_STEP
 
 
 @pytest.mark.requirement("HARD-66")
@@ -449,4 +454,4 @@ def test_no_form_takes_long_to_read_at_once(words: str, size: int) -> None:
 def test_a_form_that_is_more_than_people_read_is_refused(definition: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"x": definition}}
     assert "more than" in str(read_form(schema))
-    assert longest_step(schema) < 0.05
+    assert longest_step(schema) < LONGEST_STEP

@@ -251,9 +251,9 @@ async def test_artifacts_named_by_what_is_no_text_do_not_exist(machine: Machine,
             answers = [
                 await client.modern("resources/read", uri=f"artifact://{text}"),
                 await client.modern("resources/read", uri=text),
-                await client.modern("tools/call", name="mcp_read_result", arguments={"handle": text}),
+                await client.modern("tools/call", name="mcp_read_artifact", arguments={"handle": text}),
                 await client.modern(
-                    "tools/call", name="mcp_read_result", arguments={"handle": f"artifact://{text}"}
+                    "tools/call", name="mcp_read_artifact", arguments={"handle": f"artifact://{text}"}
                 ),
             ]
             for answer in answers:
