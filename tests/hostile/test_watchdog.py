@@ -98,9 +98,11 @@ async def test_the_thread_that_keeps_the_interpreter_is_shown_beside_the_loop() 
     made: list[bytes] = []
 
     def keep_interpreter() -> None:
-        while not watchdog.worst.seconds:  # on a busy machine it may go unnoticed the first times
-            made.append(b" " * 200_000_000)
+        size = 200_000_000
+        while not watchdog.worst.stack and size < 2_000_000_000:  # it may go unnoticed, or unseen, at first
+            made.append(b" " * size)
             made.clear()
+            size += size // 4
 
     with pytest.raises(LoopHeld) as caught, anyio.fail_after(30), watch_loop(0.02) as watchdog:
         await anyio.to_thread.run_sync(keep_interpreter)
