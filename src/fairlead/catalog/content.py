@@ -422,7 +422,7 @@ def _completed_values(items: Iterable[object]) -> Iterator[str]:
 def _with_notes(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """An answer whose `_meta` is valid or absent, and names its repairs.
 
-    What the protocol says about an answer is said by whoever sends it: what the server said of that goes.
+    What the protocol has its sender say about an answer, the gateway says: the server's words are dropped.
     """
     meta: object = result.pop("_meta", None)
     kept: dict[str, Any] = repair_meta(gate.without_ours(meta)) if is_object(meta) else {}
