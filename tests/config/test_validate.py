@@ -282,6 +282,49 @@ def test_every_mistake_is_said_at_once_and_costs_only_itself(machine: Machine) -
     assert hints["serverz"] == "did you mean `servers`?"
 
 
+BAD_SECTIONS = """{
+  "servers": {"sound": {"command": "one"}},
+  "docs": {"allow": ["docs.example.org"], "alow": []},
+  "tools": {"mode": "serch", "token_budget": 500},
+  "audit": {"enabled": "yes", "values": true, "keep_days": 0},
+  "artifacts": {"max_bytes": "1 GB", "max_age_days": 3},
+  "model": 4
+}"""
+
+
+@pytest.mark.requirement("HARD-85")
+def test_a_bad_field_of_a_section_that_is_safe_without_it_costs_only_itself(machine: Machine) -> None:
+    machine.write_user(BAD_SECTIONS)
+    loaded = machine.load()
+    assert [name for name, server in loaded.servers.items() if server.usable and not server.is_built_in] == [
+        "sound"
+    ]
+    config = loaded.config
+    assert config.docs.allow == ("docs.example.org",)
+    assert (config.tools.mode, config.tools.token_budget) == ("auto", 500)
+    assert (config.audit.enabled, config.audit.values, config.audit.keep_days) == (True, True, 90)
+    assert (config.artifacts.max_bytes, config.artifacts.max_age_days) == (256 * 1024 * 1024, 3)
+    assert config.model is None
+    assert [(problem.json_path, problem.line) for problem in loaded.problems] == [
+        ("docs.alow", 3),
+        ("tools.mode", 4),
+        ("audit.enabled", 5),
+        ("audit.keep_days", 5),
+        ("artifacts.max_bytes", 6),
+        ("model", 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    "section",
+    ['"policy": {"approval": "never"}', '"gateway": {"approval": "dney"}', '"store": {"path": 1}'],
+)
+def test_a_section_that_is_not_safe_without_a_field_is_refused_whole(machine: Machine, section: str) -> None:
+    machine.write_user('{"servers": {"sound": {"command": "one"}}, ' + section + "}")
+    with pytest.raises(ConfigInvalid):
+        machine.load()
+
+
 def test_a_policy_that_is_misspelt_or_there_twice_is_no_policy_to_go_on_with(machine: Machine) -> None:
     for text in (
         '{"servers": {}, "polcy": {"rules": []}}',

@@ -178,16 +178,29 @@ async def test_an_answer_nobody_can_read_is_an_error_at_once(tool: str) -> None:
 
 
 @pytest.mark.requirement("HARD-16")
-async def test_a_message_over_the_limit_closes_the_connection() -> None:
+async def test_an_answer_over_the_limit_costs_its_own_call_alone() -> None:
+    beside: list[str] = []
+    refused: list[AnswerUnreadable] = []
     async with StdioDispatcher(hostile(), max_line_bytes=100_000) as dispatcher, running(dispatcher):
+
+        async def call_beside() -> None:
+            beside.append(await call_tool(dispatcher, "giant", {"bytes": 90_001}))
+
+        async def call_too_much() -> None:
+            with pytest.raises(AnswerUnreadable) as caught:
+                await call_tool(dispatcher, "giant", {"bytes": 1_000_000})
+            refused.append(caught.value)
+
         with anyio.fail_after(20):
             assert len(await call_tool(dispatcher, "giant", {"bytes": 90_000})) == 90_000
-            with pytest.raises(ConnectionClosed) as caught:
-                await call_tool(dispatcher, "giant", {"bytes": 100_000})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call_beside)
+                tasks.start_soon(call_too_much)
+            assert len(await call_tool(dispatcher, "giant", {"bytes": 90_002})) == 90_002
 
-    assert caught.value.ending.kind == "overflow"
-    assert "100000 bytes" in caught.value.message
-    assert caught.value.delivery == "unknown"
+    assert len(beside[0]) == 90_001
+    assert "100000 bytes" in refused[0].message
+    assert refused[0].delivery == "done"
 
 
 @pytest.mark.requirement("HARD-16")

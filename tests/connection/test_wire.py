@@ -58,8 +58,14 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 def split(data: bytes, places: list[int] | None = None) -> list[bytes]:
     splitter = LineSplitter()
-    found = [bytes(line) for piece in cut(data, places or []) for line in splitter.feed(piece)]
-    return found + [bytes(line) for line in splitter.finish()]
+    found = [line for piece in cut(data, places or []) for line in splitter.feed(piece)]
+    return list(map(whole, [*found, *splitter.finish()]))
+
+
+def whole(line: bytes | bytearray | Unusable) -> bytes:
+    """A line that was within the limit."""
+    assert not isinstance(line, Unusable)
+    return bytes(line)
 
 
 def only(line: bytes) -> Frame | Unusable:
@@ -99,18 +105,47 @@ def test_a_line_over_the_limit_is_reported_after_the_lines_before_it(places: lis
     found: list[bytes] = []
 
     with pytest.raises(LineTooLong) as caught:
-        found.extend(bytes(line) for piece in pieces for line in splitter.feed(piece))
+        found.extend(whole(line) for piece in pieces for line in splitter.feed(piece))
 
     assert found == [b"one", b"x" * 10]
     assert caught.value.limit == 10
 
 
 @pytest.mark.requirement("HARD-16")
-def test_a_line_without_end_is_cut_off_at_the_limit() -> None:
-    splitter = LineSplitter(limit=1_000_000)
+@pytest.mark.parametrize("piece", [b"x" * 10_000, b"{" * 10_000])
+def test_a_line_without_end_is_cut_off(piece: bytes) -> None:
+    splitter = LineSplitter(limit=100_000)
 
     with pytest.raises(LineTooLong):
-        _ = [line for _ in range(1_000) for line in splitter.feed(b"x" * 10_000)]
+        _ = [line for _ in range(1_000) for line in splitter.feed(piece)]
+
+
+@pytest.mark.requirement("HARD-16")
+@pytest.mark.parametrize(
+    ("line", "answers", "asks"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"text":"%s"}}', 7, None),
+        (b'{"result":{"text":"%s"},"jsonrpc":"2.0","id":7}', 7, None),
+        (b'{"id":"seven","error":{"code":1,"message":"%s"},"jsonrpc":"2.0"}', "seven", None),
+        (b' {"result":{"text":"%s","id":9},"jsonrpc":"2.0","id":7}\r', 7, None),
+        (b'{"method":"sampling/createMessage","params":{"text":"%s"},"jsonrpc":"2.0","id":8}', None, 8),
+        (b'{"method":"notifications/message","params":{"text":"%s"}}', None, None),
+        (b'{"jsonrpc":"2.0","result":{"text":"%s","id":9}}', None, None),
+    ],
+)
+@given(places=st.lists(st.integers(0)))
+def test_a_message_over_the_limit_costs_itself_alone(
+    line: bytes, answers: object, asks: object, places: list[int]
+) -> None:
+    splitter = LineSplitter(limit=20_000)
+    long = line % (b"x" * 30_000)
+
+    found = [line for piece in cut(b"one\n" + long + b"\ntwo\n", places) for line in splitter.feed(piece)]
+
+    assert [found[0], *found[2:]] == [b"one", b"two"]
+    assert isinstance(found[1], Unusable)
+    assert (found[1].answers, found[1].asks) == (answers, asks)
+    assert "20000 bytes" in found[1].reason
 
 
 @pytest.mark.requirement("HARD-16")
@@ -123,7 +158,7 @@ def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
         assert not list(splitter.feed(piece))
     (line,) = splitter.feed(b"\n")
 
-    assert len(line) == 32 * 1024 * 1024
+    assert len(whole(line)) == 32 * 1024 * 1024
     # To go over all that is there for every piece would be to copy 100 GB.
     assert time.process_time() - began < 5
 

@@ -145,6 +145,28 @@ def test_contents_without_a_uri_have_the_one_that_was_asked_for() -> None:
     assert [[*part] for part in both["contents"]] == [["uri", "text"], ["uri", "blob"]]
 
 
+@pytest.mark.parametrize(
+    ("structured", "is_deep"),
+    [
+        ('{"a":' * 100 + "1" + "}" * 100, False),
+        ('{"a":' * 101 + "1" + "}" * 101, True),
+        ('{"a":' + "[" * 300 + "]" * 300 + "}", True),
+        ('{"a":[' + ",".join(["[[]]"] * 500) + "]}", False),
+        ('{"a":"' + "[" * 500 + '"}', False),
+        (r'{"a":"\\","b":"\"' + "[{" * 300 + '"}', False),
+        (r'{"a":"\\","b":' + "[" * 300 + "]" * 300 + "}", True),
+    ],
+)
+def test_structured_content_deeper_than_parsers_of_clients_go_is_text(structured: str, is_deep: bool) -> None:
+    raw = f'{{"content":[],"structuredContent":{structured}}}'.encode()
+    fitted = fit_result(ToolResult("s", raw), number=VERSIONS.index("2025-11-25"))
+    assert (b'"structuredContent"' not in fitted) is is_deep
+    if is_deep:
+        text = [block["text"] for block in json.loads(fitted)["content"]]
+        assert structured in text
+        assert any("levels deep" in said for said in text)
+
+
 def test_an_answer_without_anything_in_it_is_an_error() -> None:
     with pytest.raises(ValueError, match="no messages"):
         repair_prompt({"message": "x"})

@@ -1,6 +1,7 @@
 """Closing from any task, in any order, at any moment: in bounded time, and nothing is left behind."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -8,9 +9,10 @@ import pytest
 
 from fairlead.errors import ConnectFailed, ConnectionLost, FairleadError, ListFailed
 from fairlead.host.host import Host
+from fairlead.host.task_owner import task_owner
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import Running, begin, hosting, is_running, running
+from tests.host.support import Running, begin, hosting, is_running, running, unasked
 
 CLOSE_SECONDS = 10.0
 
@@ -178,3 +180,66 @@ async def test_a_host_opened_in_one_task_is_used_from_others(machine: Machine, t
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(use, host)
     assert texts == ["{}"] * 3
+
+
+@pytest.mark.requirement("HARD-21", "NEED-6")
+async def test_a_host_is_closed_from_another_task_than_opened_it(machine: Machine, tmp_path: Path) -> None:
+    """As fixtures of tests and lifespans of web frameworks do."""
+    server = ScriptedServer(tmp_path / "record")
+    stack = AsyncExitStack()
+    opened: list[Host] = []
+
+    async def open_it() -> None:
+        host = Host.open(overrides=unasked({"x": server.entry()}), env=machine.env, cwd=machine.project)
+        opened.append(await stack.enter_async_context(host))
+
+    async def use_it() -> None:
+        assert "here" in (await opened[0].call("x", "echo", {"text": "here"})).text
+
+    for step in (open_it, use_it, stack.aclose):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(step)
+    assert not any(map(is_running, server.notes("started")))
+    with pytest.raises(FairleadError):
+        await opened[0].call("x", "echo")
+
+
+async def test_an_error_in_the_block_of_a_host_comes_out_as_it_is(machine: Machine, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record")
+
+    async def fail() -> None:
+        async with hosting(machine, x=server.entry()) as host:
+            await host.connect("x")
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await fail()
+    assert not any(map(is_running, server.notes("started")))
+
+
+async def test_a_host_whose_opener_is_cancelled_leaves_nothing_behind(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    with anyio.move_on_after(30) as scope:
+        async with hosting(machine, x=server.entry()) as host:
+            await host.connect("x")
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert server.notes("started")
+    assert not any(map(is_running, server.notes("started")))
+
+
+async def test_a_failed_task_of_a_host_is_named_at_the_end_of_the_block() -> None:
+    async def fail() -> None:
+        raise LookupError("in the background")
+
+    async def own() -> None:
+        async with task_owner("test") as tasks:
+            tasks.start_soon(fail)
+            await anyio.lowlevel.checkpoint()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await own()
+    assert caught.group_contains(LookupError, match="in the background")

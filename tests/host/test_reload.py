@@ -90,6 +90,31 @@ async def test_a_change_that_only_narrows_takes_effect(machine: Machine, tmp_pat
             await host.call("x", "echo")
 
 
+@pytest.mark.requirement("NEED-18")
+async def test_what_tools_may_do_changes_without_a_restart(machine: Machine, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record")
+
+    async def outcome(tool: str) -> str:
+        try:
+            return (await host.call("x", tool)).text
+        except CallDenied as exc:
+            return str(exc)
+
+    async with hosting(machine, x=server.entry()) as host:
+        pid = await pid_of(host, "x")
+        for fields, refused in (
+            ({"deny_tools": ["echo"]}, "is in deny_tools"),
+            ({"allow_tools": ["pid"]}, "is not in allow_tools"),
+            ({"allow_tools": ["pid", "echo"], "approval": {"tools": {"echo": "deny"}}}, "approval"),
+            ({"allow_tools": ["pid", "echo"]}, ""),
+        ):
+            await host.reload(loaded(machine, x=server.entry(**fields)))
+            assert refused in await outcome("echo")
+            offered = {tool.key.tool for tool in host.catalog(host.tools.selection).tools}
+            assert ("echo" in offered) is (not refused)
+            assert await pid_of(host, "x") == pid
+
+
 async def test_a_server_that_was_switched_off_is_stopped(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
@@ -149,8 +174,8 @@ async def test_a_reload_holds_servers_to_their_lock_file_as_it_is_now(
     lock = machine.write_user(json.dumps(unasked({"x": entry}))).with_name("fairlead.lock")
     with anyio.fail_after(SECONDS):
         async with Host.open(env=machine.env, cwd=machine.project) as host:
-            for _ in range(2):
-                assert (await host.call("x", "echo")).text == "{}"
+            await host.tools_of("x")
+            assert (await host.call("x", "echo")).text == "{}"
             for text in (lock_of(host, without="echo"), "no lock", "{}", lock_of(host, without="echo")):
                 lock.write_text(text)
                 await host.reload(machine.load())

@@ -193,6 +193,18 @@ RARE: dict[str, list[dict[str, Any]]] = {
         _output(**{"$id": "https://e.x/same"}, description="another"),
         _output(**{"$schema": "https://json-schema.org/draft/2020-12/schema"}),
         _output(**{"$schema": "http://json-schema.org/draft-04/schema#"}, id="https://e.x/4"),
+        *(
+            _output(**{"$schema": draft})
+            for draft in (
+                "http://json-schema.org/draft-04/schema#",
+                "http://json-schema.org/draft-06/schema#",
+                "http://json-schema.org/schema#",
+                "https://json-schema.org/draft-07/schema#",
+                "https://json-schema.org/draft/2019-09/schema",
+                "http://json-schema.org/draft-07/schema",
+            )
+        ),
+        _output(properties={"x": {"$schema": "http://json-schema.org/draft-04/schema#", "type": "string"}}),
         _output(**{"$schema": "https://e.x/nobody-knows"}),
         _output(**{"$ref": "#/nothing"}),
         _output(**{"$ref": "https://e.x/remote"}),

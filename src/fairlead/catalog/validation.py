@@ -173,6 +173,7 @@ _OTHER_DIALECTS = frozenset(
 _DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 _DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 _DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
+_COMMON_DRAFTS = frozenset((_DRAFT_7.rstrip("#"), _DRAFT_2020))
 _ESCAPE_OR_CLASS = re.compile(r"\\(.)|([\[\]])", re.DOTALL)
 _ESCAPES = frozenset("dDwWsSbBnrtfv0123456789ukxcpP^$\\.*+?()[]{}|/")
 
@@ -199,6 +200,8 @@ def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
     for inner in all_schemas(schema):
         if not _OTHER_DIALECTS.isdisjoint(inner) or inner.get("enum") == []:
             return None
+        if _names_rare_draft(inner):
+            return portable_schema(_without_rare_drafts(schema))
         if not all(map(_is_portable, inner.get("patternProperties", ()))):
             return None
         odd = odd or ("pattern" in inner and not _is_portable(inner["pattern"]))
@@ -206,6 +209,20 @@ def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
         return _without_odd_patterns(schema, _is_portable) if odd else schema
     except ValueError:
         return None
+
+
+def _names_rare_draft(schema: dict[str, Any]) -> bool:
+    """Does it name a draft that validators of clients do not have? They refuse to compile such a schema."""
+    draft = schema.get("$schema")
+    return "$schema" in schema and (not isinstance(draft, str) or draft.rstrip("#") not in _COMMON_DRAFTS)
+
+
+def _without_rare_drafts(schema: dict[str, Any]) -> dict[str, Any]:
+    copy = deepcopy(schema)
+    for inner in all_schemas(copy):
+        if _names_rare_draft(inner):
+            del inner["$schema"]
+    return copy
 
 
 def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:

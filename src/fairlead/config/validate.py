@@ -1,6 +1,7 @@
 """Check a document against the models, and say in our own words everything that is wrong with it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +45,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": Model,
 }
 
+SAFE_WITHOUT = ("docs", "tools", "audit", "artifacts", "model")
+"""Sections whose defaults are the most careful values: a bad field costs itself, and nothing gets wider."""
+
 FOREIGN_KEYS = {
     "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
     "mcp_servers": "this looks like Codex's file; run `fairlead import FILE` to take its servers over",
@@ -84,7 +88,8 @@ class Fault:
     message: str
     hint: str | None = None
     is_isolated: bool = False
-    """Costs only what it is about, though that is no entry: a key at the top level that means nothing."""
+    """Costs only what it is about, though that is no entry: an unknown key at the top level, or a field of a
+    section that is safe without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +124,10 @@ def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
         return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
     pieces = _Pieces(data)
     faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data))
-    for path in (*(fault.path for fault in faults), *bad_entries):
+    for fault in faults:
+        if not (fault.is_isolated and fault.path[0] in SAFE_WITHOUT):
+            pieces.leave_out(fault.path)
+    for path in bad_entries:
         pieces.leave_out(path)
     return Checked(config=Config.model_construct(**pieces.sound), faults=faults)
 
@@ -166,6 +174,8 @@ class _Pieces:
     def _check_section(self, key: str, value: object) -> None:
         if key in SECTIONS:
             self._keep(key, self._validated(SECTIONS[key], (key,)))
+            if key in SAFE_WITHOUT and key not in self.sound:
+                self._keep_sound_fields(key, as_object(value))
         elif key in ISOLATED:
             if is_object(value):
                 self.sound[key] = {name: self._checked_entry(key, name) for name in value}
@@ -182,6 +192,15 @@ class _Pieces:
             fault = _unknown_key((key,), self._document)
             # A misspelt policy must not be a policy that is silently not there.
             self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
+
+    def _keep_sound_fields(self, section: str, fields: dict[str, Any]) -> None:
+        bad = {fault.path[1] for fault in self.faults if fault.path[0] == section and len(fault.path) > 1}
+        self.faults = [
+            replace(fault, is_isolated=True) if fault.path[0] == section else fault for fault in self.faults
+        ]
+        sound = {name: value for name, value in fields.items() if name not in bad}
+        with suppress(ValidationError):  # a model without a name, say: what is left is no section
+            self.sound[section] = SECTIONS[section].model_validate(sound)
 
     def _keep(self, field: str, value: object) -> None:
         if value is not None:

@@ -341,7 +341,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         for item in parse(message):
             self._handle(item)
 
-    def _receive_soon(self, messages: Iterable[bytes | bytearray]) -> None:
+    def _receive_soon(self, messages: Iterable[bytes | bytearray | Unusable]) -> None:
         """Take in messages in a callback of the event loop, in order.
 
         Answers, and most reads bring nothing else, reach their callers at once. All else is left to a task,
@@ -351,6 +351,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
         quickly = _MAX_ANSWERS_AT_ONCE
         try:
             for message in messages:
+                if isinstance(message, Unusable):
+                    self._put_off([message], len(message.excerpt))
+                    continue
                 if self._arrived or not quickly:
                     self._put_off(message, len(message))
                     continue

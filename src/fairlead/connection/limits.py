@@ -10,7 +10,7 @@ MAX_VALUES = 50_000
 
 
 class LineTooLong(Exception):
-    """A line went past the limit, so the stream cannot be followed any further."""
+    """A line went past the limit. Where it is raised, the stream cannot be followed any further."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"a message is longer than the limit of {limit} bytes")

@@ -39,6 +39,9 @@ _MAX_REPAIRED_BYTES = 256 * 1024
 _MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
 """In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
 _SLICE_BYTES = 64 * 1024
+_MAX_SKIPPED_LINES = 32
+"""How many times the limit a message may have to be skipped; after more it is taken to be without end."""
+_MESSAGE_BEGINS = re.compile(rb"\s*\{")
 _FEW_VALUES_BYTES = 16 * 1024
 """No JSON text of this length can hold enough values for their number to matter."""
 
@@ -46,18 +49,24 @@ CallT = TypeVar("CallT")
 
 
 class LineSplitter:
-    """Cuts a byte stream at its newlines, in linear time and within a limit, however the stream arrives."""
+    """Cuts a byte stream at its newlines, in linear time and within a limit, however the stream arrives.
+
+    A message past the limit costs only itself: no more of it is kept than shows which request it answers.
+    """
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._partial = bytearray()
+        self._skipped = 0
+        """How many bytes of the line under way were dropped. There are some once it is past the limit."""
         self.completed = 0
         """How many lines ended in what was fed last, empty ones included."""
 
-    def feed(self, data: bytes) -> Iterator[bytes | bytearray]:
+    def feed(self, data: bytes) -> Iterator["bytes | bytearray | Unusable"]:
         """Yield the lines that `data` completes, without their newline; empty ones are left out.
 
-        Raises `LineTooLong` where a line goes past the limit, after the lines before it.
+        Raises `LineTooLong`, after the lines before it, where a line past the limit is no message or does not
+        end: the stream cannot be followed any further.
         """
         lines = cast("list[bytes | bytearray]", data.split(b"\n"))
         tail = lines.pop()
@@ -66,20 +75,34 @@ class LineSplitter:
             self._partial += lines[0]
             lines[0], self._partial = self._partial, bytearray()
         for line in lines:
-            if len(line) > self._limit:
-                raise LineTooLong(self._limit)
-            if line:
+            if self._skipped or len(line) > self._limit:
+                yield self._long_line(bytearray(line))
+                self._skipped = 0
+            elif line:
                 yield line
         if tail:
             self._partial += tail
-            if len(self._partial) > self._limit:
-                raise LineTooLong(self._limit)
+            if self._skipped or len(self._partial) > self._limit:
+                self._partial = self._ends_of(self._partial)
 
-    def finish(self) -> Iterator[bytes | bytearray]:
+    def finish(self) -> Iterator["bytes | bytearray | Unusable"]:
         """Yield what the stream ended with, if it ended without a newline."""
         partial, self._partial = self._partial, bytearray()
         if partial:
-            yield partial
+            yield self._long_line(partial) if self._skipped else partial
+
+    def _long_line(self, line: bytearray) -> "Unusable":
+        return _unusable(self._ends_of(line), str(LineTooLong(self._limit)))
+
+    def _ends_of(self, line: bytearray) -> bytearray:
+        """The beginning and the end of a line past the limit."""
+        if not _MESSAGE_BEGINS.match(line):
+            raise LineTooLong(self._limit)
+        ends = line[:_HEAD_BYTES] + line[max(_HEAD_BYTES, len(line) - _TAIL_BYTES) :]
+        self._skipped += len(line) - len(ends)
+        if self._skipped > _MAX_SKIPPED_LINES * self._limit:
+            raise LineTooLong(self._limit)
+        return ends
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ text or spelled with escapes is not the result's own.
 
 import re
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -41,6 +42,14 @@ MAX_CHECKED_BYTES: Final = 256 * 1024
 MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
 """How large a result may be that goes over a stream of events: HTTP clients of Python take 1 MiB an event."""
 
+MAX_DEPTH: Final = 100
+"""Objects and lists inside each other in structured content: parsers of clients give up at about 200."""
+
+_DEPTH_MARKS: Final = 256 * 1024
+"""How many brackets and quotes are looked at for the depth: to look at more would hold the event loop."""
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_MARKS: Final = bytes(set(range(256)) - set(b'[{]}"'))
+_TOO_DEEP: Final = f"its structured content is nested more than {MAX_DEPTH} levels deep; here it is text"
 _QUOTE: Final = ord('"')
 _MAX_DIGITS: Final = 4300
 """Python's own parser takes no number of as many digits."""
@@ -209,6 +218,8 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
         return "its structured content is not an object, which is all that this protocol version allows"
     if _has_long_number(structured):
         return "it has a number of more digits than clients read"
+    if _is_deep(structured):
+        return _TOO_DEEP
     if schema is None or len(structured) > MAX_CHECKED_BYTES:
         return None
     check = output_check(schema.definition)
@@ -238,6 +249,16 @@ def _has_long_number(structured: bytes) -> bool:
     return False
 
 
+def _is_deep(structured: bytes) -> bool:
+    if structured.count(b"[") + structured.count(b"{") <= MAX_DEPTH:
+        return False
+    # Without escapes every other piece between quotes is a string.
+    marks = structured.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
+    plain = b"".join(marks[:_DEPTH_MARKS].split(b'"')[::2])
+    steps = memoryview(plain.translate(_STEPS)).cast("b")
+    return max(accumulate(steps), default=0) > MAX_DEPTH
+
+
 def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     """Make of any answer a result that a client takes, and lose nothing that it says."""
     try:
@@ -261,7 +282,7 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         if not _says(blocks, structured):
             blocks.append(text_block(structured.decode(errors="replace")))
         # Where it was for no client to check, its absence needs no explanation: the text says the same.
-        notes += [trouble] if schema is not None else []
+        notes += [trouble] if schema is not None or trouble is _TOO_DEEP else []
         structured = b""
     elif not structured and schema is not None and not is_error and not result.remarks.ours:
         notes.append("the tool promises structured content and gave none")

@@ -25,6 +25,7 @@ from fairlead.host.operator import Ability, Operator
 from fairlead.host.peer import declarable
 from fairlead.host.readiness import require_consent
 from fairlead.host.snapshots import Known, Snapshot
+from fairlead.host.task_owner import task_owner
 from fairlead.policy.quarantine import Screened
 
 
@@ -42,19 +43,13 @@ def is_shared(member: Member) -> bool:
 @asynccontextmanager
 async def beside(host: Host, *, operator: Operator) -> AsyncGenerator["BesideHost"]:
     """Run a host beside another for the length of the block. Its own connections end with it."""
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
+    async with task_owner("BesideHost") as tasks:
         made = BesideHost(host, tasks, operator)
         try:
             yield made
-        except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
-            failure = exc
         finally:
             with anyio.CancelScope(shield=True):
                 await made.aclose()
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 class BesideMembers(Members):

@@ -61,6 +61,7 @@ from fairlead.host.records import Records, open_records
 from fairlead.host.resources import Resources
 from fairlead.host.skills import Skills
 from fairlead.host.startup import Startups
+from fairlead.host.task_owner import task_owner
 from fairlead.host.tasks import Tasks
 from fairlead.host.telemetry import programs_tracer
 from fairlead.host.toolset import Toolset
@@ -163,13 +164,13 @@ class Host:
         `auth_providers` are what entries mean by their `auth_provider_id`, `backing` says
         how it stands behind something that serves many, `subscriber` hears what happens from the very start,
         and `tracer` records what servers are asked: where none is given, the program's own if it has set one.
+        The block may end in another task than it began in.
         Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
         fails the start; others never do.
         """
         env = os.environ if env is None else env
         mask_logs()
         loaded = config or load_config(path, overrides, env, cwd)
-        failure: BaseException | None = None
         async with AsyncExitStack() as stack:
             records = await open_records(stack, loaded.config, env)
             http = _http_client(stack)
@@ -187,7 +188,7 @@ class Host:
                 require_approved=lambda key: host.require_approved(key),
                 tracer=tracer or programs_tracer(),
             )
-            async with anyio.create_task_group() as tasks:
+            async with task_owner("Host") as tasks:
                 logins = Logins(
                     env,
                     records,
@@ -210,14 +211,9 @@ class Host:
                 try:
                     await host._begin(loaded)
                     yield host
-                except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
-                    failure = exc
                 finally:
                     with anyio.CancelScope(shield=True):
                         await host.aclose()
-                    tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
 
     # Servers.
 

@@ -241,10 +241,14 @@ class Member:
         return next((entry for entry in listing.tools if entry.key.tool == tool), None)
 
     def take_rules(self, server: LoadedServer) -> None:
-        """Go by the rules of a configuration that says nothing else new of this server."""
+        """Go by a configuration that says nothing new of this server but what its tools may do."""
+        is_other = server.config != self.server.config
         self.server = server
         self.is_usable = server.usable
         self.policy = CallPolicy(server, before_defaults=self.before_defaults)
+        if is_other and self.snapshot is not None:
+            self._update_pins(self.snapshot.listing)
+            self._screen(self.snapshot.listing)
         self._changed()
 
     def set_approved(self, approved: bool) -> None:  # noqa: FBT001 - the one thing it sets

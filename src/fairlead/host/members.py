@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import anyio
@@ -12,6 +12,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from fairlead.config.load import LoadedServer
+from fairlead.config.models import Server
 from fairlead.config.validate import suggestion
 from fairlead.connection.admission import Admission
 from fairlead.connection.transports import Surroundings
@@ -401,6 +402,22 @@ def _take_news(member: Member) -> News:
     )
 
 
+_CALL_FIELDS: Final = {"allow_tools": None, "deny_tools": (), "approval": None}
+"""The fields of an entry that are about calls alone, and what they are if not set: what a review writes."""
+
+
 def same_definition(old: LoadedServer, new: LoadedServer) -> bool:
-    """Do two configurations say the same of a server, but for the rules about its calls?"""
-    return (old.entry, old.config, old.source, old.usable) == (new.entry, new.config, new.source, new.usable)
+    """Do two configurations say the same of a server, but for what its tools may do?
+
+    Consent to a project's entry covers all of it, so there anything that changes is a change.
+    """
+    if (old.source, old.usable, old.needs_consent) != (new.source, new.usable, new.needs_consent):
+        return False
+    if (old.entry, old.config) == (new.entry, new.config):
+        return True
+    return not new.needs_consent and _definition(old) == _definition(new)
+
+
+def _definition(server: LoadedServer) -> tuple[dict[str, Any], Server | None]:
+    entry = {name: value for name, value in server.entry.items() if name not in _CALL_FIELDS}
+    return entry, server.config.model_copy(update=_CALL_FIELDS) if server.config is not None else None

@@ -25,6 +25,7 @@ from fairlead.host.logins import is_personal
 from fairlead.host.member import Member, Person, ServerStatus
 from fairlead.host.members import Members, same_definition
 from fairlead.host.snapshots import Known
+from fairlead.host.task_owner import task_owner
 
 LoginHint = Callable[[str], str]
 """What a principal can do about a missing login to a server."""
@@ -168,17 +169,11 @@ async def principal_host(
 
     `loaded` is the configuration of that other host.
     """
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
+    async with task_owner("PrincipalHost") as tasks:
         made = PrincipalHost(host, tasks, principal, login_hint)
         try:
             await made.reload(loaded)
             yield made
-        except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
-            failure = exc
         finally:
             with anyio.CancelScope(shield=True):
                 await made.aclose()
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
