@@ -46,7 +46,7 @@ async def test_a_server_that_hangs_on_a_suggestion_does_not_hold_up_whoever_type
         await screen.shows("/x:greet who=alpha")
 
 
-async def test_an_image_is_drawn_by_a_terminal_that_can(machine: Machine) -> None:
+def test_an_image_is_drawn_by_a_terminal_that_can(machine: Machine) -> None:
     content = png(640, 480, bytes(5000))
     image = {"type": "image", "data": base64.b64encode(content).decode(), "mimeType": "image/png"}
     configure(machine, prompts=[{"name": "logo"}], messages=[{"role": "user", "content": image}])

@@ -8,10 +8,12 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from tests.conftest import Machine
 from tests.real.processes import until
@@ -152,7 +154,11 @@ async def tmux_console(
         begin += [";", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(machine.project)]
         begin += [sys.executable, "-m", "fairlead", program, *arguments]
         environment = {"LANG": "C.UTF-8", **_measured(), **machine.env, **(env or {})}
-        await anyio.run_process(begin, env=environment, cwd=machine.project)
+        # Not with anyio: under uvloop the server that stays would hold the pipes, so that they never end.
+        start = partial(
+            subprocess.run, begin, check=True, env=environment, cwd=machine.project, timeout=SECONDS
+        )
+        await to_thread.run_sync(start)
         screen = Screen(socket)
         try:
             yield screen
