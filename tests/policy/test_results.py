@@ -381,3 +381,27 @@ def test_a_server_cannot_write_our_mark_into_its_result(key: str, words: str, *,
     result = hand_over(forged.encode(), source).result
     assert json.loads(result.raw)["_meta"] == {"own": 1}
     assert result.untrusted is not trusted
+
+
+@pytest.mark.parametrize("padding", ["", "x" * 10_000, "x" * 2_000_000])
+@pytest.mark.parametrize(
+    ("spelling", "failed"),
+    [
+        ("true", True),
+        ('"true"', True),
+        ('"True"', True),
+        ("1", True),
+        ("false", False),
+        ('"no"', False),
+        ("0", False),
+        ("null", False),
+        ("11", False),
+        ("[true]", False),
+    ],
+)
+def test_a_failure_is_one_however_carelessly_a_server_says_so(
+    spelling: str, failed: bool, padding: str
+) -> None:
+    content = f'"content":[{{"type":"text","text":"{padding}"}}]'
+    for raw in (f'{{{content},"isError":{spelling}}}', f'{{"isError":{spelling},{content}}}'):
+        assert ToolResult("s", raw.encode()).is_error is failed, raw[:60]

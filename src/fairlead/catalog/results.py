@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -171,13 +171,17 @@ class ToolResult:
 
 
 class _Outcome(msgspec.Struct, rename="camel"):
-    is_error: bool = False
+    is_error: msgspec.Raw = msgspec.Raw()
 
 
 _decode_outcome = msgspec.json.Decoder(_Outcome).decode
 _LARGE_BYTES = 1024 * 1024
-_ERROR_FIRST = re.compile(rb'\s*\{\s*"isError"\s*:\s*true\b')
-_OUTCOME_LAST = re.compile(rb'"isError"\s*:\s*(true|false)\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z')
+TRUE: Final = frozenset((b"true", b'"true"', b'"True"', b"1"))
+"""How servers spell that a tool failed: as the protocol has it, and what careless ones write for that."""
+_ERROR_FIRST = re.compile(rb'\s*\{\s*"isError"\s*:\s*(?:true\b|"[tT]rue"|1\s*[,}])')
+_OUTCOME_LAST = re.compile(
+    rb'"isError"\s*:\s*(true|false|"\w*"|\d)\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z'
+)
 """The last member of the outermost object, since the document ends there; but for one that servers add."""
 _LONG_BYTES = 4096
 
@@ -205,14 +209,14 @@ def mentions(raw: bytes, *names: bytes) -> bool:
 def says_error(raw: bytes | memoryview) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
     if len(raw) > _LONG_BYTES and (last := _OUTCOME_LAST.search(raw, len(raw) - 512)) is not None:
-        return last[1] == b"true"
+        return last[1] in TRUE
     if len(raw) > _LARGE_BYTES:
         return _ERROR_FIRST.match(raw) is not None
     raw = bytes(raw)
     if not may_have_string(raw, b'"isError"'):
         return False
     try:
-        return _decode_outcome(raw).is_error
+        return bytes(_decode_outcome(raw).is_error) in TRUE
     except (ValueError, RecursionError):
         return False
 

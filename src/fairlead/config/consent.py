@@ -23,14 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlead.config.launch import (
-    EXECUTION_VARIABLES,
-    NOT_BOUND,
-    BoundFile,
-    Launch,
-    ProjectFolders,
-    resolve_launch,
-)
+from fairlead.config.file_digests import NOT_BOUND, BoundFile, ProjectFolders
+from fairlead.config.launch import EXECUTION_VARIABLES, Launch, resolve_launch
 from fairlead.config.merge import Definition, FieldPath
 from fairlead.config.paths import home_folder, state_folder
 from fairlead.config.redact import redact_url

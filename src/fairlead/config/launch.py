@@ -19,16 +19,20 @@ import os
 import re
 import shlex
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from fairlead.config.paths import FILE_NAME, LOCK_NAME
-
-MAX_DIGESTED_BYTES = 64 * 1024 * 1024
-"""Larger files are bound by inode, size and change time, which only the system's clock and kernel set."""
+from fairlead.config.file_digests import (
+    INSTALLED_FOLDERS,
+    WORD_BREAKS,
+    BoundFile,
+    ProjectFolders,
+    bind_file,
+    bind_folder,
+    is_data_file,
+    shebang_words,
+)
 
 EXECUTION_VARIABLES = re.compile(
     r"PATH|PATHEXT|IFS|ENV|SHELLOPTS|PS4|(?:LD|DYLD)_\w+|GLIBC_TUNABLES|GCONV_PATH"
@@ -71,7 +75,6 @@ _FLAG = re.compile(r"-[uvxqBIsE]+|--")
 """Options of Python and shells that certainly have no value, so that a script may follow."""
 _EXPANDS = re.compile(r"[$`*?\[\]{}!;&|<>()\n#\\]|~[+-]")
 _URL = re.compile(r"https?://\S+")
-_SPLIT = re.compile(r"[\s;&|()<>'\"`$=,:]+")
 _JS, _PY = ("package.json", ".npmrc", ".yarnrc.yml", "bunfig.toml"), ("pyproject.toml", "uv.toml")
 _CONTAINERS = ("compose.yaml", "compose.yml", "docker-compose.yml", "Dockerfile")
 _MANIFESTS = {
@@ -91,35 +94,8 @@ _MANIFESTS = {
 """Files of the working folder (or a parent, inside the project) that say what such a program runs."""
 _PACKAGE = ("package.json", "__main__.py", "index.js", "index.mjs", "pyproject.toml", "setup.py", "deno.json")
 _INSTALLED = ("node_modules/.bin", ".venv/bin", "venv/bin", ".venv/Scripts")
-_DATA_SUFFIX = re.compile(
-    r"\.(?:db|sqlite3?|duckdb|csv|tsv|txt|md|rst|log|pdf|png|jpe?g|gif|svg|webp|parquet|jsonl|ndjson|pid|sock)",
-    re.IGNORECASE,
-)
-"""An argument that names such a file names data, unless it is executable or an interpreter's first file."""
-_SHEBANG_BYTES = 256
 _MAX_DEPTH = 5
 _MAX_COMMANDS = 100
-MAX_FOLDER_FILES = 2_000
-"""A folder with more files, or with more bytes than `MAX_DIGESTED_BYTES`, is not bound by its content."""
-_MAX_FOLDER_ENTRIES = 10 * MAX_FOLDER_FILES
-_INSTALLED_FOLDERS = frozenset({"node_modules", ".venv", "venv", ".tox", ".nox"})
-"""Folders that package managers fill: counted apart, so that their size does not leave the rest unbound."""
-_GIT_FILES = frozenset({"config", "config.worktree", "hooks", "info"})
-"""What git executes or reads settings from, of all that it keeps."""
-_OWN_FILES = frozenset({FILE_NAME, LOCK_NAME})
-"""Files that Fairlead itself writes: counting them, `fairlead lock` would take back what was approved."""
-NOT_BOUND = "not bound: too large"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BoundFile:
-    """A file, or a folder with what is in it, as consent is bound to it."""
-
-    path: str
-    real: str | None
-    """Where it really is, links followed; None where there is no such file."""
-    content: str | None
-    """Digest of its content; None for one outside the project, `NOT_BOUND` for too large a folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,41 +109,6 @@ class Launch:
     program: BoundFile
     files: tuple[BoundFile, ...]
     """Everything else that decides what runs."""
-
-
-class ProjectFolders:
-    """The folders a project can change files in: told apart by identity, so that no spelling escapes."""
-
-    def __init__(self, base: Path, home: Path, *more: Path) -> None:
-        folders = [base, _repository(base, home), *more]
-        real = {Path(os.path.realpath(folder)) for folder in folders}
-        self.roots = tuple(sorted(root for root in real if real.isdisjoint(root.parents)))
-        """The folders that all others are in."""
-        self._identities = {found for folder in folders if (found := _identity(folder)) is not None}
-
-    def __contains__(self, path: str | Path) -> bool:
-        absolute = os.path.abspath(path)
-        spellings = {Path(absolute), Path(os.path.realpath(absolute))}
-        folders = {folder for spelling in spellings for folder in (spelling, *spelling.parents)}
-        return any(_identity(folder) in self._identities for folder in folders)
-
-
-def _repository(base: Path, home: Path) -> Path:
-    """The repository that a folder is in: a submodule or worktree has a file for its `.git`."""
-    for folder in (base, *base.parents):
-        if folder == home:
-            break
-        if os.path.lexists(folder / ".git"):
-            return folder
-    return base
-
-
-def _identity(path: str | Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino
 
 
 def find_program(name: str, folder: Path, search: str) -> str | None:
@@ -203,7 +144,7 @@ def resolve_launch(
     inputs.read_command(argv)
     inputs.read_variables(variables)
     files = [bind_file(path, project) for path in inputs.files if path != found]
-    files += [_bind_folder(path, project, " ".join(argv)) for path in sorted(inputs.all_folders())]
+    files += [bind_folder(path, project, " ".join(argv)) for path in sorted(inputs.all_folders())]
     return Launch(
         argv=(found or argv[0], *argv[1:]),
         cwd=folder,
@@ -211,107 +152,6 @@ def resolve_launch(
         program=program,
         files=tuple(files),
     )
-
-
-def bind_file(path: str, project: ProjectFolders) -> BoundFile:
-    """Where a file really is, and what is in it where it belongs to the project."""
-    if not os.path.exists(path):
-        return BoundFile(path=path, real=None, content=None)
-    real = os.path.realpath(path)
-    content = digest_file(real) if path in project or real in project else None
-    return BoundFile(path=path, real=real, content=content)
-
-
-def digest_file(path: str) -> str:
-    """Digest of a regular file's content; of a very large one, of what the kernel notes at each change."""
-    import hashlib  # loads a crypto library, which reading commands have no use for
-
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        descriptor = os.open(path, flags)  # a FIFO without a writer must not hold us
-    except OSError as exc:
-        return f"unreadable: {exc.errno}"
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return "not a regular file"
-        if found.st_size > MAX_DIGESTED_BYTES:
-            return f"large:{found.st_ino}:{found.st_size}:{found.st_ctime_ns}"
-        digest = hashlib.sha256()
-        left = MAX_DIGESTED_BYTES + 1
-        while left > 0 and (piece := file.read(min(1 << 20, left))):
-            digest.update(piece)
-            left -= len(piece)
-    return digest.hexdigest()
-
-
-def _bind_folder(path: str, project: ProjectFolders, mentioned: str) -> BoundFile:
-    real = os.path.realpath(path)
-    content = digest_folder(real, mentioned) if real in project else None
-    return BoundFile(path=path, real=real, content=content)
-
-
-def digest_folder(folder: str, mentioned: str = "") -> str:
-    """Digest of the names and contents of a folder's files, or `NOT_BOUND`. Links are not followed.
-
-    Args:
-        folder: What to digest. Folders that package managers fill are left out, unless it is one.
-        mentioned: The command line: data files and our own count only where it may name them.
-    """
-    import hashlib
-
-    expands = re.search(r"[*?\[{$`]", mentioned) is not None
-
-    def counts(entry: os.DirEntry[str]) -> bool:
-        if entry.name in _OWN_FILES:
-            return _is_matched(entry.name, mentioned)
-        return expands or not _is_data(entry.path) or _is_mentioned(entry.name, mentioned)
-
-    digest, files, size = hashlib.sha256(), 0, 0
-    for seen, entry in enumerate(_walk(folder)):
-        if entry.is_symlink():
-            said = f"link to {os.readlink(entry.path)}"
-        elif not counts(entry):
-            said = ""
-        else:
-            files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
-            said = digest_file(entry.path) if size <= MAX_DIGESTED_BYTES else ""
-        if files > MAX_FOLDER_FILES or size > MAX_DIGESTED_BYTES or seen > _MAX_FOLDER_ENTRIES:
-            return NOT_BOUND
-        if said:
-            name = os.path.relpath(entry.path, folder)
-            digest.update(f"{name}\0{said}\0".encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Every file and link below a folder, always in the same order. What cannot be read is left out."""
-    pending = [folder]
-    while pending:
-        here = pending.pop()
-        try:
-            with os.scandir(here) as found:
-                listed = sorted(found, key=lambda entry: entry.name)
-        except OSError:
-            continue  # the program cannot read it either
-        for entry in listed:
-            if os.path.basename(here) == ".git" and entry.name not in _GIT_FILES:
-                continue
-            if not entry.is_dir(follow_symlinks=False):
-                yield entry
-            elif entry.name not in _INSTALLED_FOLDERS and entry.name != "__pycache__":
-                pending.append(entry.path)
-
-
-def _is_mentioned(name: str, text: str) -> bool:
-    return name in text or os.path.splitext(name)[1] in text
-
-
-def _is_matched(name: str, text: str) -> bool:
-    """Does a command line name this file, plainly or by a shell's pattern?"""
-    braced = re.sub(r"(?<=[\w./-])\{[^\s{}]*\}|\{[^\s{}]*\}(?=[\w./-])", "*", text)  # no JSON
-    patterns = [word.rpartition("/")[2] for word in _SPLIT.split(braced) if re.search(r"[*?\[]", word)]
-    return name in text or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class _Inputs:
@@ -333,7 +173,7 @@ class _Inputs:
             return self._folders
         roots = [str(root) for root in self._project.roots]
         places = {*roots, str(self._folder)} if self._folder in self._project else {*roots}
-        installed = {os.path.join(place, name) for place in places for name in _INSTALLED_FOLDERS}
+        installed = {os.path.join(place, name) for place in places for name in INSTALLED_FOLDERS}
         return {*self._folders, *roots, *filter(os.path.isdir, installed)}
 
     def read_command(self, argv: Sequence[str]) -> None:
@@ -444,7 +284,7 @@ class _Inputs:
 
     def _read_line(self, line: str, *, may_be_data: bool = False) -> None:
         """Read a line as a shell would: a plain one is a command line, any other may run anything."""
-        for word in _SPLIT.split(line):
+        for word in WORD_BREAKS.split(line):
             self._note(*(path for path in self._named(word) if os.path.isfile(path)))
         try:
             words = shlex.split(line)
@@ -475,7 +315,7 @@ class _Inputs:
             for word in _words(argument):
                 for path in self._named(word, is_module=is_module):
                     if not os.path.isdir(path):
-                        if first_is_code or not _is_data(path):
+                        if first_is_code or not is_data_file(path):
                             first_is_code = False
                             self._note(path)
                     elif is_code(at):
@@ -487,7 +327,7 @@ class _Inputs:
         """Note the files and folders of the project that a variable has loaded into any program."""
         for name, value in variables.items():
             if EXECUTION_VARIABLES.fullmatch(name):
-                for word in _SPLIT.split(value):
+                for word in WORD_BREAKS.split(value):
                     for path in self._named(word):
                         if os.path.isdir(path):
                             self._folders.add(path)
@@ -559,33 +399,14 @@ class _Inputs:
         return os.path.join(self._folder, words[0]) if words else None
 
 
-def shebang_words(script: str | Path) -> list[str]:
-    """The words of a script's first line, less `#!`; none where it is no script."""
-    try:
-        descriptor = os.open(script, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return []
-            first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
-    except OSError:
-        return []
-    return first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
-
-
 def _words(argument: str) -> list[str]:
     """An argument, and what is in it: the value of `--require=./x.js`, the words of a line."""
     _, _, value = argument.partition("=")
-    return list(dict.fromkeys(word for word in (argument, value, *_SPLIT.split(argument)) if word))
+    return list(dict.fromkeys(word for word in (argument, value, *WORD_BREAKS.split(argument)) if word))
 
 
 def _stem(name: str) -> str:
     return re.sub(r"(?:\.exe|\.cmd|\.bat)$", "", os.path.basename(name).lower())
-
-
-def _is_data(path: str) -> bool:
-    if _DATA_SUFFIX.fullmatch(os.path.splitext(path)[1]) is None:
-        return False
-    return not os.access(path, os.X_OK) and not shebang_words(path)
 
 
 def _entry_points(manifest: str) -> Iterator[str]:

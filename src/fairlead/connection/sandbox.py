@@ -35,7 +35,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from fairlead.config.launch import shebang_words
+from fairlead.config.file_digests import shebang_words
 from fairlead.connection.environment import child_environment
 from fairlead.connection.process import Command
 from fairlead.errors import ConnectFailed

@@ -31,7 +31,7 @@ from fairlead.catalog.content import (
     text_block,
 )
 from fairlead.catalog.protocol import VERSIONS
-from fairlead.catalog.results import DELIVERY, ToolResult, output_check
+from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check
 from fairlead.catalog.slices import decode
 from fairlead.config.shapes import is_object
 from fairlead.connection.tasks import RELATED_TASK
@@ -60,7 +60,6 @@ _OUTPUT_SINCE: Final = VERSIONS.index("2025-06-18")
 """Since when there is structured content, and `_meta` and all annotations in blocks."""
 _OURS: Final = RESERVED_META | {RELATED_TASK, DELIVERY}
 """Keys of `_meta` that only we can know, or that must be valid."""
-_TRUE: Final = frozenset((b"true", b'"true"', b'"True"', b"1"))
 
 
 class _Hints(msgspec.Struct, gc=False):
@@ -266,7 +265,7 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     except _UNREADABLE:
         return _no_result(result)
     fields.pop("resultType", None)
-    is_error = bytes(fields.pop("isError", b"")) in _TRUE
+    is_error = bytes(fields.pop("isError", b"")) in TRUE
     # What the first draft of the protocol called it.
     former = fields.pop("toolResult", Raw(b"null"))
     blocks, notes, changes = _blocks(fields.pop("content", former), number)
