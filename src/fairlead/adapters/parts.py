@@ -38,21 +38,25 @@ def parts_of(result: ToolResult) -> list[Part]:
     """Everything a model should see, in order. There is always something.
 
     What comes from an untrusted server stands between two lines that say so, and that it cannot have known.
+    What we say about it at the end stands after them.
     """
     parts: list[Part] = []
-    has_words = False
+    has_words, ends = False, 0
     for place, block in enumerate(result.content):
         found = [*_parts_of_block(block, result.remarks.handles.get(place))]
-        has_words = has_words or (place not in result.remarks.ours and any(map(_is_words, found)))
         parts += found
+        if place not in result.remarks.ours:
+            has_words = has_words or any(map(_is_words, found))
+            ends = len(parts)
     if result.structured is not None and not has_words:
         parts.append(msgspec.json.encode(result.structured).decode())
+        ends = len(parts)
     if not parts:
         return [UNEXPLAINED if result.is_error else NOTHING]
     if not result.untrusted:
         return parts
     begin, end = gate.fence(result.server_id)
-    return [begin, *parts, end]
+    return [begin, *parts[:ends], end, *parts[ends:]]
 
 
 def text_of(result: ToolResult) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.catalog.sanitise import Finding
 from fairlead.config.shapes import is_object
-from fairlead.errors import CallFailed, FairleadError
+from fairlead.errors import CallFailed, FairleadError, ServerError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -77,15 +77,23 @@ class ToolResult:
         return cls("", msgspec.json.encode(content))
 
     @classmethod
-    def of_error(cls, error: FairleadError) -> "ToolResult":
+    def of_error(cls, error: FairleadError, *, untrusted: bool = False) -> "ToolResult":
         """A result for a call that failed: what happened, how far it got, and what helps.
 
         `_meta["fairlead/delivery"]` says how far for programs.
+
+        Args:
+            error: What went wrong.
+            untrusted: May its message quote an untrusted server? Our advice is a block of its own then.
         """
-        parts = (str(error), error.delivery_notice, f"hint: {error.hint}" if error.hint else None)
-        content = [{"type": "text", "text": "\n\n".join(part for part in parts if part)}]
-        meta = {DELIVERY: error.delivery}
-        return cls("", msgspec.json.encode({"content": content, "isError": True, "_meta": meta}))
+        ours = [error.delivery_notice, f"hint: {error.hint}" if error.hint else None]
+        advice = "\n\n".join(part for part in ours if part)
+        texts = [str(error), advice] if untrusted else ["\n\n".join(filter(None, (str(error), advice)))]
+        content = [{"type": "text", "text": text} for text in texts if text]
+        raw = msgspec.json.encode({"content": content, "isError": True, "_meta": {DELIVERY: error.delivery}})
+        server_id = error.server_id if isinstance(error, ServerError) else ""
+        remarks = Remarks(ours=frozenset(range(1, len(content))))
+        return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
     def noted(self, note: str) -> "ToolResult":
         """The same result with a block at its end that says something about it."""

@@ -426,7 +426,7 @@ class Client:
         except CallRejected as exc:
             raise rejection(exc) from exc
         except FairleadError as exc:
-            return ToolResult.of_error(exc)
+            return self.toolset.error_result(exc)
 
     def _is_plain(self, turn: Turn) -> bool:
         """Would `at` have nothing to see to? So it is for most calls, and it would cost them a lot."""

@@ -301,6 +301,13 @@ class Host:
         """Is what this server says data, and never instructions?"""
         return self._known(server_id).config.trust != "trusted"
 
+    def is_trusted(self, server_id: str) -> bool:
+        """The same the other way round, and no for a server that is unknown or not configured soundly."""
+        try:
+            return not self.is_untrusted(server_id)
+        except FairleadError:
+            return False
+
     # Tools.
 
     def listing(self, server_id: str) -> Listing | None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, TextContent
-from msgspec.structs import replace
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fairlead.catalog.offers import Prompt, Resource, ResourceTemplate
@@ -84,19 +83,23 @@ class ReadingTools(OwnTools):
 
     async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
         """What servers wrote, handed on like results of their tools: cleaned, of bounded size, marked."""
+        server, limit = arguments.get("server"), LISTED_BYTES
+        names = [server] if isinstance(server, str) else [*self._readable()]
+        server_id = names[0] if len(names) == 1 else "mcp"
+        trusted = all(map(self._host.is_trusted, names))
         if result.is_error:
-            return await super().handed(tool, arguments, result)
-        source = Source(server_id="mcp", tool=tool.name, trusted=True, limit=LISTED_BYTES)
+            return ToolResult(server_id, encoded(result), untrusted=not trusted)
         if tool.output is Quoted:
-            config = self._host.configured(arguments["server"])
-            source = replace(
-                source,
-                server_id=arguments["server"],
-                trusted=config.trust == "trusted",
-                limit=config.max_result_bytes,
-            )
+            limit = self._host.configured(server_id).max_result_bytes
             result = result.model_copy(update={"structured_content": None})
+        source = Source(server_id=server_id, tool=tool.name, trusted=trusted, limit=limit)
         return await self._host.artifacts.deliver(encoded(result), source, principal=self._principal)
+
+    def _readable(self) -> Iterator[str]:
+        """The servers that a model may read of."""
+        return (
+            each.server_id for each in self._host.status() if each.enabled and self.may_read(each.server_id)
+        )
 
     def _for_resources(self) -> dict[str, AnyTool]:
         return {

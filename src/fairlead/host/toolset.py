@@ -14,7 +14,7 @@ from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit
 from fairlead.config.principal import LOCAL
-from fairlead.errors import AuthRequired, FairleadError, RunCancelled, UnknownTool
+from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
 from fairlead.host.background import AT_ONCE, run_off_loop, size_of_catalog, size_of_tools
 from fairlead.host.bundles import Selection
@@ -272,7 +272,12 @@ class Toolset:
         except RunCancelled:
             raise  # a person wants the run to end, not the model to try something else
         except FairleadError as exc:
-            return ToolResult.of_error(exc)
+            return self.error_result(exc)
+
+    def error_result(self, error: FairleadError) -> ToolResult:
+        """A result for a call that failed. What an untrusted server may have worded is marked as such."""
+        untrusted = isinstance(error, ServerError) and not self._host.is_trusted(error.server_id)
+        return ToolResult.of_error(error, untrusted=untrusted)
 
 
 class ProviderTools:

@@ -202,7 +202,7 @@ class _Run:
         except RunCancelled:
             raise
         except FairleadError as exc:
-            result = ToolResult.of_error(exc)
+            result = self._toolset.error_result(exc)
             error = exc.code
         returned = ToolReturned(
             call_id=call.call_id, tool=tool, seconds=time.monotonic() - began, result=result, error=error
