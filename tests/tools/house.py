@@ -1,0 +1,114 @@
+"""Print how readable the source tree is, in numbers: `python -m tests.tools.house`.
+
+Sizes of modules, names that occur more than once, docstrings, comments, and words that a stranger would not
+guess. Nothing fails here; the numbers are for comparing one state of the tree with another.
+"""
+
+import ast
+import re
+import statistics
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "src" / "fairlead"
+MAX_LINES = 600
+RIDDLES = re.compile(r"\b(?:nobody|somebody|whoever|anybody|everybody|whatever)\b", re.IGNORECASE)
+PRIVATE_WORDS = re.compile(
+    r"\b(?:era|errand|unsaid|beside|hand(?:ed)? over|gatekeep\w*|told|asked)\b", re.IGNORECASE
+)
+SECTIONS = re.compile(r"^(?:Args|Returns|Raises):$", re.MULTILINE)
+PARTICIPLE = re.compile(r"_?(?:\w+_)?\w{2,}(?:ed|told|said|made|found|given|kept|sent|begun|known|shown)")
+
+
+class Module:
+    """One file of the source tree."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = ".".join(("fairlead", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
+        self.text = path.read_text(encoding="utf-8")
+        self.tree = ast.parse(self.text)
+        self.lines = self.text.count("\n")
+
+    def imports(self) -> Iterator[str]:
+        """The modules it imports, and names in them, which may be modules."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def definitions(self) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Its classes and functions, methods included."""
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        return (node for node in ast.walk(self.tree) if isinstance(node, kinds))
+
+    def comment_lines(self) -> int:
+        """How many of its lines have a comment."""
+        with self.path.open("rb") as file:
+            return sum(token.type == tokenize.COMMENT for token in tokenize.tokenize(file.readline))
+
+
+def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
+    """What is measured, and what it is."""
+    sizes = [module.lines for module in modules if module.lines > 1]
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for module in modules:
+        for imported in module.imports():
+            importers[imported].add(module.name)
+    files = Counter(module.path.name for module in modules if module.path.name != "__init__.py")
+    definitions = [node for module in modules for node in module.definitions()]
+    classes = Counter(node.name for node in definitions if isinstance(node, ast.ClassDef))
+    functions = [node for node in definitions if not isinstance(node, ast.ClassDef)]
+    docstrings = [text for node in definitions if (text := ast.get_docstring(node))]
+    total = sum(module.lines for module in modules)
+
+    yield "modules", len(modules)
+    yield "lines", total
+    yield "median lines of a module", statistics.median(sizes)
+    yield f"modules over {MAX_LINES} lines", _names(m.name for m in modules if m.lines > MAX_LINES)
+    yield "modules with at most one importer", sum(len(importers[m.name]) <= 1 for m in modules)
+    yield "file names in several packages", sum(count > 1 for count in files.values())
+    yield "class names that occur twice or more", sum(count > 1 for count in classes.values())
+    yield "functions", len(functions)
+    yield "functions named by a participle", sum(PARTICIPLE.fullmatch(f.name) is not None for f in functions)
+    yield (
+        "docstrings of one line",
+        f"{_share(sum(chr(10) not in text for text in docstrings), len(docstrings))}",
+    )
+    yield (
+        "docstrings with sections",
+        sum("Args:" in t or "Returns:" in t or "Raises:" in t for t in docstrings),
+    )
+    yield "lines with a comment", _share(sum(module.comment_lines() for module in modules), total)
+    yield "lines with nobody, somebody, whoever …", sum(_lines_with(RIDDLES, m.text) for m in modules)
+    yield "lines with private words", sum(_lines_with(PRIVATE_WORDS, m.text) for m in modules)
+
+
+def _names(found: Iterator[str]) -> str:
+    names = sorted(found)
+    return f"{len(names)}: {', '.join(names)}" if names else "0"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.1f} %"
+
+
+def _lines_with(pattern: re.Pattern[str], text: str) -> int:
+    return sum(pattern.search(line) is not None for line in text.splitlines())
+
+
+def main() -> None:
+    """Print the report."""
+    modules = [Module(path) for path in sorted(ROOT.rglob("*.py"))]
+    for what, value in report(modules):
+        print(f"{what:<45} {value}")  # noqa: T201 - this is a report
+
+
+if __name__ == "__main__":
+    main()
