@@ -90,11 +90,15 @@ def test_a_project_cannot_say_where_a_conversation_goes(machine: Machine) -> Non
     loaded = machine.load()
     assert loaded.config.model is None
     assert "a project file may not set this" in str(loaded.problems[0])
+    machine.write_user('{"model": {"provider": "openai", "name": "mine", "api_key": "k"}}')
+    assert choose_model(machine.load(), None, machine.env).name == "mine"
 
 
 def test_a_model_without_a_provider_is_a_mistake_with_its_place(machine: Machine) -> None:
     machine.write_user('{"model": {"name": "m", "baseurl": "x"}}')
+    loaded = machine.load()
+    assert loaded.config.model is None
     with pytest.raises(ConfigInvalid) as caught:
-        machine.load()
+        choose_model(loaded, "openai/m", machine.env)
     assert "model.provider: is missing" in str(caught.value)
     assert "did you mean `base_url`?" in (caught.value.hint or "")

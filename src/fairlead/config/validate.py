@@ -1,7 +1,6 @@
 """Check a document against the models, and say in our own words everything that is wrong with it."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,8 +44,10 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": Model,
 }
 
-SAFE_WITHOUT = ("docs", "tools", "audit", "artifacts", "model")
+SAFE_WITHOUT = ("docs", "tools", "audit", "artifacts")
 """Sections whose defaults are the most careful values: a bad field costs itself, and nothing gets wider."""
+ALL_OR_NOTHING = ("model",)
+"""Sections that are left out whole: a model without its `base_url` would be another one."""
 
 FOREIGN_KEYS = {
     "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
@@ -174,8 +175,8 @@ class _Pieces:
     def _check_section(self, key: str, value: object) -> None:
         if key in SECTIONS:
             self._keep(key, self._validated(SECTIONS[key], (key,)))
-            if key in SAFE_WITHOUT and key not in self.sound:
-                self._keep_sound_fields(key, as_object(value))
+            if key in (*SAFE_WITHOUT, *ALL_OR_NOTHING) and key not in self.sound:
+                self._isolate_section(key, as_object(value))
         elif key in ISOLATED:
             if is_object(value):
                 self.sound[key] = {name: self._checked_entry(key, name) for name in value}
@@ -193,13 +194,14 @@ class _Pieces:
             # A misspelt policy must not be a policy that is silently not there.
             self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
 
-    def _keep_sound_fields(self, section: str, fields: dict[str, Any]) -> None:
+    def _isolate_section(self, section: str, fields: dict[str, Any]) -> None:
+        """Let a bad section cost no more than itself, or than its bad fields."""
         bad = {fault.path[1] for fault in self.faults if fault.path[0] == section and len(fault.path) > 1}
         self.faults = [
             replace(fault, is_isolated=True) if fault.path[0] == section else fault for fault in self.faults
         ]
-        sound = {name: value for name, value in fields.items() if name not in bad}
-        with suppress(ValidationError):  # a model without a name, say: what is left is no section
+        if section in SAFE_WITHOUT:
+            sound = {name: value for name, value in fields.items() if name not in bad}
             self.sound[section] = SECTIONS[section].model_validate(sound)
 
     def _keep(self, field: str, value: object) -> None:
