@@ -285,7 +285,7 @@ async def test_a_message_over_the_limit_of_a_connection_is_an_error_that_clients
         for version in VERSIONS:
             result = await Calls(http, served.url).call(version, "huge")
             assert result["isError"] is True
-            assert result["_meta"]["fairlead/delivery"] == "unknown"
+            assert result["_meta"]["fairlead/delivery"] == "done"
 
 
 async def test_the_limit_is_the_configurations(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Serving on a socket: what an application gets of a request."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+import uvloop
 from anyio.abc import SocketStream
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -110,3 +112,16 @@ async def received(stream: SocketStream, ending: bytes) -> bytes:
     while ending not in answer:
         answer += await stream.receive()
     return answer
+
+
+@pytest.mark.requirement("HARD-21")
+def test_an_error_in_the_block_leaves_no_socket_open_on_any_event_loop() -> None:
+    async def fail() -> None:
+        with bind("127.0.0.1", 0) as listener:
+            async with listening(Starlette(), listener):
+                raise LookupError("in the block")
+
+    for loop_factory in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with pytest.raises(BaseExceptionGroup) as caught, asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(fail())
+        assert caught.group_contains(LookupError, match="in the block")

@@ -42,6 +42,8 @@ class Remarks:
     """Where media are kept that not every model takes, by the place of their block."""
     ours: frozenset[int] = frozenset()
     """The places of blocks that say what was left out. All others are the server's."""
+    is_made_here: bool = False
+    """No server sent this result: it stands for a call that failed, and its `_meta` is ours."""
 
 
 _NONE = Remarks()
@@ -92,7 +94,7 @@ class ToolResult:
         content = [{"type": "text", "text": text} for text in texts if text]
         raw = msgspec.json.encode({"content": content, "isError": True, "_meta": {DELIVERY: error.delivery}})
         server_id = error.server_id if isinstance(error, ServerError) else ""
-        remarks = Remarks(ours=frozenset(range(1, len(content))))
+        remarks = Remarks(ours=frozenset(range(1, len(content))), is_made_here=True)
         return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
     def noted(self, note: str) -> "ToolResult":

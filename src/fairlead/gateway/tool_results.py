@@ -310,8 +310,7 @@ def _without_ours(raw: Raw, result: ToolResult) -> Raw | None:
         meta = _decode_raw(raw)
     except _UNREADABLE:
         return None
-    is_ours = not result.server_id
-    if is_ours or not meta.keys() & _OURS:
+    if result.remarks.is_made_here or not meta.keys() & _OURS:
         return raw
     whole: dict[str, Any] = msgspec.json.decode(raw)
     kept = repair_meta({name: item for name, item in whole.items() if name not in (RELATED_TASK, DELIVERY)})

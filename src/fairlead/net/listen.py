@@ -186,7 +186,7 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
     )
     server = _Server(config)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, [listener])
+        tasks.start_soon(_serve, server, listener)
         sweeping = anyio.CancelScope()
         tasks.start_soon(_sweep, limits, sweeping)
         try:
@@ -197,6 +197,13 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
         finally:
             server.should_exit = True
             sweeping.cancel()
+
+
+async def _serve(server: _Server, listener: socket.socket) -> None:
+    # It ends by `should_exit`, soon: if it were cancelled, by an error in the block say, its sockets would stay
+    # open, and the event loop of uvloop would wait for them for ever when it is closed.
+    with anyio.CancelScope(shield=True):
+        await server.serve([listener])
 
 
 async def _sweep(limits: ConnectionLimits, scope: anyio.CancelScope) -> None:
