@@ -446,6 +446,37 @@ def test_explain_shows_a_rule_to_those_it_is_for(
     assert re.search(r"fairlead\.json:\d+", intern["approval"]["place"])
 
 
+@pytest.mark.parametrize(
+    ("named", "spelled", "verdict"),
+    [
+        ("ada@example.org", "ada@example.org", "deny"),
+        ("ada@example.org", "oauth:https://issuer.example ada@example.org", "deny"),
+        ("ada@example.org", "oauth:https://other.example ada@example.org", "deny"),
+        ("oauth:https://issuer.example ada@example.org", "ada@example.org", "deny"),
+        ("oauth:https://other.example ada@example.org", "ada@example.org", "allow"),
+        ("bo@example.org", "ada@example.org", "allow"),
+        ("ci", "ci", "deny"),
+        ("token:ci", "ci", "deny"),
+        ("oauth:https://issuer.example ci", "ci", "allow"),
+        ("local", "local", "deny"),
+    ],
+)
+def test_explain_finds_subjects_of_the_issuer_and_tokens_by_their_bare_name(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead, named: str, spelled: str, verdict: str
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[READ])
+    rule = {"action": "deny", "principal": named}
+    oauth = {"issuer": "https://issuer.example", "audience": "https://gateway.example/mcp"}
+    write(machine, {"s": server.entry()}, policy={"rules": [rule]}, gateway={"oauth": oauth})
+    assert fairlead("gateway", "token", "add", "ci").status == 0
+    fairlead("tools", "s")
+    outcome = fairlead("explain", "tool", "echo", "--as", spelled, "--json")
+    assert json.loads(outcome.out)["tools"][0]["verdict"] == verdict
+    assert ("is the principal `" in outcome.err) is (spelled in ("ada@example.org", "ci"))
+    (listed,) = json.loads(fairlead("explain", "s", "--as", spelled, "--json").out)["tools"]
+    assert listed["verdict"] == verdict
+
+
 async def test_errors_are_of_the_family_that_programs_catch(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
     write(machine, {"s": server.entry(trust="untrusted", allow_tools=["echo"])})

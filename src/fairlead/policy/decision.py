@@ -142,7 +142,7 @@ def _settle(
     if lists.verdict == "deny":
         return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     every = (*server.rules, *server.admin_rules)
-    rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and is_for(loaded.rule, caller)]
+    rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
     return _Settled(
@@ -157,15 +157,6 @@ def _is_about(rule: PolicyRule, tool: str) -> bool:
         return True
     # A name that was written without escapes still narrows; it does not allow.
     return fits(tool, rule.tool) or (rule.tool == tool and rule.action != "allow")
-
-
-def is_for(rule: PolicyRule, caller: Caller) -> bool:
-    """Does a rule apply to calls that are made for this caller?
-
-    A rule that names a group applies to members of it alone, whatever its action: who has no group, such as
-    the local user, is a member of none.
-    """
-    return rule.principal is None or caller.is_named(rule.principal)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
