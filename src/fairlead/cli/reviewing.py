@@ -110,7 +110,9 @@ def read_reviews(
                 hint="see that the state folder can be written to",
             )
             continue
-        tools = tools_to_review(server, snapshot.listing, saved[name].pins)
+        tools = tools_to_review(
+            server, snapshot.listing, saved[name].pins, before_defaults=saved[name].before_defaults
+        )
         reviews.append(
             ServerReview(server=server, listing=snapshot.listing, pins=saved[name].pins, tools=tools)
         )

@@ -1,6 +1,7 @@
 """`/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from anyio import to_thread
@@ -38,7 +39,8 @@ async def review(session: Session, server_id: str) -> None:
     store = session.host.store
     pins = (await load_pins(store, server) if store is not None else None) or member.pins
     pins = None if isinstance(pins, NoPins) else pins
-    tools = await to_thread.run_sync(tools_to_review, server, listing, pins)
+    find = partial(tools_to_review, server, listing, pins, before_defaults=member.before_defaults)
+    tools = await to_thread.run_sync(find)
     decided = await _decided(session, listing, pins, tools)
     if decided.is_empty:
         session.screen.say("nothing was changed")

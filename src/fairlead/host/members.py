@@ -31,7 +31,7 @@ from fairlead.host.snapshots import (
     snapshot_key,
 )
 from fairlead.policy.lockfile import LockedServer, locks_of
-from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, pins_key
+from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, may_be_pinned, pins_key
 from fairlead.store.store import Store
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class Members:
 
     def _watch_pins_of(self, member: Member) -> None:
         """Follow reviews and quarantines in whatever process, and whether the store can be trusted."""
-        if is_guarded(member.server) and self._store is not None and not self._watches_pins:
+        if may_be_pinned(member.server) and self._store is not None and not self._watches_pins:
             self._watches_pins = True
             self._tasks.start_soon(self._watch_reviews, self._store)
             self._tasks.start_soon(self._watch_quarantines, self._store)
@@ -326,7 +326,7 @@ class Members:
 
     async def _load_pins(self, store: Store) -> None:
         for member in [*self]:
-            if is_guarded(member.server):
+            if may_be_pinned(member.server):
                 before, pins = member.pins, await load_pins(store, member.server)
                 self._newest.pop(member.server.server_id, None)
                 member.repin(pins)

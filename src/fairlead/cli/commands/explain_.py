@@ -136,14 +136,8 @@ def _tools_of(loaded: "LoadedConfig", server_id: str, caller: Caller) -> "list[T
 
 
 def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
-    because = tool.because if tool.approval is None or tool.state == "quarantined" else tool.approval
-    return tool.key.shown_tool, _answer(tool), because.reason, because.place or "the default"
-
-
-def _answer(tool: "ToolExplanation") -> str:
-    if tool.state == "quarantined":
-        return "held back"
-    return tool.verdict or "unavailable"
+    because = tool.decided_by
+    return tool.key.shown_tool, tool.answer, because.reason, because.place or "the default"
 
 
 def _is_default(row: FieldOrigin) -> bool:
