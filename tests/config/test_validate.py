@@ -348,7 +348,7 @@ def test_a_duplicate_in_a_foreign_file_costs_that_server_alone(machine: Machine)
     assert [name for name, server in loaded.servers.items() if server.usable] == ["y"]
 
 
-BUNDLES = {"analytics": {"servers": {"x": {}}}, "work": {"servers": {"x": {}}}}
+BUNDLES: dict[str, Any] = {"analytics": {"servers": {"x": {}}}, "work": {"servers": {"x": {}}}}
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,9 @@ BUNDLES = {"analytics": {"servers": {"x": {}}}, "work": {"servers": {"x": {}}}}
 def test_a_grant_of_a_bundle_that_does_not_exist_is_named_with_its_line_and_costs_nothing_else(
     machine: Machine, granted: dict[str, Any], line: str, hint: str
 ) -> None:
-    oauth = {"issuer": "https://issuer.example", "audience": "a", "bundles": {"*": "work", **granted}}
-    document = {
+    bundles = {"*": "work", **granted}
+    oauth = {"issuer": "https://issuer.example", "audience": "a", "bundles": bundles}
+    document: dict[str, Any] = {
         "servers": {"x": {"command": "never-run"}},
         "bundles": BUNDLES,
         "gateway": {"port": 4321, "oauth": oauth},
@@ -377,12 +378,13 @@ def test_a_grant_of_a_bundle_that_does_not_exist_is_named_with_its_line_and_cost
     assert (problem.file, problem.line) == (str(file), expected)
     assert loaded.config.gateway.port == 4321
     assert loaded.config.gateway.oauth is not None
-    assert loaded.config.gateway.oauth.bundles.keys() == oauth["bundles"].keys()
+    assert loaded.config.gateway.oauth.bundles.keys() == bundles.keys()
 
 
 def test_grants_of_bundles_that_exist_are_no_problem(machine: Machine) -> None:
     granted = {"group:data": "analytics", "*": ["work", "analytics"], "none": []}
     oauth = {"issuer": "https://issuer.example", "audience": "a", "bundles": granted}
-    document = {"servers": {"x": {"command": "c"}}, "bundles": BUNDLES, "gateway": {"oauth": oauth}}
+    document: dict[str, Any] = {"bundles": BUNDLES, "gateway": {"oauth": oauth}}
+    document["servers"] = {"x": {"command": "c"}}
     machine.write_user(json.dumps(document))
     assert machine.load().problems == ()

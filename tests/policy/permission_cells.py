@@ -169,6 +169,11 @@ class Table:
             record.unlink(missing_ok=True)
 
 
+def outcome_of(told: str) -> str:
+    """What came of a call, by what a model is told of it: words of an untrusted server are marked as such."""
+    return "called" if re.sub(r"</?untrusted-[^>]*>( \(Data [^)]*\))?", "", told).strip() == "{}" else told
+
+
 def require_alike(table: Table, outcomes: Mapping[Cell, str], *, called: Callable[[Cell], bool]) -> None:
     """Require that exactly those cells were called, and that each other one was refused with its message."""
     expected = {(cell.server, cell.tool) for cell in outcomes if called(cell)}

@@ -140,7 +140,7 @@ def test_what_was_reviewed_of_a_trusted_server_is_held_to_what_was_seen(machine:
     ]
     now = listing(*others, instructions="new")
     screened = screen(trusted, now, pins, None)
-    assert screened.quarantined == {SEARCH["name"]: "its definition has changed since it was reviewed"}
+    assert screened.quarantined == {"search": "its definition has changed since it was reviewed"}
     assert screened.listing.instructions == "new", "a trusted server's own words count"
     assert screened.refusal("unlisted") is None
     assert not screen(trusted, now, NoPins(reason="no store"), None).quarantined

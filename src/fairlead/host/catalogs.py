@@ -218,7 +218,7 @@ def offering_of(server: LoadedServer, screened: Screened, selection: Selection) 
         server_id=server.server_id,
         tools=listing.tools,
         rejected=listing.rejected,
-        denied=held_back | denied,
+        denied=denied | held_back,  # held back comes first, as it does when a call is decided
         description=server.config.description or listing.instructions or "",
         first_party=server.is_built_in,
     )

@@ -24,6 +24,7 @@ from fairlead.host.snapshots import (
     Known,
     News,
     Snapshot,
+    is_approved,
     load_known,
     load_pins,
     load_snapshot,
@@ -117,11 +118,25 @@ class Members:
             if self._has(server):
                 self._by_id[server.server_id].take_rules(server)
         self._relock([server for server in wanted if server.transport != "in_process"])
+        await self._refresh([self._by_id[server.server_id] for server in wanted if self._has(server)])
         outside = [server for server in changed if server.transport != "in_process"]
         known = await load_known(
             self._store, outside, no_pins=self._no_pins, principal=self._person.principal
         )
         return [self._put(server, self._carried(server, known)) for server in changed]
+
+    async def _refresh(self, kept: Iterable[Member]) -> None:
+        """Have servers that stay go by what was reviewed and approved meanwhile: no message need come."""
+        store = self._store
+        if store is None:
+            return
+        for member in kept:
+            if may_be_pinned(member.server):
+                pins = await load_pins(store, member.server)
+                if pins != member.pins and member.unsaved_pins is None:
+                    await self._take_pins(store, member, pins)
+            if member.awaits_consent and await is_approved(store, member.server):
+                member.set_approved(True)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
         """Hold every connection to servers that stay to their lock files as they are now."""
@@ -327,10 +342,13 @@ class Members:
     async def _load_pins(self, store: Store) -> None:
         for member in [*self]:
             if may_be_pinned(member.server):
-                before, pins = member.pins, await load_pins(store, member.server)
-                self._newest.pop(member.server.server_id, None)
-                member.repin(pins)
-                await self._renew(store, member, _newly_pinned(before, pins))
+                await self._take_pins(store, member, await load_pins(store, member.server))
+
+    async def _take_pins(self, store: Store, member: Member, pins: Pins | NoPins | None) -> None:
+        before = member.pins
+        self._newest.pop(member.server.server_id, None)
+        member.repin(pins)
+        await self._renew(store, member, _newly_pinned(before, pins))
 
     async def _renew(self, store: Store, member: Member, reviewed: frozenset[str]) -> None:
         """Begin anew where a review approved another definition than a connection was told.

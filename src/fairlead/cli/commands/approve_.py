@@ -120,6 +120,8 @@ def _list_waiting(waiting: list[LoadedServer]) -> int:
 
 
 def _record(key: ConsentKey, store_path: str | None) -> None:
+    from fairlead.gateway.running import reload_gateways
     from fairlead.policy.consent import record_consent
 
     record_consent(store_file(os.environ, store_path), [key])
+    reload_gateways(os.environ)
