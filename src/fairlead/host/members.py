@@ -137,6 +137,10 @@ class Members:
                     await self._take_pins(store, member, pins)
             if member.awaits_consent and await is_approved(store, member.server):
                 member.set_approved(True)
+            if member.snapshot is None:  # a command may have listed it meanwhile
+                saved = await load_snapshot(store, member.server, member.principal)
+                if saved is not None:
+                    member.adopt(saved)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
         """Hold every connection to servers that stay to their lock files as they are now."""
