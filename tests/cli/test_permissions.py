@@ -592,3 +592,38 @@ async def test_errors_are_of_the_family_that_programs_catch(machine: Machine, tm
                 await host.call("s", "echo")
             with pytest.raises(CallDenied):
                 await host.call("s", "other")
+
+
+def test_a_review_says_which_of_its_answers_a_rule_leaves_without_effect(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead
+) -> None:
+    names = ("one", "two", "three", "four")
+    server = ScriptedServer(tmp_path / "record", tools=[{**PLAIN, "name": name} for name in names])
+    rules = [
+        {"action": "deny", "tool": "one", "reason": "not on this machine"},
+        {"action": "ask", "tool": "t*"},
+        {"action": "deny", "tool": "four", "principal": "group:interns"},
+    ]
+    write(machine, {"s": server.entry(trust="untrusted")}, policy={"rules": rules})
+    said = fairlead("review", "s", "--allow", "one,two,four", "--ask", "three").err
+    assert "`s/one` is still denied: not on this machine" in said
+    assert "`s/two` is still asked about: a rule of the policy says `ask`" in said
+    assert re.search(r"change that in \S+fairlead\.json:\d+", said)
+    assert "s/three" not in said
+    assert "s/four" not in said, "the rule is not about this user"
+
+
+def test_tools_and_review_show_the_answer_of_each_tool(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, SLY, {**PLAIN, "name": "ask_me"}])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    assert "has not been reviewed" in fairlead("call", "s", "echo").err
+    shown = fairlead("review", "s").out
+    assert re.findall(r"preselected answer: (\w+)", shown).count("ask") == 2
+    assert re.search(r"looks suspicious: it wants secrets\n  preselected answer: deny", shown)
+    fairlead("review", "s", "--allow", "echo", "--ask", "ask_me", "--deny", "sly")
+    rows = {line.split()[1]: line.split()[2] for line in fairlead("tools", "s").out.splitlines()}
+    assert (rows["echo"], rows["ask_me"], rows["sly"]) == ("allow", "ask", "deny")
+    answers = [tool["answer"] for tool in json.loads(fairlead("tools", "s", "--json").out)["tools"]]
+    assert sorted(answers) == ["allow", "ask", "deny"]

@@ -66,7 +66,12 @@ class ReviewedTool:
     @property
     def is_risky(self) -> bool:
         """Does its definition hide something or look odd, or does it say that it destroys things?"""
-        return bool(findings_of(self.entry)) or is_destructive(self.entry.definition)
+        return self.risk > 0
+
+    @property
+    def risk(self) -> int:
+        """How much of a closer look it needs: 2 where its definition hides something or looks odd."""
+        return 2 if findings_of(self.entry) else int(is_destructive(self.entry.definition))
 
     @property
     def digest(self) -> str:
@@ -236,7 +241,7 @@ def words_of(finding: Finding) -> str:
     """What was found in a definition, for people."""
     where = made_visible(finding.where)
     if finding.kind == "suspicious":
-        return f"{where} {finding.sample}"
+        return f"its {where} looks suspicious: it {finding.sample}"
     return f"{where} hides {finding.kind} characters ({finding.count}): {made_visible(finding.sample)}"
 
 

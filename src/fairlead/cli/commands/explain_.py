@@ -186,7 +186,7 @@ def tool_command(
     Examples:
       fairlead explain tool create_issue
       fairlead explain tool github/create_issue --bundle work
-      fairlead explain tool deploy --as ci --group interns
+      fairlead explain tool deploy --as ada@example.org --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
     from fairlead.cli.known import known, with_unasked
