@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
 
 
-_CatalogKey = tuple[str | None, frozenset[str]]
+_CatalogKey = tuple[str | None, frozenset[tuple[str, str]]]
 
 AT_ONCE: Final = 250
 """A catalog of so many tools is made when it is asked for; what takes long about each was done before."""
