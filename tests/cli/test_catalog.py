@@ -297,7 +297,7 @@ def test_deny_beats_allow_and_an_untrusted_server_needs_an_allow_list(
     assert (missing["state"], missing["because"]["reason"]) == ("denied", "it is not in allow_tools")
     assert missing["because"]["place"] == line_of(machine, '"allow_tools"')
     configure(servers={"code": server.entry(trust="untrusted")})
-    assert "untrusted server needs allow_tools" in explained(fairlead, "find_symbol")["because"]["reason"]
+    assert "the tool has not been reviewed" in explained(fairlead, "find_symbol")["because"]["reason"]
 
 
 @pytest.mark.requirement("NEED-26")

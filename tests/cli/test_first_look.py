@@ -99,7 +99,7 @@ def test_an_answer_for_good_is_shown_and_can_be_taken_back(
 
     assert fairlead("approvals", "forget", "s", "other").status == 1
     assert "asked about again" in fairlead("approvals", "forget", "s", "echo").err
-    assert "no calls are allowed" in fairlead("approvals").err
+    assert "no answer is remembered" in fairlead("approvals").err
     assert fairlead("call", "s", "echo").status == 3
 
 

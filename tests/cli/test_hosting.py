@@ -113,7 +113,7 @@ def test_a_script_must_say_that_it_means_it(fairlead: Fairlead, machine: Machine
     record = add(fairlead, machine)
     outcome = fairlead("call", "s", "echo")
     assert outcome.status == 3
-    assert "allow_tools" in outcome.err
+    assert "has not been reviewed" in outcome.err
     assert "`fairlead review s --allow echo`" in outcome.err
     assert '"called"' not in record.read_text()
 

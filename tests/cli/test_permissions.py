@@ -21,6 +21,9 @@ from fairlead.testing import ScriptedServer, scripted_program
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
 from tests.gateway.support import ByName, Raw, text_of
+from tests.loop.model_server import Calls, results_in, says, serving
+from tests.policy.permission_cells import CELLS as TABLE
+from tests.policy.permission_cells import Cell, Table, one_of_each, outcome_of, require_alike
 
 Fairlead = Callable[..., Outcome]
 SECONDS = 60.0
@@ -84,6 +87,109 @@ async def call_with_library(machine: Machine, answer: Any = None, *, as_model: b
                 return f"{exc}; {exc.hint}"
     assert not result.is_error
     return "asked, called" if asked else "called"
+
+
+@pytest.fixture
+def table(machine: Machine, fairlead: Fairlead) -> Table:
+    table = Table(machine)
+    table.prepare(fairlead)
+    table.forget_calls()
+    return table
+
+
+def test_call_decides_by_the_table_and_yes_is_the_users_own_word(table: Table, fairlead: Fairlead) -> None:
+    some = one_of_each(TABLE)
+    for words in ((), ("--yes",)):
+
+        def called(cell: Cell, *, own_word: bool = bool(words)) -> bool:
+            return cell.verdict == "allow" or (own_word and cell.is_users_to_overrule)
+
+        table.forget_calls()
+        outcomes: dict[Cell, str] = {}
+        for cell in some:
+            outcome = fairlead("call", cell.server, cell.tool, *words)
+            assert outcome.status == (0 if called(cell) else 3), (cell, outcome.err)
+            outcomes[cell] = outcome.err if outcome.status else "called"
+        require_alike(table, outcomes, called=called)
+
+
+def test_explain_shows_the_answer_of_the_table_for_each_tool_with_its_line(
+    table: Table, fairlead: Fairlead
+) -> None:
+    for server in ("t", "u"):
+        fairlead("tools", server, "--refresh")
+        said = {tool["tool"]: tool for tool in json.loads(fairlead("explain", server, "--json").out)["tools"]}
+        rows = {line.split()[0]: line for line in fairlead("explain", server).out.splitlines() if line}
+        for cell in (cell for cell in TABLE if cell.server == server):
+            row, state = rows[cell.tool], said[cell.tool]["state"]
+            assert re.match(rf"{cell.tool} +{cell.verdict} ", row), row
+            assert (state == "quarantined") is (cell.verdict == "held back")
+            if cell.verdict != "held back" and cell.state in ("allow", "ask", "deny"):
+                assert re.search(r"fairlead\.json:\d+", row), row
+
+
+def test_the_model_of_a_run_gets_the_answers_of_the_table(
+    table: Table, machine: Machine, fairlead: Fairlead
+) -> None:
+    calls: Calls = [(f"c{number}", f"{cell.server}.{cell.tool}", {}) for number, cell in enumerate(TABLE)]
+    with serving(says("openai", calls=calls), says("openai", "done")) as api:
+        document = json.loads(machine.user_file.read_text())
+        model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
+        machine.write_user(json.dumps(document | {"model": model}, indent=1))
+        outcome = fairlead("run", "go")
+        told = results_in("openai", api.bodies[1])
+    outcomes = {cell: outcome_of(told[f"c{number}"]) for number, cell in enumerate(TABLE)}
+    require_alike(table, outcomes, called=lambda cell: cell.verdict == "allow")
+    assert outcome.status == 3, "what must be approved is missing"
+
+
+def test_run_allow_answers_what_would_be_asked_and_nothing_else(
+    table: Table, machine: Machine, fairlead: Fairlead
+) -> None:
+    calls: Calls = [(f"c{number}", f"{cell.server}.{cell.tool}", {}) for number, cell in enumerate(TABLE)]
+    for name in ("t", "u"):
+        fairlead("tools", name, "--refresh")
+    with serving(says("openai", calls=calls), says("openai", "done")) as api:
+        document = json.loads(machine.user_file.read_text())
+        model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
+        machine.write_user(json.dumps(document | {"model": model}, indent=1))
+        assert fairlead("run", "go", "--allow", "all").status in (0, 3)
+        told = results_in("openai", api.bodies[1])
+    outcomes = {cell: outcome_of(told[f"c{number}"]) for number, cell in enumerate(TABLE)}
+    require_alike(table, outcomes, called=lambda cell: cell.verdict in ("allow", "ask"))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [cell for cell in one_of_each(TABLE) if cell.verdict != "allow"],
+    ids=lambda cell: f"{cell.server}-{cell.tool}",
+)
+def test_each_refusal_of_the_table_followed_literally_leads_to_a_working_call(
+    table: Table, machine: Machine, fairlead: Fairlead, cell: Cell
+) -> None:
+    for _ in range(4):  # what is denied by a list and a rule takes a step for each
+        outcome = fairlead("call", cell.server, cell.tool)
+        if outcome.status == 0:
+            break
+        hint = outcome.err.split("hint:")[1]
+        rule = re.search(r"change (?:that|the) rule in (\S+):(\d+)", hint)
+        if rule is not None:
+            _allow_by_rule(Path(rule[1]), int(rule[2]))
+            continue
+        done = follow(fairlead, hint)
+        if done.status == 3:  # it shows what changed, and which command answers
+            named = done.err.split("hint:")[1].replace("NAMES --ask NAMES --deny NAMES", cell.tool)
+            done = follow(fairlead, named)
+        assert done.status == 0, done.err
+    assert table.calls() >= {(cell.server, cell.tool)}
+
+
+def _allow_by_rule(file: Path, line: int) -> None:
+    """Change the rule that begins at a line as the hint says: it allows from now on."""
+    lines = file.read_text().splitlines()
+    near = next(n for n in range(line - 1, line + 3) if '"action"' in lines[n])
+    lines[near] = re.sub(r'"(ask|deny)"', '"allow"', lines[near])
+    file.write_text("\n".join(lines))
 
 
 CELLS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
@@ -446,6 +552,37 @@ def test_explain_shows_a_rule_to_those_it_is_for(
     assert re.search(r"fairlead\.json:\d+", intern["approval"]["place"])
 
 
+@pytest.mark.parametrize(
+    ("named", "spelled", "verdict"),
+    [
+        ("ada@example.org", "ada@example.org", "deny"),
+        ("ada@example.org", "oauth:https://issuer.example ada@example.org", "deny"),
+        ("ada@example.org", "oauth:https://other.example ada@example.org", "deny"),
+        ("oauth:https://issuer.example ada@example.org", "ada@example.org", "deny"),
+        ("oauth:https://other.example ada@example.org", "ada@example.org", "allow"),
+        ("bo@example.org", "ada@example.org", "allow"),
+        ("ci", "ci", "deny"),
+        ("token:ci", "ci", "deny"),
+        ("oauth:https://issuer.example ci", "ci", "allow"),
+        ("local", "local", "deny"),
+    ],
+)
+def test_explain_finds_subjects_of_the_issuer_and_tokens_by_their_bare_name(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead, named: str, spelled: str, verdict: str
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[READ])
+    rule = {"action": "deny", "principal": named}
+    oauth = {"issuer": "https://issuer.example", "audience": "https://gateway.example/mcp"}
+    write(machine, {"s": server.entry()}, policy={"rules": [rule]}, gateway={"oauth": oauth})
+    assert fairlead("gateway", "token", "add", "ci").status == 0
+    fairlead("tools", "s")
+    outcome = fairlead("explain", "tool", "echo", "--as", spelled, "--json")
+    assert json.loads(outcome.out)["tools"][0]["verdict"] == verdict
+    assert ("is the principal `" in outcome.err) is (spelled in ("ada@example.org", "ci"))
+    (listed,) = json.loads(fairlead("explain", "s", "--as", spelled, "--json").out)["tools"]
+    assert listed["verdict"] == verdict
+
+
 async def test_errors_are_of_the_family_that_programs_catch(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
     write(machine, {"s": server.entry(trust="untrusted", allow_tools=["echo"])})
@@ -455,3 +592,38 @@ async def test_errors_are_of_the_family_that_programs_catch(machine: Machine, tm
                 await host.call("s", "echo")
             with pytest.raises(CallDenied):
                 await host.call("s", "other")
+
+
+def test_a_review_says_which_of_its_answers_a_rule_leaves_without_effect(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead
+) -> None:
+    names = ("one", "two", "three", "four")
+    server = ScriptedServer(tmp_path / "record", tools=[{**PLAIN, "name": name} for name in names])
+    rules = [
+        {"action": "deny", "tool": "one", "reason": "not on this machine"},
+        {"action": "ask", "tool": "t*"},
+        {"action": "deny", "tool": "four", "principal": "group:interns"},
+    ]
+    write(machine, {"s": server.entry(trust="untrusted")}, policy={"rules": rules})
+    said = fairlead("review", "s", "--allow", "one,two,four", "--ask", "three").err
+    assert "`s/one` is still denied: not on this machine" in said
+    assert "`s/two` is still asked about: a rule of the policy says `ask`" in said
+    assert re.search(r"change that in \S+fairlead\.json:\d+", said)
+    assert "s/three" not in said
+    assert "s/four" not in said, "the rule is not about this user"
+
+
+def test_tools_and_review_show_the_answer_of_each_tool(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, SLY, {**PLAIN, "name": "ask_me"}])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    assert "has not been reviewed" in fairlead("call", "s", "echo").err
+    shown = fairlead("review", "s").out
+    assert re.findall(r"preselected answer: (\w+)", shown).count("ask") == 2
+    assert re.search(r"looks suspicious: it wants secrets\n  preselected answer: deny", shown)
+    fairlead("review", "s", "--allow", "echo", "--ask", "ask_me", "--deny", "sly")
+    rows = {line.split()[1]: line.split()[2] for line in fairlead("tools", "s").out.splitlines()}
+    assert (rows["echo"], rows["ask_me"], rows["sly"]) == ("allow", "ask", "deny")
+    answers = [tool["answer"] for tool in json.loads(fairlead("tools", "s", "--json").out)["tools"]]
+    assert sorted(answers) == ["allow", "ask", "deny"]

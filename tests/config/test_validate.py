@@ -1,5 +1,6 @@
 """What a document may say, and how it is told what it may not."""
 
+import json
 from typing import Any
 
 import pytest
@@ -345,3 +346,45 @@ def test_a_duplicate_in_a_foreign_file_costs_that_server_alone(machine: Machine)
     (folder / "config.json").write_text(f'{{"mcp": {{"servers": {{{twice}, {sound}}}}}}}')
     loaded = machine.load()
     assert [name for name, server in loaded.servers.items() if server.usable] == ["y"]
+
+
+BUNDLES: dict[str, Any] = {"analytics": {"servers": {"x": {}}}, "work": {"servers": {"x": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("granted", "line", "hint"),
+    [
+        ({"group:data": "analitics"}, '"group:data"', "did you mean `analytics`?"),
+        ({"group:data": ["work", "Analytics"]}, '"Analytics"', "did you mean `analytics`?"),
+        ({"ada@example.org": "zzz"}, '"ada@example.org"', "`bundles` at the top level defines them"),
+    ],
+)
+def test_a_grant_of_a_bundle_that_does_not_exist_is_named_with_its_line_and_costs_nothing_else(
+    machine: Machine, granted: dict[str, Any], line: str, hint: str
+) -> None:
+    bundles = {"*": "work", **granted}
+    oauth = {"issuer": "https://issuer.example", "audience": "a", "bundles": bundles}
+    document: dict[str, Any] = {
+        "servers": {"x": {"command": "never-run"}},
+        "bundles": BUNDLES,
+        "gateway": {"port": 4321, "oauth": oauth},
+    }
+    file = machine.write_user(json.dumps(document, indent=1))
+    loaded = machine.load()
+    (problem,) = loaded.problems
+    assert problem.message.startswith("there is no bundle `")
+    assert problem.hint == hint
+    expected = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if line in text)
+    assert (problem.file, problem.line) == (str(file), expected)
+    assert loaded.config.gateway.port == 4321
+    assert loaded.config.gateway.oauth is not None
+    assert loaded.config.gateway.oauth.bundles.keys() == bundles.keys()
+
+
+def test_grants_of_bundles_that_exist_are_no_problem(machine: Machine) -> None:
+    granted = {"group:data": "analytics", "*": ["work", "analytics"], "none": []}
+    oauth = {"issuer": "https://issuer.example", "audience": "a", "bundles": granted}
+    document: dict[str, Any] = {"bundles": BUNDLES, "gateway": {"oauth": oauth}}
+    document["servers"] = {"x": {"command": "c"}}
+    machine.write_user(json.dumps(document))
+    assert machine.load().problems == ()

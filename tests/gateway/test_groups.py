@@ -1,5 +1,6 @@
 """Rules and bundles for principals and groups: what a gateway's clients see, and what they may call."""
 
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,8 +13,8 @@ import pytest
 from starlette.types import Scope
 
 from fairlead.gateway.access import Admitted, _outside  # pyright: ignore[reportPrivateUsage]
-from fairlead.gateway.gateway import Gateway, open_gateway
-from fairlead.gateway.jwt_access import MAX_GROUPS, Forbidden, Invalid, Verified
+from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
+from fairlead.gateway.jwt_access import MAX_GROUPS, Forbidden, Invalid, JwtAccess, Verified
 from fairlead.gateway.perimeter import Refused
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing import ScriptedServer
@@ -226,3 +227,54 @@ def test_a_token_with_bundles_opens_no_other_endpoint() -> None:
     assert _outside(admitted, "/mcp/analytics") is None
     for path in ("/mcp", "/mcp/work", "/sse"):
         assert _outside(admitted, path) is not None
+
+
+class WithTokens:
+    """Admits clients by tokens of an issuer alone."""
+
+    def __init__(self, access: JwtAccess) -> None:
+        self._access = access
+
+    async def admit(self, scope: Scope) -> Admitted | Refused:
+        """Say for whom a request goes on."""
+        token = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
+        found = await self._access.verify(token)
+        assert isinstance(found, Verified)
+        return Admitted(principal=found.principal, groups=found.groups)
+
+
+async def test_a_rule_that_names_a_subject_is_about_the_bearer_of_its_token(
+    machine: Machine, tmp_path: Path, signer: Signer
+) -> None:
+    plain = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "pid", "meta")]
+    server = ScriptedServer(tmp_path / "record", tools=plain)
+    rules = [
+        {"action": "allow", "principal": "ada@example.org", "tool": "echo"},
+        {"action": "deny", "principal": "ada@example.org", "tool": "pid"},
+    ]
+    document = {
+        "servers": {"s": server.entry(sharing="shared")},
+        "policy": {"rules": rules},
+        "gateway": {"oauth": {"issuer": signer.url, "audience": "a"}},
+    }
+    machine.write_user(json.dumps(document))
+    options = GatewayOptions(approval_seconds=0.05)
+    with anyio.fail_after(SECONDS), bind("127.0.0.1", 0) as listener:
+        async with (
+            open_gateway(machine.load(), options, env=machine.env) as running,
+            listening(running.app(WithTokens(access(signer))), listener),
+            aiohttp.ClientSession() as http,
+        ):
+            for subject, listed, called in (
+                ("ada@example.org", ALL - {"s_pid"}, True),
+                ("bo@example.org", ALL, False),
+                ("Ada@example.org", ALL, False),
+            ):
+                client = Raw(http, f"{url_of(listener)}/mcp", signer.token(sub=subject))
+                assert await names_of(client) == listed
+                answer = await client.modern("tools/call", name="s_echo", arguments={})
+                assert (not answer["result"].get("isError")) is called, subject
+                refused = await client.modern("tools/call", name="s_pid", arguments={})
+                said = text_of(refused)
+                assert ("a rule denies it" in said) is (subject == "ada@example.org")
+                assert str(machine.home) not in said, "where the operator's files are is for the operator"

@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 from fairlead.config.load import load_config
-from fairlead.config.principal import LOCAL
+from fairlead.config.principal import LOCAL, oauth_principal
 from fairlead.errors import CallFailed, ConfigError
-from fairlead.gateway.jwt_access import principal_of
 from fairlead.gateway.login_links import LINK_SECONDS, LoginLinks
 from fairlead.gateway.tokens import PERSON_SCOPES, TokenFile, Tokens
 from fairlead.host.logins import is_personal
@@ -255,7 +254,7 @@ def test_the_users_two_tokens_are_told_apart_and_end_with_their_files(tmp_path: 
 def test_no_subject_of_any_issuer_is_another_principal() -> None:
     issuers = (*(f"https://a.example{end}" for end in ("", "/", "/x", " x")), "https://b.example")
     subjects = ("local", "x", "/x", "x local", "https://b.example local", ALICE, "ada", "Ada", "\u00e4da")
-    principals = {principal_of(issuer, subject) for issuer in issuers for subject in subjects}
+    principals = {oauth_principal(issuer, subject) for issuer in issuers for subject in subjects}
     assert len(principals) == len(issuers) * len(subjects)
     assert not principals & {LOCAL, ALICE}
     assert all(principal.startswith("oauth:") for principal in principals)

@@ -133,8 +133,12 @@ async def test_a_denied_tool_is_hidden_and_refused(tmp_path: Path, mode: Any) ->
     ):
         assert "a_pid" not in [tool.name for tool in (await client.list_tools()).tools]
         for name in ("a_pid", "a.pid"):
-            with pytest.raises(MCPError, match="no tool is called"):
-                await client.call_tool(name, {})
+            refused = await client.call_tool(name, {})
+            assert refused.is_error
+            (said,) = refused.content
+            assert "it is in deny_tools" in getattr(said, "text", "")
+        with pytest.raises(MCPError, match="no tool is called"):
+            await client.call_tool("a_nothing", {})
     assert server.calls("pid") == 0
 
 

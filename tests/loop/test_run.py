@@ -145,14 +145,14 @@ async def test_what_goes_wrong_with_a_call_is_for_the_model_to_read(
             events = await played(host.tools, api.model(provider))
     returned = {event.call_id: event for event in of_kind(events, ToolReturned)}
     assert {call_id: event.error for call_id, event in returned.items()} == {
-        "c1": "unknown_tool",
+        "c1": "call_denied",
         "c2": "call_rejected",
         "c3": "unknown_tool",
         "c4": "call_failed",
         "c5": "connection_lost",
     }
     told = results_in(provider, api.bodies[-1])
-    assert "x.echo" in told["c1"]
+    assert "`x/echo` may not be called: it is in deny_tools" in told["c1"]
     assert not any("echo" in name for name in tool_names(provider, api.bodies[0]))
     assert "nothing_like_it" in told["c3"]
     assert all(event.result.is_error for event in returned.values())

@@ -8,7 +8,8 @@ import pytest
 
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.config.load import LoadedServer
-from fairlead.config.principal import Caller
+from fairlead.config.principal import Caller, oauth_principal
+from fairlead.errors import ConfigInvalid
 from fairlead.policy.decision import CallPolicy
 from tests.conftest import Machine
 
@@ -126,7 +127,6 @@ ADA, INTERN = Caller("ada"), Caller("oauth:https://issuer.example bo", frozenset
         ("oauth:* bo", {"intern"}),
         ("oauth:*", {"intern"}),
         ("*", {"local", "ada", "intern"}),
-        ("bo", set[str]()),
     ],
 )
 @pytest.mark.parametrize("action", ["allow", "ask", "deny"])
@@ -143,6 +143,65 @@ def test_a_rule_applies_to_the_principals_and_groups_it_names(
     for name, caller in callers.items():
         verdict = policy.decide("deploy_app", entry=tool(**fallback), caller=caller).verdict
         assert verdict == (action if name in applies_to else before), name
+
+
+ISSUER, OTHER = "https://issuer.example", "https://other.example"
+
+
+def subject(name: str, issuer: str = ISSUER) -> Caller:
+    return Caller(oauth_principal(issuer, name))
+
+
+@pytest.mark.parametrize("issuer", [None, ISSUER, OTHER, ISSUER[:-1], f"{ISSUER}/", f"{ISSUER} x"])
+@pytest.mark.parametrize(
+    ("named", "caller", "narrows", "allows"),
+    [
+        ("ada@example.org", subject("ada@example.org"), True, True),
+        ("ada@example.org", subject("ada@example.org", OTHER), True, False),
+        ("ada@example.org", subject("ada@example.org", f"{ISSUER}/"), True, False),
+        ("ada@example.org", subject("ada@example.org", f"{ISSUER} x"), True, False),
+        ("ada@example.org", subject("Ada@example.org"), False, False),
+        ("ada@example.org", subject("x ada@example.org"), False, False),
+        ("ada@example.org", subject("ada@example.org x"), False, False),
+        ("ada*", subject("ada@example.org"), True, True),
+        ("ada*", subject("ada@example.org", OTHER), True, False),
+        ("ada[1]", subject("ada[1]"), True, True),
+        ("local", subject("local"), True, False),
+        ("loc*", subject("local"), True, False),
+        ("loc*", subject("locke"), True, True),
+        ("group:admins", subject("group:admins"), False, False),
+        ("group:*", subject("group:admins"), False, False),
+        ("token:ci", subject("token:ci"), True, False),
+        (f"oauth:{ISSUER} bo", subject(f"oauth:{ISSUER} bo"), True, False),
+        (f"oauth:{OTHER} bo", subject(f"oauth:{OTHER} bo"), True, False),
+        ("ci", Caller("token:ci"), True, False),
+        ("c?", Caller("token:ci"), True, False),
+        ("local", Caller("token:local"), True, False),
+        ("ci", Caller("token:cid"), False, False),
+    ],
+)
+def test_a_bare_name_narrows_for_every_reading_and_allows_only_subjects_of_the_configured_issuer(
+    machine: Machine, issuer: str | None, named: str, caller: Caller, narrows: bool, allows: bool
+) -> None:
+    oauth = {"gateway": {"oauth": {"issuer": issuer, "audience": "a"}}} if issuer else {}
+    entry = {"command": "never-run", "trust": "trusted"}
+    for action in ("allow", "ask", "deny"):
+        rules = [{"action": action, "principal": named}]
+        machine.write_user(json.dumps({"servers": {"x": entry}, "policy": {"rules": rules}, **oauth}))
+        try:
+            policy = CallPolicy(machine.load().servers["x"])
+        except ConfigInvalid:
+            return  # an issuer with a space
+        annotations = {} if action == "allow" else {"readOnlyHint": True}
+        verdict = policy.decide("deploy_app", entry=tool(**annotations), caller=caller).verdict
+        default = "ask" if action == "allow" else "allow"
+        if action != "allow":
+            assert verdict == (action if narrows else default), action
+        elif issuer == ISSUER:
+            assert verdict == ("allow" if allows else default)
+        else:
+            of_issuer = issuer is not None and caller.principal.startswith(f"oauth:{issuer} ")
+            assert verdict == default or of_issuer, "a subject of another issuer is another person"
 
 
 def test_a_principal_that_is_called_like_a_group_is_no_member_of_it(machine: Machine) -> None:

@@ -7,11 +7,13 @@ from fairlead.errors import StoreError
 from fairlead.policy.decision import Within
 from fairlead.policy.pins import (
     NAMESPACE,
+    NoPins,
     Pins,
     beside,
     check,
     granting,
     is_guarded,
+    is_held,
     pinned_by_review,
     pinned_on_first_use,
     pins_key,
@@ -123,6 +125,27 @@ def test_trusted_and_built_in_servers_are_not_held_to_pins(machine: Machine) -> 
     screened = screen(server(machine, trust="trusted"), other, pinned("*"), None)
     assert screened.listing is other
     assert not screened.quarantined
+
+
+def test_what_was_reviewed_of_a_trusted_server_is_held_to_what_was_seen(machine: Machine) -> None:
+    trusted = server(machine, trust="trusted")
+    seen = listing(SEARCH, {**SEARCH, "name": "other"}, instructions="old")
+    pins = pinned_by_review(None, seen.tools[:1], instructions="old", patterns=["*"], at=1.0)
+    assert is_held(trusted, pins)
+    assert not is_held(trusted, pinned("*"))
+    assert not is_held(trusted, None)
+    assert not screen(trusted, seen, pins, None).quarantined
+    others = [
+        {**SEARCH, "name": name, "description": "Other."} for name in (SEARCH["name"], "other", "third")
+    ]
+    now = listing(*others, instructions="new")
+    screened = screen(trusted, now, pins, None)
+    assert screened.quarantined == {"search": "its definition has changed since it was reviewed"}
+    assert screened.listing.instructions == "new", "a trusted server's own words count"
+    assert screened.refusal("unlisted") is None
+    assert not screen(trusted, now, NoPins(reason="no store"), None).quarantined
+    builtin = machine.load(overrides={"servers": {"x": {"builtin": "docs"}}}).servers["x"]
+    assert not screen(builtin, now, pins, None).quarantined
 
 
 def test_another_target_is_another_server_and_another_policy_is_not(machine: Machine) -> None:

@@ -166,6 +166,19 @@ async def dashboard(
 ) -> AsyncGenerator[Dashboard]:
     """Run the dashboard of a host with these servers, which the user's file has."""
     machine.write_user(json.dumps({"servers": servers, **document}, indent=2))
+    async with dashboard_of(machine, with_tokens=with_tokens, decide=decide, jwt=jwt) as board:
+        yield board
+
+
+@asynccontextmanager
+async def dashboard_of(
+    machine: Machine,
+    *,
+    with_tokens: bool = True,
+    decide: str | Path = TOKEN,
+    jwt: JwtAccess | None = None,
+) -> AsyncGenerator[Dashboard]:
+    """The same with the machine's files as they are."""
     queue, configuration = PendingApprovals(), Configuration(machine, machine.load())
     with anyio.fail_after(SECONDS), bind("127.0.0.1", 0) as listener:
         async with Host.open(

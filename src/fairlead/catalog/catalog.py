@@ -116,6 +116,23 @@ class Catalog:
         key = ToolKey(server_id, rest)
         return self._by_key.get(key) or self._by_shown_key.get(key)
 
+    def hidden_tool(self, name: str) -> ToolKey | None:
+        """The tool that is not offered and that a name means: `server.tool`, or what it would be called.
+
+        Its public name is read, not rendered: there may be thousands that are not offered.
+        """
+        server_id, dot, rest = name.partition(".")
+        if dot and (key := ToolKey(server_id, rest)) in self.hidden:
+            return key
+        begun = name.removeprefix("mcp_")
+        for server_id in self.offerings:
+            rest = begun.removeprefix(f"{server_id}_")
+            if rest != begun:
+                for tool in (rest, rest.rpartition("_")[0]):  # there may be a hash behind it
+                    if (key := ToolKey(server_id, tool)) in self.hidden:
+                        return key
+        return None
+
     def shown(self, key: ToolKey) -> str:
         """A tool's name for a model: `server.tool`, or its public name where that would lead to another."""
         name = f"{key.server_id}.{key.shown_tool}"

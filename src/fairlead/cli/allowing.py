@@ -8,13 +8,14 @@ import click
 
 from fairlead.catalog.entries import Listing, ToolEntry, tool_called
 from fairlead.cli.changes import approved_servers, settle
-from fairlead.cli.output import counted, say, shown_path, warn
+from fairlead.cli.output import counted, printable, say, shown_path, warn
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.scopes import EditTarget
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownTool
 from fairlead.policy.allowing import Answer, ReviewDecision, record_decision
+from fairlead.policy.decision import stricter_than_review
 from fairlead.policy.reviewing import ReviewedTool
 from fairlead.policy.tool_patterns import is_glob, matches
 
@@ -49,7 +50,22 @@ def record(
     ):
         if tools:
             say(f"{word} {counted(len(tools), 'tool')} of `{server.server_id}`{where}")
+    _warn_of_rules(server, decision)
     return entry.target if entry else None
+
+
+def _warn_of_rules(server: LoadedServer, decision: ReviewDecision) -> None:
+    """Say which answers have no effect, since a rule or the administrator is stricter."""
+    allowed = {tool.key for tool in decision.allow}
+    for tool in decision.usable:
+        answer: Answer = "allow" if tool.key in allowed else "ask"
+        stricter = stricter_than_review(server, tool.key.tool, answer)
+        if stricter is not None:
+            origin = stricter.rule.origin if stricter.rule else None
+            place = str(origin or "the administrator's policy")
+            state = "denied" if stricter.verdict == "deny" else "asked about"
+            name = f"{server.server_id}/{printable(tool.key.shown_tool)}"
+            warn(f"`{name}` is still {state}: {stricter.reason}", f"change that in {place}")
 
 
 def without_globs(tools: Iterable[ReviewedTool], decision: ReviewDecision) -> ReviewDecision:

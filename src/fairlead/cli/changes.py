@@ -22,6 +22,7 @@ from fairlead.config.sources import place_of
 from fairlead.config.stash import Stashed, discard, forget_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
+from fairlead.gateway.running import reload_gateways
 
 
 def servers_in(text: str, target: EditTarget) -> dict[str, Any]:
@@ -134,6 +135,7 @@ def settle(
         warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
         return None
     accept(loaded, target, server_ids, approved=approved)
+    reload_gateways(os.environ)
     return loaded
 
 

@@ -41,6 +41,7 @@ def show_tool(tool: ReviewedTool) -> None:
         print_data(f"  it claims, and nobody has checked: {'; '.join(claims)}")
     for finding in findings_of(tool.entry):
         print_data(f"  warning: {printable(words_of(finding))}")
+    print_data(f"  preselected answer: {tool.suggested}")
     print_data("")
 
 
@@ -110,7 +111,9 @@ def read_reviews(
                 hint="see that the state folder can be written to",
             )
             continue
-        tools = tools_to_review(server, snapshot.listing, saved[name].pins)
+        tools = tools_to_review(
+            server, snapshot.listing, saved[name].pins, before_defaults=saved[name].before_defaults
+        )
         reviews.append(
             ServerReview(server=server, listing=snapshot.listing, pins=saved[name].pins, tools=tools)
         )
@@ -157,7 +160,8 @@ def ask_about_each(review: ServerReview) -> ReviewDecision:
 def _ask(tool: ReviewedTool) -> str:
     while True:
         question = f"`{tool.entry.key.shown_tool}`: {_CHOICES}"
-        typed: str = click.prompt(question, default="s", err=True)
+        preselected = next(letter for letter, word in _ANSWERS.items() if word == tool.suggested)
+        typed: str = click.prompt(question, default=preselected, err=True)
         answer = _ANSWERS.get(typed, typed)
         if answer in _ANSWERS.values():
             return answer
@@ -172,14 +176,19 @@ def show_screen(reviews: Sequence[ServerReview]) -> None:
     rows = [
         (review.server.server_id, tool.entry.key.shown_tool, tool.suggested, _remark(tool))
         for review in by_risk(reviews)
-        for tool in sorted(review.open_tools, key=lambda tool: not tool.is_risky)
+        for tool in sorted(review.open_tools, key=lambda tool: -tool.risk)
     ]
     print_table(("server", "tool", "answer", "remark"), rows)
 
 
 def by_risk(reviews: Sequence[ServerReview]) -> list[ServerReview]:
-    """The servers with the most tools that need a closer look first."""
-    return sorted(reviews, key=lambda review: -sum(tool.is_risky for tool in review.open_tools))
+    """The servers first that need the closest look: by their riskiest tool, then by how many there are."""
+
+    def risk(review: ServerReview) -> tuple[int, int]:
+        risks = [tool.risk for tool in review.open_tools]
+        return -max(risks, default=0), -sum(map(bool, risks))
+
+    return sorted(reviews, key=risk)
 
 
 def _remark(tool: ReviewedTool) -> str:

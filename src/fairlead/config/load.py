@@ -20,6 +20,7 @@ from fairlead.config.consent import (
 from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder
+from fairlead.config.principal import Caller
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets import missing_variables, resolve_all, strings
 from fairlead.config.shapes import ISOLATED, as_list, as_object, is_list
@@ -40,6 +41,22 @@ class LoadedRule:
 
     rule: PolicyRule
     origin: Origin | None
+    issuer: str | None = None
+    """The gateway's OAuth issuer, whose subjects a rule that allows may name without their prefix."""
+
+    def is_for(self, caller: Caller) -> bool:
+        """Does it apply to calls that are made for this caller?
+
+        A rule that names a group applies to members of it alone, whatever its action: a caller without
+        groups, such as the local user, is a member of none. A subject without its prefix (`ada@example.org`)
+        narrows for the subjects of every issuer, and allows for those of the configured one.
+        """
+        name = self.rule.principal
+        if name is None or caller.is_named(name):
+            return True
+        if self.rule.action != "allow":
+            return caller.may_be_named(name)
+        return caller.is_subject(name, self.issuer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -276,8 +293,9 @@ def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
     for problem in faults:
         if problem.path[0] == "servers":
             by_server.setdefault(str(problem.path[1]), []).append(problem)
+    oauth = checked.config.gateway.oauth
     rules = tuple(
-        LoadedRule(rule=rule, origin=origin)
+        LoadedRule(rule=rule, origin=origin, issuer=oauth.issuer if oauth else None)
         for rule, origin in zip(checked.config.policy.rules, merged.rule_origins(), strict=True)
     )
     described = (

@@ -366,8 +366,8 @@ class PolicyRule(StrictModel):
     tool: Text | None = Field(default=None, description="Tool name or glob; every tool if not set.")
     principal: Text | None = Field(
         default=None,
-        description="Whose calls: a principal, or `group:NAME` for the members of a group (a claim of their"
-        " token), by name or glob; everybody's if not set.",
+        description="Whose calls: a principal, a subject of the gateway's OAuth issuer, or `group:NAME` for"
+        " the members of a group (a claim of their token), by name or glob; all calls if not set.",
     )
     arguments: dict[Text, Text] = Field(
         default={}, description="Argument names and globs their values must match."

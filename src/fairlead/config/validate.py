@@ -89,8 +89,8 @@ class Fault:
     message: str
     hint: str | None = None
     is_isolated: bool = False
-    """Costs only what it is about, though that is no entry: an unknown key at the top level, or a field of a
-    section that is safe without it."""
+    """Costs only what it is about, though that is no entry: an unknown key at the top level, a field of a
+    section that is safe without it, or a bundle that is granted and does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,9 +124,9 @@ def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
     if not is_object(data):
         return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
     pieces = _Pieces(data)
-    faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data))
+    faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data), *_grant_faults(data))
     for fault in faults:
-        if not (fault.is_isolated and fault.path[0] in SAFE_WITHOUT):
+        if not fault.is_isolated:
             pieces.leave_out(fault.path)
     for path in bad_entries:
         pieces.leave_out(path)
@@ -393,4 +393,20 @@ def _bundle_faults(document: dict[str, Any]) -> Iterator[Fault]:
                     path=("bundles", name, "servers", member),
                     message=f"there is no server `{member}`",
                     hint=suggestion(member, known),
+                )
+
+
+def _grant_faults(document: dict[str, Any]) -> Iterator[Fault]:
+    """Bundles that `gateway.oauth.bundles` grants and that do not exist: such a grant opens nothing."""
+    known = as_object(document.get("bundles"))
+    path: Path = ("gateway", "oauth", "bundles")
+    for claim, granted in as_object(value_at(document, path)).items():
+        named = enumerate(granted) if is_list(granted) else [(None, granted)]
+        for index, bundle in named:
+            if isinstance(bundle, str) and bundle and bundle not in known:
+                yield Fault(
+                    path=(*path, claim) if index is None else (*path, claim, index),
+                    message=f"there is no bundle `{bundle}`",
+                    hint=suggestion(bundle, known) or "`bundles` at the top level defines them",
+                    is_isolated=True,
                 )

@@ -1,6 +1,7 @@
 """`/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from anyio import to_thread
@@ -18,7 +19,7 @@ from fairlead.host.member import Member
 from fairlead.host.snapshots import load_pins
 from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
 from fairlead.policy.consent import record_consent
-from fairlead.policy.pins import NoPins, Pins
+from fairlead.policy.pins import NoPins, Pins, is_guarded
 from fairlead.policy.reviewing import ReviewedTool, instructions_changed, tools_to_review
 
 ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
@@ -38,8 +39,10 @@ async def review(session: Session, server_id: str) -> None:
     store = session.host.store
     pins = (await load_pins(store, server) if store is not None else None) or member.pins
     pins = None if isinstance(pins, NoPins) else pins
-    tools = await to_thread.run_sync(tools_to_review, server, listing, pins)
-    decided = await _decided(session, listing, pins, tools)
+    find = partial(tools_to_review, server, listing, pins, before_defaults=member.before_defaults)
+    tools = await to_thread.run_sync(find)
+    is_new = is_guarded(server) and instructions_changed(listing, pins)
+    decided = await _decided(session, listing, pins, tools, asks_about_instructions=is_new)
     if decided.is_empty:
         session.screen.say("nothing was changed")
         return
@@ -63,10 +66,15 @@ async def _may_start(session: Session, server: LoadedServer, member: Member) -> 
 
 
 async def _decided(
-    session: Session, listing: Listing, pins: Pins | None, tools: Sequence[ReviewedTool]
+    session: Session,
+    listing: Listing,
+    pins: Pins | None,
+    tools: Sequence[ReviewedTool],
+    *,
+    asks_about_instructions: bool,
 ) -> ReviewDecision:
     instructions = False
-    if instructions_changed(listing, pins):
+    if asks_about_instructions:
         show_instructions(listing, pins)
         if pins is not None:
             answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
@@ -79,7 +87,7 @@ async def _decided(
             continue
         show_tool(tool)
         if answer != "rest":
-            answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, "skip")
+            answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
         if answer in (None, "quit"):
             break
         if answer == "rest":

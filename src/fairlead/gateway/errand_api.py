@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fairlead.connection.peer import CALLER
-from fairlead.errors import CallFailed, FairleadError
+from fairlead.errors import CallFailed, ConfigError, FairleadError
 from fairlead.gateway.access import Access
 from fairlead.gateway.client import Client, ClientKey
 from fairlead.gateway.errands import (
@@ -43,7 +43,7 @@ from fairlead.gateway.errands import (
 )
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.perimeter import Refused
-from fairlead.gateway.running import contents_of
+from fairlead.gateway.running import RELOAD, contents_of
 from fairlead.gateway.turns import Answer, Question, Turn
 from fairlead.host.member import Member
 from fairlead.host.operator import Ability
@@ -70,6 +70,7 @@ def errand_routes(gateway: Gateway, access: Access, reload: Callable[[], Awaitab
     return [
         Route(PATH, _Endpoint(errands.run), methods=["POST"]),
         Route(ANSWERS, errands.answer, methods=["POST"]),
+        Route(RELOAD, errands.reload, methods=["POST"]),
     ]
 
 
@@ -134,6 +135,17 @@ class _Errands:
         question.reply = reply
         question.answered.set()
         return JSONResponse({"answered": True})
+
+    async def reload(self, request: Request) -> Response:
+        """Read the configuration and the pins again, and answer once every session goes by them."""
+        admitted = await self._access.admit(request.scope)
+        if isinstance(admitted, Refused):
+            return Response(admitted.body, admitted.status, dict(admitted.headers))
+        try:
+            await self._reload()
+        except ConfigError as exc:
+            return JSONResponse({"reloaded": False, "error": str(exc)})
+        return JSONResponse({"reloaded": True})
 
     async def _outcome(self, errand: Errand, principal: str, send: Send) -> Done | Failed:
         async def put(event: Event) -> None:

@@ -285,6 +285,19 @@ class Gateway:
         for client in self.clients():
             await client.host.reload(loaded)
             client.renew()
+        self.tasks.start_soon(self._announce_changes)
+
+    async def _announce_changes(self) -> None:
+        """Tell the clients whose tools are others now, one after another: there may be many of both.
+
+        Servers that are new, or may start now, are asked what they offer, which clients hear of in turn.
+        """
+        clients = self.clients()
+        for client in clients:
+            await client.news.compare_tools()
+            await anyio.lowlevel.checkpoint()
+        for client in clients:
+            await client.view.prepare()
 
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""

@@ -6,13 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import jwt
 
 from fairlead.auth.guard import read_url
 from fairlead.config.models import GatewayOAuth
-from fairlead.config.principal import Caller
+from fairlead.config.principal import Caller, oauth_principal
 from fairlead.config.shapes import as_list, as_object, is_list
 from fairlead.errors import FairleadError
 from fairlead.gateway.issuer_keys import ALGORITHMS, IssuerKeys
@@ -168,8 +167,8 @@ class JwtAccess:
         if groups is None:
             # Rules that deny something to a group must not lapse for a token whose groups cannot be told.
             return Invalid(f"its `{self._oauth.groups_claim}` is not a list of at most {MAX_GROUPS} names")
-        caller = Caller(principal_of(self._oauth.issuer, who), groups)
-        bundles = self._bundles(caller, who)
+        caller = Caller(oauth_principal(self._oauth.issuer, who), groups)
+        bundles = self._bundles(caller)
         if bundles is not None and not bundles:
             return Forbidden("no bundle of this gateway is for its bearer", self.required_scopes)
         return Verified(principal=caller.principal, scopes=frozenset(own), groups=groups, bundles=bundles)
@@ -189,15 +188,14 @@ class JwtAccess:
         groups = [name for name in names if isinstance(name, str)]
         return frozenset(groups) if len(groups) == len(names) else None
 
-    def _bundles(self, caller: Caller, subject: str) -> frozenset[str] | None:
+    def _bundles(self, caller: Caller) -> frozenset[str] | None:
         """The bundles that `bundles` gives to a caller; None where all are for everybody."""
         if not self._oauth.bundles:
             return None
-        by_subject = Caller(subject, caller.groups)
         return frozenset(
             bundle
             for name, bundles in self._oauth.bundles.items()
-            if caller.is_named(name) or by_subject.is_named(name)
+            if caller.may_be_named(name)
             for bundle in ([bundles] if isinstance(bundles, str) else bundles)
         )
 
@@ -205,16 +203,6 @@ class JwtAccess:
         self._known[digest] = min(expires + LEEWAY_SECONDS, self._clock() + TRUST_SECONDS), found
         while len(self._known) > _MAX_KEPT:
             self._known.popitem(last=False)
-
-
-def principal_of(issuer: str, subject: str) -> str:
-    """The principal that a subject of an issuer is.
-
-    Prefixed, so that no subject can be the local user or the owner of a token. The issuer is part of it: a
-    subject means something to its own issuer only (RFC 7519, 4.1.2). It is written without spaces, so that no
-    two pairs of issuer and subject give the same text.
-    """
-    return f"oauth:{quote(issuer, safe=':/?#[]@!$&()*+,;=%')} {subject}"
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[str]:

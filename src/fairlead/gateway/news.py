@@ -106,6 +106,14 @@ class News:
             case _:
                 return
 
+    async def compare_tools(self) -> None:
+        """Announce that the tools are others, where a new configuration made them so."""
+        catalog = self._client.toolset.catalog
+        if self._tools is not None and _offers_the_same(self._tools, catalog):
+            self._tools = catalog
+        else:
+            await self._tools_changed()
+
     async def _tools_changed(self) -> None:
         catalog = self._client.toolset.catalog
         if catalog is self._tools or (self._tools is None and self._has_session):
@@ -234,3 +242,10 @@ def _data(event: ServerLogged) -> object:
 
 def _rank(event: ServerLogged) -> int:
     return LEVELS.get(event.level, LEVELS["info"])[0]
+
+
+def _offers_the_same(before: Catalog, now: Catalog) -> bool:
+    return len(before) == len(now) and all(
+        old.name == new.name and old.entry.definition == new.entry.definition
+        for old, new in zip(before.tools, now.tools, strict=True)
+    )

@@ -20,7 +20,7 @@ import msgspec
 
 from fairlead.config.files import locked, read_text, write_atomic
 from fairlead.config.masking import SECRETS
-from fairlead.config.principal import LOCAL
+from fairlead.config.principal import LOCAL, TOKEN_OWNER
 from fairlead.config.shapes import as_list, as_object, is_list
 from fairlead.errors import ConfigError, ConfigUnreadable
 from fairlead.gateway.folder import gateway_folder, require_plain
@@ -68,7 +68,7 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
         """Whom it stands for. Prefixed, so that no name can be `local` or a subject of an issuer."""
         name = self.principal or self.name
         return Owner(
-            principal=LOCAL if self.principal == LOCAL else f"token:{name}",
+            principal=LOCAL if self.principal == LOCAL else f"{TOKEN_OWNER}{name}",
             credential=self.digest,
             label=self.name,
             bundles=None if self.bundles is None else frozenset(self.bundles),

@@ -34,13 +34,13 @@ class Selection:
     """The mode of tools that no rule and no other mode is about, where the surface is configured with one."""
     caller: Caller = LOCAL_CALLER
     """Whom it is for: rules that name principals or groups hide other tools from each."""
-    names_of_caller: frozenset[str] = frozenset()
-    """The principals and groups, as rules spell them, that mean the caller."""
+    rules_for_caller: frozenset[tuple[str, str]] = frozenset()
+    """The rules that name the caller: what they do, and how they spell its principal or group."""
 
     @property
-    def catalog_key(self) -> tuple[str | None, frozenset[str]]:
+    def catalog_key(self) -> tuple[str | None, frozenset[tuple[str, str]]]:
         """What tells its catalog from others: callers that the same rules apply to share one."""
-        return self.name, self.names_of_caller
+        return self.name, self.rules_for_caller
 
     def has(self, server_id: str) -> bool:
         """Is this server part of it?"""
@@ -58,9 +58,12 @@ class Selection:
 def select(config: LoadedConfig, name: str | None, caller: Caller = LOCAL_CALLER) -> Selection:
     """The selection of a bundle, or of everything, for a caller. A bundle of a project file only narrows."""
     admin = (loaded for server in config.servers.values() for loaded in server.admin_rules)
-    named = {loaded.rule.principal for loaded in (*config.rules, *admin)}
-    means_caller = frozenset(name for name in named if name is not None and caller.is_named(name))
-    return replace(_select(config, name), caller=caller, names_of_caller=means_caller)
+    for_caller = frozenset(
+        (loaded.rule.action, loaded.rule.principal)
+        for loaded in (*config.rules, *admin)
+        if loaded.rule.principal is not None and loaded.is_for(caller)
+    )
+    return replace(_select(config, name), caller=caller, rules_for_caller=for_caller)
 
 
 def _select(config: LoadedConfig, name: str | None) -> Selection:

@@ -24,7 +24,6 @@ from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records
 from fairlead.policy.audit import AuditedCall
 from fairlead.policy.decision import CallPolicy
-from fairlead.policy.pins import is_guarded
 from fairlead.policy.quarantine import Screened
 from fairlead.policy.results import MAX_AS_IT_CAME, Source, as_it_came
 from fairlead.servers.definition import UNTRUSTED_RESULTS
@@ -137,7 +136,7 @@ class Calls:
             definition_digest=definition_digest(entry.definition),
             source=_source(proposal, _DEFAULT_OPTIONS),
             deadline=_deadline(member, _DEFAULT_OPTIONS),
-            is_held=member.lock is not None or is_guarded(member.server),
+            is_held=member.is_held,
         )
         if len(member.call_plans) >= _MAX_PLANS:
             member.call_plans.clear()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
 
 
-_CatalogKey = tuple[str | None, frozenset[str]]
+_CatalogKey = tuple[str | None, frozenset[tuple[str, str]]]
 
 AT_ONCE: Final = 250
 """A catalog of so many tools is made when it is asked for; what takes long about each was done before."""
@@ -218,7 +218,7 @@ def offering_of(server: LoadedServer, screened: Screened, selection: Selection) 
         server_id=server.server_id,
         tools=listing.tools,
         rejected=listing.rejected,
-        denied=held_back | denied,
+        denied=denied | held_back,  # held back comes first, as it does when a call is decided
         description=server.config.description or listing.instructions or "",
         first_party=server.is_built_in,
     )

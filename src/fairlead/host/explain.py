@@ -50,6 +50,18 @@ class ToolExplanation:
     gateway_verdict: Verdict | None = None
     """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
 
+    @property
+    def answer(self) -> str:
+        """What it may do, in one word or two: allow, ask, deny, held back, unavailable."""
+        if self.state == "quarantined":
+            return "held back"
+        return self.verdict or "unavailable"
+
+    @property
+    def decided_by(self) -> Because:
+        """Why it may do that, and where that is written."""
+        return self.because if self.approval is None or self.state == "quarantined" else self.approval
+
 
 def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable:
     """What models call every tool there is, or would call it."""
@@ -86,6 +98,7 @@ class Explainer:
         self._catalog = catalog
         self._names = names
         self._cost = cost_of(catalog)
+        self._entries: dict[str, dict[ToolKey, ToolEntry]] = {}
 
     def explain(self, key: ToolKey) -> ToolExplanation:
         """Why a tool is there, or not."""
@@ -128,8 +141,12 @@ class Explainer:
         )
 
     def _entry(self, key: ToolKey) -> ToolEntry | None:
-        offering = self._catalog.offerings.get(key.server_id)
-        return next((entry for entry in offering.tools if entry.key == key), None) if offering else None
+        entries = self._entries.get(key.server_id)
+        if entries is None:
+            offering = self._catalog.offerings.get(key.server_id)
+            entries = {entry.key: entry for entry in offering.tools} if offering else {}
+            self._entries[key.server_id] = entries
+        return entries.get(key)
 
     def _absence(self, server: LoadedServer, key: ToolKey) -> Because | None:
         """Why the tool's server is not there at all."""

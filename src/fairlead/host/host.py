@@ -54,7 +54,7 @@ from fairlead.host.member import Member, Person, ServerStatus
 from fairlead.host.members import Members
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.own_tools import RESERVED
-from fairlead.host.permission import Permission, Proposal
+from fairlead.host.permission import Permission, Proposal, require_callable
 from fairlead.host.prompts import Prompts
 from fairlead.host.readiness import listing_of, require_approved, require_consent
 from fairlead.host.records import Records, open_records
@@ -446,6 +446,16 @@ class Host:
         )
         options = call_options(on_progress, request_timeout_ms, max_structured_bytes, whole=whole)
         return await self._calls.call(proposal, arguments or {}, options)
+
+    def require_callable(
+        self, server_id: str, tool: str, within: Within | None, caller: Caller, default: ApprovalMode | None
+    ) -> None:
+        """Raise what every call of a tool is refused with (`CallDenied`, `UnknownTool`), if it is."""
+        proposal = self._proposal(
+            server_id, tool, within, caller.principal, reviewed=False, groups=caller.groups, default=default
+        )
+        self._permission.refuse_hopeless(proposal)
+        require_callable(proposal)
 
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
         """Remember a person's yes: this tool, as it is defined now, is not asked about again."""

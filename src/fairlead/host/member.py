@@ -28,7 +28,16 @@ from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
 from fairlead.policy.decision import CallPolicy, Within
 from fairlead.policy.lockfile import LockedServer
-from fairlead.policy.pins import NoPins, Pins, extend, granting, is_guarded, joined, pinned_on_first_use
+from fairlead.policy.pins import (
+    NoPins,
+    Pins,
+    extend,
+    granting,
+    is_guarded,
+    is_held,
+    joined,
+    pinned_on_first_use,
+)
 from fairlead.policy.quarantine import Refusal, Screened, prepare, screen
 from fairlead.policy.reviewing import review_notes
 
@@ -269,11 +278,16 @@ class Member:
         return None
 
     @property
+    def is_held(self) -> bool:
+        """Are its tools, or some of them, held to a lock or to pins?"""
+        return self.lock is not None or is_held(self.server, self.pins)
+
+    @property
     def is_unchecked(self) -> bool:
         """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
         if self.connection is None or (self._is_connected and self.screened is not None):
             return False
-        return self.lock is not None or is_guarded(self.server)
+        return self.is_held
 
     def use_first(self, within: Within) -> None:
         """Pin the tools that a bundle lets through, if it is the first to."""

@@ -24,6 +24,7 @@ from fairlead.host.snapshots import (
     Known,
     News,
     Snapshot,
+    is_approved,
     load_known,
     load_pins,
     load_snapshot,
@@ -31,7 +32,7 @@ from fairlead.host.snapshots import (
     snapshot_key,
 )
 from fairlead.policy.lockfile import LockedServer, locks_of
-from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, pins_key
+from fairlead.policy.pins import REVIEWED, NoPins, Pins, is_guarded, joined, may_be_pinned, pins_key
 from fairlead.store.store import Store
 
 if TYPE_CHECKING:
@@ -117,11 +118,29 @@ class Members:
             if self._has(server):
                 self._by_id[server.server_id].take_rules(server)
         self._relock([server for server in wanted if server.transport != "in_process"])
+        await self._refresh([self._by_id[server.server_id] for server in wanted if self._has(server)])
         outside = [server for server in changed if server.transport != "in_process"]
         known = await load_known(
             self._store, outside, no_pins=self._no_pins, principal=self._person.principal
         )
         return [self._put(server, self._carried(server, known)) for server in changed]
+
+    async def _refresh(self, kept: Iterable[Member]) -> None:
+        """Have servers that stay go by what was reviewed and approved meanwhile: no message need come."""
+        store = self._store
+        if store is None:
+            return
+        for member in kept:
+            if may_be_pinned(member.server):
+                pins = await load_pins(store, member.server)
+                if pins != member.pins and member.unsaved_pins is None:
+                    await self._take_pins(store, member, pins)
+            if member.awaits_consent and await is_approved(store, member.server):
+                member.set_approved(True)
+            if member.snapshot is None:  # a command may have listed it meanwhile
+                saved = await load_snapshot(store, member.server, member.principal)
+                if saved is not None:
+                    member.adopt(saved)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
         """Hold every connection to servers that stay to their lock files as they are now."""
@@ -303,7 +322,7 @@ class Members:
 
     def _watch_pins_of(self, member: Member) -> None:
         """Follow reviews and quarantines in whatever process, and whether the store can be trusted."""
-        if is_guarded(member.server) and self._store is not None and not self._watches_pins:
+        if may_be_pinned(member.server) and self._store is not None and not self._watches_pins:
             self._watches_pins = True
             self._tasks.start_soon(self._watch_reviews, self._store)
             self._tasks.start_soon(self._watch_quarantines, self._store)
@@ -326,11 +345,14 @@ class Members:
 
     async def _load_pins(self, store: Store) -> None:
         for member in [*self]:
-            if is_guarded(member.server):
-                before, pins = member.pins, await load_pins(store, member.server)
-                self._newest.pop(member.server.server_id, None)
-                member.repin(pins)
-                await self._renew(store, member, _newly_pinned(before, pins))
+            if may_be_pinned(member.server):
+                await self._take_pins(store, member, await load_pins(store, member.server))
+
+    async def _take_pins(self, store: Store, member: Member, pins: Pins | NoPins | None) -> None:
+        before = member.pins
+        self._newest.pop(member.server.server_id, None)
+        member.repin(pins)
+        await self._renew(store, member, _newly_pinned(before, pins))
 
     async def _renew(self, store: Store, member: Member, reviewed: frozenset[str]) -> None:
         """Begin anew where a review approved another definition than a connection was told.

@@ -13,7 +13,7 @@ from fairlead.catalog.schema import screen_definition
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.tokens import estimate
 from fairlead.config.shapes import as_object
-from fairlead.errors import ToolFailed, UnknownTool
+from fairlead.errors import CallDenied, ToolFailed, UnknownTool
 from fairlead.host.own_tools import OwnTools
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
@@ -171,7 +171,7 @@ class MetaTools(OwnTools):
     def _schema(self, catalog: Catalog, name: str) -> dict[str, Any]:
         try:
             tool = catalog.called(name) or self._toolset.find(catalog, name)
-        except UnknownTool as exc:
+        except (UnknownTool, CallDenied) as exc:
             raise ToolFailed(str(exc), hint=exc.hint) from exc
         return {
             "name": catalog.shown(tool.key),

@@ -13,8 +13,9 @@ import msgspec
 
 from fairlead.catalog.digest import digests_of
 from fairlead.catalog.entries import ToolKey
+from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
-from fairlead.config.principal import LOCAL_CALLER, Caller
+from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
@@ -247,7 +248,8 @@ def denial(proposal: Proposal, decision: Decision) -> CallDenied:
         origin = decision.rule.origin
     elif decision.field is not None and decision.bundle is None:
         origin = proposal.member.server.definition.origin((decision.field,))
-    where = f" ({origin})" if origin else ""
+    # Where the operator's files are is for the operator: another principal is told what, not where.
+    where = f" ({origin})" if origin and proposal.principal == LOCAL else ""
     return CallDenied(
         f"`{server_id}/{tool}` may not be called: {decision.reason}{where}",
         hint=_settling_hint(proposal, decision),
@@ -259,7 +261,7 @@ def _settling_hint(proposal: Proposal, decision: Decision) -> str:
     server_id, shown = proposal.member.server.server_id, ToolKey("", proposal.tool).shown_tool
     call = f"`fairlead call {server_id} {shlex.quote(shown)} --yes`"
     if decision.rule is not None:
-        place = str(decision.rule.origin) if decision.rule.origin else "the administrator's policy"
+        place = _place_of_rule(proposal, decision.rule)
         if decision.verdict == "deny":
             return f"a rule denies it: change that rule in {place}"
         return f"call it yourself, with its arguments: {call}; or change the rule in {place}"
@@ -269,6 +271,12 @@ def _settling_hint(proposal: Proposal, decision: Decision) -> str:
     if decision.is_administrators:
         return f"call it yourself, with its arguments: {call}"
     return f"run `fairlead review {server_id} --allow {shlex.quote(shown)}` to allow it"
+
+
+def _place_of_rule(proposal: Proposal, rule: LoadedRule) -> str:
+    if rule.origin is None:
+        return "the administrator's policy"
+    return str(rule.origin) if proposal.principal == LOCAL else "the gateway's configuration"
 
 
 def _may_overrule(proposal: Proposal, decision: Decision) -> bool:

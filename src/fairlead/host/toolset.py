@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from fairlead.adapters import anthropic, gemini, openai
-from fairlead.adapters.adapted import AdaptedTool, Caller
+from fairlead.adapters.adapted import AdaptedTool
+from fairlead.adapters.adapted import Caller as AdaptedCaller
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit
-from fairlead.config.principal import LOCAL
+from fairlead.config.principal import LOCAL, Caller
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
 from fairlead.host.background import AT_ONCE, run_off_loop, size_of_catalog, size_of_tools
@@ -130,12 +131,22 @@ class Toolset:
         return known or self.find((await self.ready()).catalog, name)
 
     def find(self, catalog: Catalog, name: str) -> CatalogTool:
-        """The tool a model means by a name: its public name, or `server.tool` as search shows it."""
+        """The tool a model means by a name: its public name, or `server.tool` as search shows it.
+
+        Raises:
+            CallDenied: It is there, and denied or held back.
+            UnknownTool: There is no such tool, or its definition cannot be used.
+        """
         tool = catalog.called(name)
         if tool is None:
             if (server_id := self._needs_login(name)) is not None:
                 hint = self._host.login_hint(server_id)
                 raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
+            if (key := catalog.hidden_tool(name)) is not None:
+                within = self.selection.within(key.server_id)
+                caller = Caller(self.principal, self.groups)
+                # Raises why it is not offered, and what settles that.
+                self._host.require_callable(key.server_id, key.tool, within, caller, self.selection.approval)
             # The name of a tool that is not there is no reason to hold up the event loop.
             near = (
                 [hit.key for hit in catalog.find(name, limit=1)]
@@ -232,7 +243,7 @@ class Toolset:
         size = size_of_tools([entry for _, entry in offered])
         return await run_off_loop(lambda: [make(entry, name) for name, entry in offered], size)
 
-    def _caller(self, name: str) -> Caller:
+    def _caller(self, name: str) -> AdaptedCaller:
         async def call(_key: ToolKey, arguments: dict[str, Any]) -> ToolResult:
             return await self.answer(name, arguments)
 

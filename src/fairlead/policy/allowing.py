@@ -26,7 +26,7 @@ from fairlead.config.shapes import as_list, as_object, is_object, value_at
 from fairlead.config.sources import LayerName
 from fairlead.errors import ConfigError, ConfigUnwritable
 from fairlead.policy.decision import listed
-from fairlead.policy.pins import Pins, is_guarded, pinned_by_review, record_review
+from fairlead.policy.pins import Pins, may_be_pinned, pinned_by_review, record_review
 from fairlead.policy.tool_patterns import escape_name, is_glob, matches_any, refuses_any
 from fairlead.policy.upgrade import record_defaults
 
@@ -108,7 +108,7 @@ def record_decision(
     if entry is not None:
         for tool in decision.usable:
             _require_not_denied(server, entry, tool.key.tool)
-    if is_guarded(server) and (decision.usable or decision.instructions):
+    if may_be_pinned(server) and (decision.usable or decision.instructions):
         _pin(store_path, server, listing, decision)
     if entry is not None:
         _write(server, entry, decision)

@@ -142,7 +142,7 @@ def _settle(
     if lists.verdict == "deny":
         return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     every = (*server.rules, *server.admin_rules)
-    rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and is_for(loaded.rule, caller)]
+    rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
     return _Settled(
@@ -157,15 +157,6 @@ def _is_about(rule: PolicyRule, tool: str) -> bool:
         return True
     # A name that was written without escapes still narrows; it does not allow.
     return fits(tool, rule.tool) or (rule.tool == tool and rule.action != "allow")
-
-
-def is_for(rule: PolicyRule, caller: Caller) -> bool:
-    """Does a rule apply to calls that are made for this caller?
-
-    A rule that names a group applies to members of it alone, whatever its action: who has no group, such as
-    the local user, is a member of none.
-    """
-    return rule.principal is None or caller.is_named(rule.principal)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,6 +277,18 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
     return (said.default, None) if said.default else None
 
 
+def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> Decision | None:
+    """What is stricter than a review's answer about a tool, and stays so: a rule, or the administrator."""
+    every = (*server.rules, *server.admin_rules)
+    about = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(LOCAL_CALLER)]
+    found = [_by_rule(loaded) for loaded in about if not loaded.rule.arguments]
+    if server.admin_approval in ("ask", "deny"):
+        least = _by_mode(server.admin_approval, " at least, says the administrator", None, claim="unknown")
+        found.append(replace(least, is_administrators=True))
+    strictest = max(found, key=lambda decision: STRICTNESS[decision.verdict], default=None)
+    return strictest if strictest and STRICTNESS[strictest.verdict] > STRICTNESS[answer] else None
+
+
 def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     if server.config is None or server.config.trust != "trusted" or entry is None:
         return "unknown"
@@ -309,7 +312,8 @@ def listed(server: Server, tool: str, within: Within | None = None) -> Decision:
     if within is not None and within.grants and within.allow_tools is not None:
         reason = f"it is in allow_tools of the bundle `{within.bundle}`"
         return Decision(verdict="allow", reason=reason, field="allow_tools", bundle=within.bundle)
-    return Decision(verdict="deny", reason="an untrusted server needs allow_tools", field="trust")
+    reason = "its server is untrusted, and the tool has not been reviewed"
+    return Decision(verdict="deny", reason=reason, field="trust")
 
 
 def _refused_within(tool: str, within: Within) -> Decision | None:

@@ -1,8 +1,10 @@
 """What the tools of a server were when somebody looked at them, or first used them: pins.
 
-An untrusted server's tools are held to their pins. Who allows tools by hand, without a review, has them
-pinned on first use: what an allow list of that moment lets through. Its patterns are kept with the pins, so
-that a tool which turns up later under an old pattern is new, and one that a new pattern lets through is not.
+An untrusted server's tools are held to their pins. A trusted server may add and change tools, but one that
+was reviewed is held to what the review saw: the answer was about that. Who allows tools by hand, without a
+review, has them pinned on first use: what an allow list of that moment lets through. Its patterns are kept
+with the pins, so that a tool which turns up later under an old pattern is new, and one that a new pattern
+lets through is not.
 
 Each pin records the format of its digests. A pin of an older format is compared by the digests of that
 format, and where the tool is still the same it is extended to the present one, so that an upgrade quarantines
@@ -97,6 +99,19 @@ def check(pins: Pins, listing: Listing) -> Verdicts:
     return Verdicts(tools=verdicts, instructions_changed=changed)
 
 
+def check_reviewed(pins: Pins, listing: Listing) -> Verdicts:
+    """Hold a trusted server's listing against what reviews saw of it; its other tools may change."""
+    return Verdicts(
+        tools={
+            entry.key.tool: "changed"
+            for entry in listing.tools
+            if (pin := pins.tools.get(entry.key.tool)) is not None
+            and pin.by == "review"
+            and change_since(pin, entry) == "changed"
+        }
+    )
+
+
 def _change(pins: Pins, entry: ToolEntry) -> Change | None:
     pin = pins.tools.get(entry.key.tool)
     if pin is None:
@@ -150,13 +165,20 @@ def _extended(pin: Pin, entry: ToolEntry) -> Pin:
 
 
 def is_guarded(server: LoadedServer) -> bool:
-    """Are a server's tools held to pins? Not where it is trusted, or part of this program."""
-    config = server.config
-    return (
-        config is not None
-        and config.trust == "untrusted"
-        and server.transport not in ("builtin", "in_process")
-    )
+    """Does each tool of a server need a pin? Not where it is trusted, or part of this program."""
+    return may_be_pinned(server) and server.config is not None and server.config.trust == "untrusted"
+
+
+def may_be_pinned(server: LoadedServer) -> bool:
+    """Does a review pin what it saw of a server? Not of one that is part of this program."""
+    return server.config is not None and server.transport not in ("builtin", "in_process")
+
+
+def is_held(server: LoadedServer, pins: "Pins | NoPins | None") -> bool:
+    """Is any tool of a server held to a pin: all of an untrusted one, the reviewed ones of a trusted one?"""
+    if is_guarded(server) or not isinstance(pins, Pins):
+        return is_guarded(server)
+    return may_be_pinned(server) and any(pin.by == "review" for pin in pins.tools.values())
 
 
 def granting(server: Server, within: Within | None = None) -> tuple[str, ...]:

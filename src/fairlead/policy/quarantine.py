@@ -16,7 +16,17 @@ from fairlead.catalog.protocol import valid_listing
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
 from fairlead.policy.lockfile import LockedServer, check_lock
-from fairlead.policy.pins import UNCHANGED, NoPins, Pins, Verdicts, check, is_guarded, pin_of
+from fairlead.policy.pins import (
+    UNCHANGED,
+    NoPins,
+    Pins,
+    Verdicts,
+    check,
+    check_reviewed,
+    is_guarded,
+    may_be_pinned,
+    pin_of,
+)
 
 MAX_REMEMBERED = 4096
 """Answers that one `Screened` remembers: callers may ask for tools that no server ever listed."""
@@ -134,7 +144,7 @@ def screen(
             hint=lock_hint if unknown == lock else hint,
             needs_pins=guarded,
         )
-    by_pins = check(pins, listing) if pins is not None and guarded else UNCHANGED
+    by_pins = _by_pins(server, pins, listing) if pins is not None else UNCHANGED
     by_lock = check_lock(lock, listing) if lock is not None and not isinstance(lock, str) else UNCHANGED
     if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere:
         return Screened(listing=visible, needs_pins=guarded)
@@ -155,6 +165,12 @@ def screen(
         locked_out=frozenset(locked_out.keys() - pinned_out.keys()),
         needs_pins=guarded,
     )
+
+
+def _by_pins(server: LoadedServer, pins: Pins, listing: Listing) -> Verdicts:
+    if is_guarded(server):
+        return check(pins, listing)
+    return check_reviewed(pins, listing) if may_be_pinned(server) else UNCHANGED
 
 
 def _pinned_out(verdicts: Verdicts, pins: Pins | None) -> dict[str, str]:

@@ -59,12 +59,19 @@ class ReviewedTool:
         """What holds of it, in words."""
         if self.denied:
             return "denied"
+        if self.state == "changed":
+            return "held back"
         return {"allow": "allowed", "ask": "asked about"}.get(self.decision.verdict, "not allowed")
 
     @property
     def is_risky(self) -> bool:
         """Does its definition hide something or look odd, or does it say that it destroys things?"""
-        return bool(findings_of(self.entry)) or is_destructive(self.entry.definition)
+        return self.risk > 0
+
+    @property
+    def risk(self) -> int:
+        """How much of a closer look it needs: 2 where its definition hides something or looks odd."""
+        return 2 if findings_of(self.entry) else int(is_destructive(self.entry.definition))
 
     @property
     def digest(self) -> str:
@@ -81,26 +88,37 @@ class ReviewedTool:
         return _read(bytes(self.pin.definition)) if self.pin and changed else None
 
 
-def tools_to_review(server: LoadedServer, listing: Listing, pins: Pins | None) -> list[ReviewedTool]:
-    """Every tool of a server with what is known of it, those that wait for somebody first."""
-    tools = [_tool(server, entry, pins) for entry in listing.tools]
+def tools_to_review(
+    server: LoadedServer, listing: Listing, pins: Pins | None, *, before_defaults: bool = False
+) -> list[ReviewedTool]:
+    """Every tool of a server with what is known of it, those that wait for a decision first.
+
+    Args:
+        server: The server.
+        listing: What it lists, as it came.
+        pins: What is pinned of it.
+        before_defaults: Does it keep the default of an earlier release (see `policy.upgrade`)?
+    """
+    policy = CallPolicy(server, before_defaults=before_defaults)
+    tools = [_tool(server, policy, entry, pins) for entry in listing.tools]
     return sorted(tools, key=lambda tool: (not tool.waits, tool.state == "reviewed"))
 
 
-def _tool(server: LoadedServer, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
+def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
     assert server.config is not None, "it was connected"
     name = entry.key.tool
     lists = listed(server.config, name)
     pin = pins.tools.get(name) if pins else None
-    mode = approval_mode_of(server.config, name)
+    has_mode = approval_mode_of(server.config, name) is not None
+    state = _state(entry, pin) if is_guarded(server) else _trusted_state(entry, pin, has_mode=has_mode)
     return ReviewedTool(
         entry=entry,
-        state=_state(entry, pin) if is_guarded(server) else "reviewed" if mode is not None else "in use",
+        state=state,
         pin=pin,
         allowed=lists.verdict == "allow",
         denied=lists.field == "deny_tools",
-        decision=CallPolicy(server).decide(name, entry=entry),
-        has_mode=mode is not None,
+        decision=policy.decide(name, entry=entry),
+        has_mode=has_mode,
         suggested=_suggested(server, entry),
     )
 
@@ -146,6 +164,13 @@ def _state(entry: ToolEntry, pin: Pin | None) -> State:
             return "same but for defaults"
         case _:
             return "changed"
+
+
+def _trusted_state(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> State:
+    """A tool of a server that needs no pins: held to a review's pin alone, where it has one."""
+    if pin is not None and pin.by == "review" and change_since(pin, entry) == "changed":
+        return "changed"
+    return "reviewed" if has_mode else "in use"
 
 
 def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
@@ -216,7 +241,7 @@ def words_of(finding: Finding) -> str:
     """What was found in a definition, for people."""
     where = made_visible(finding.where)
     if finding.kind == "suspicious":
-        return f"{where} {finding.sample}"
+        return f"its {where} looks suspicious: it {finding.sample}"
     return f"{where} hides {finding.kind} characters ({finding.count}): {made_visible(finding.sample)}"
 
 

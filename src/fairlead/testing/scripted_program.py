@@ -29,6 +29,7 @@ DEFAULTS: Message = {
     "instructions": None,
     "tools": ["echo"],  # names, or whole definitions
     "more_tools": 0,
+    "any_tool": False,  # does a tool of another name than those below do what `echo` does?
     "cursors": [],  # the cursors of the pages after the first; the tools are on the last
     "endless": "",  # `new`: there is always one more page; `same`: it is always the same one
     "list_error": None,  # what every listing is refused with
@@ -119,7 +120,7 @@ class _Server:
         elif method == "tools/call":
             name = message["params"]["name"]
             self.note("called", name)
-            TOOLS[name](self, message)
+            (TOOLS.get(name, _Server.echo) if self.script["any_tool"] else TOOLS[name])(self, message)
         elif "id" in message and method != "answer":
             self.refuse(message, -32601)
 

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -27,20 +27,22 @@ from fairlead.gateway.client import SessionInfo
 from fairlead.host.bundles import Selection
 from fairlead.host.bus import Subscriber
 from fairlead.host.catalogs import cost_of, is_direct
+from fairlead.host.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.host import Host
 from fairlead.host.log_tail import log_tail
-from fairlead.host.member import ServerStatus
+from fairlead.host.member import Member, ServerStatus
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.host.snapshots import load_pins
 from fairlead.policy.allowing import ReviewDecision, record_decision
 from fairlead.policy.audit_records import AuditRecord, Wanted, latest_calls, note
 from fairlead.policy.consent import has_consent, record_consent
 from fairlead.policy.pins import NoPins, Pins, is_guarded
-from fairlead.policy.reviewing import instructions_changed, instructions_diff, tools_to_review
+from fairlead.policy.reviewing import ReviewedTool, instructions_changed, instructions_diff, tools_to_review
 from fairlead.store.database import Database
 from fairlead.web.activity import Activity
 from fairlead.web.changes import Changes
 from fairlead.web.panel import (
+    MOST_EXPLAINED,
     ApprovalQueue,
     ListedTool,
     LoginVisit,
@@ -190,7 +192,22 @@ class HostPanel:
             log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
             has_login=isinstance(config, RemoteServer) and config.oauth is not False,
+            tools=self._explained(server_id) if config else (),
         )
+
+    def _explained(self, server_id: str) -> Sequence[ToolExplanation]:
+        """What the tools of a server may do, by the configuration in effect and what is pinned."""
+        member = self._member(server_id)
+        if member is None or member.screened is None:
+            return ()
+        shown = member.screened.listing
+        shown = replace(shown, tools=shown.tools[:MOST_EXPLAINED], rejected=())
+        loaded, selection = self._configuration.loaded, self._host.tools.selection
+        names = names_of(loaded, {server_id: shown})
+        before_defaults = (server_id,) if member.before_defaults else ()
+        catalog = self._host.catalog(selection)
+        explainer = Explainer(loaded, selection, catalog, names, before_defaults)
+        return [explainer.explain(key) for key in names.names]
 
     async def restart(self, server_id: str) -> None:
         """End all connections to a server and begin another, beside."""
@@ -251,7 +268,7 @@ class HostPanel:
         is_new = is_held and instructions_changed(listing, pins)
         return Review(
             server_id=server_id,
-            tools=await to_thread.run_sync(tools_to_review, server, listing, pins),
+            tools=await self._tools_to_review(server, listing, pins),
             instructions=tuple(instructions_diff(listing, pins)) if is_new else (),
             instructions_digest=_digest(listing.instructions) if is_new else "",
         )
@@ -262,7 +279,7 @@ class HostPanel:
         listing, pins = await self._offered(server)
         if listing is None:
             raise ConfigError(f"`{server_id}` has not said yet what it offers")
-        reviewed = await to_thread.run_sync(tools_to_review, server, listing, pins)
+        reviewed = await self._tools_to_review(server, listing, pins)
         tools = {tool.digest: tool.entry for tool in reviewed}
         seen = verdict.instructions
         gone = {*verdict.allow, *verdict.ask, *verdict.deny} - tools.keys()
@@ -290,6 +307,14 @@ class HostPanel:
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.changed()
 
+    async def _tools_to_review(
+        self, server: LoadedServer, listing: Listing, pins: Pins | None
+    ) -> list[ReviewedTool]:
+        member = self._member(server.server_id)
+        before_defaults = member is not None and member.before_defaults
+        find = partial(tools_to_review, server, listing, pins, before_defaults=before_defaults)
+        return await to_thread.run_sync(find)
+
     def _is_approved(self, server: LoadedServer) -> bool:
         key = server.consent
         return key is None or has_consent(self._store_file, key)
@@ -302,14 +327,15 @@ class HostPanel:
 
     async def _offered(self, server: LoadedServer) -> tuple[Listing | None, Pins | None]:
         """What a server listed last, as it came, and what is pinned of it by now, in whatever process."""
-        member = next(
-            (each for each in self._host.members if each.server.server_id == server.server_id), None
-        )
+        member = self._member(server.server_id)
         store = self._host.store
         pins = await load_pins(store, server) if store is not None else None
         listing = member.snapshot.listing if member is not None and member.snapshot else None
         pins = pins or (member.pins if member is not None else None)
         return listing, None if isinstance(pins, NoPins) else pins
+
+    def _member(self, server_id: str) -> Member | None:
+        return next((each for each in self._host.members if each.server.server_id == server_id), None)
 
     # Calls.
 

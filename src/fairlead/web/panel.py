@@ -8,12 +8,16 @@ from fairlead.catalog.catalog import CatalogTool, Hidden
 from fairlead.catalog.entries import ToolKey
 from fairlead.config.principal import LOCAL
 from fairlead.gateway.client import SessionInfo
+from fairlead.host.explain import ToolExplanation
 from fairlead.host.member import ServerStatus
 from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion
 from fairlead.host.urls import ShownUrl
 from fairlead.policy.audit_records import AuditRecord, Wanted
 from fairlead.policy.reviewing import ReviewedTool
 from fairlead.web.activity import Activity
+
+MOST_EXPLAINED = 200
+"""How many tools the page of a server explains."""
 
 
 class PendingCall(Protocol):
@@ -72,6 +76,8 @@ class ServerDetails:
     can_switch: bool = True
     has_login: bool = False
     """Can somebody log in to it?"""
+    tools: Sequence[ToolExplanation] = ()
+    """What its tools may do, up to `MOST_EXPLAINED` of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

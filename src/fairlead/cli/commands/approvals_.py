@@ -31,7 +31,7 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
     """Calls that wait for your answer at a running gateway, and the answers that are remembered.
 
     A remembered answer holds for one tool as it was defined when you gave it: a tool that changed is asked
-    about anew. What a tool may do for good is said with `fairlead review`.
+    about anew. What a tool may do from now on is decided with `fairlead review`.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ from fairlead.errors import ConnectFailed, ConsentRequired
 
 
 @click.command("approve")
-@click.argument("server_id", metavar="ID", required=False)
+@click.argument("server_id", metavar="[ID]", required=False)
 @click.option("--all", "every", is_flag=True, help="Every server that waits for approval.")
 @click.option("--yes", is_flag=True, help="Approve without asking.")
 @click.option("--pending", is_flag=True, hidden=True)
@@ -26,8 +26,14 @@ from fairlead.errors import ConnectFailed, ConsentRequired
 def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool, pending: bool) -> int:
     """Let a project's server start. Shows exactly what would run, and asks.
 
-    A project's file is foreign until you approve it, entry by entry; a changed entry asks again. What its
-    tools may do then is said with `fairlead review`.
+    Without ID, shows the servers that wait. Nothing of a project's file runs before you approve it, entry by
+    entry; a changed entry asks again. What its tools may do is decided with `fairlead review`.
+
+    \b
+    Examples:
+      fairlead approve
+      fairlead approve github
+      fairlead approve --all --yes
     """
     loaded = load(ctx)
     if pending:
@@ -120,6 +126,8 @@ def _list_waiting(waiting: list[LoadedServer]) -> int:
 
 
 def _record(key: ConsentKey, store_path: str | None) -> None:
+    from fairlead.gateway.running import reload_gateways
     from fairlead.policy.consent import record_consent
 
     record_consent(store_file(os.environ, store_path), [key])
+    reload_gateways(os.environ)

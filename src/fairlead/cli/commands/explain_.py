@@ -1,6 +1,7 @@
 """`fairlead explain`."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from fairlead.cli.output import (
     say,
 )
 from fairlead.config.explain import FieldOrigin, Said, explain_server
-from fairlead.config.principal import LOCAL, Caller
+from fairlead.config.principal import LOCAL, OAUTH_SUBJECT, TOKEN_OWNER, Caller, oauth_principal
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownTool
 
@@ -42,7 +43,12 @@ class _ExplainGroup(click.Group):
 
 
 _AS = click.option(
-    "--as", "principal", metavar="PRINCIPAL", default=LOCAL, help="For calls of this principal."
+    "--as",
+    "principal",
+    metavar="PRINCIPAL",
+    default=LOCAL,
+    help="For calls of this principal: as `fairlead audit` shows it, the name of a gateway token, or a"
+    " subject of your OAuth issuer.",
 )
 _GROUP = click.option("--group", "groups", multiple=True, metavar="NAME", help="A group it is in; repeat it.")
 
@@ -75,7 +81,7 @@ def server_command(
     loaded = load(ctx)
     server = loaded.server(server_id)
     rows = explain_server(server)
-    tools = _tools_of(loaded, server_id, Caller(principal, frozenset(groups)))
+    tools = _tools_of(loaded, server_id, _caller(loaded, principal, groups))
     if as_json:
         problems = [problem_as_json(problem) for problem in server.problems]
         print_json(
@@ -101,6 +107,23 @@ def server_command(
         print_problems(server.problems)
 
 
+def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> Caller:
+    """The caller that `--as` means: a name without a prefix is a gateway token's, else a subject's."""
+    oauth = loaded.config.gateway.oauth
+    if principal == LOCAL or principal.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
+        return Caller(principal, frozenset(groups))
+    from fairlead.gateway.tokens import token_file
+
+    meant = principal
+    if any(principal == (token.principal or token.name) for token in token_file(os.environ).read()):
+        meant = f"{TOKEN_OWNER}{principal}"
+    elif oauth is not None:
+        meant = oauth_principal(oauth.issuer, principal)
+    if meant != principal:
+        say(f"note: `{printable(principal)}` is the principal `{printable(meant)}`")
+    return Caller(meant, frozenset(groups))
+
+
 def _tools_of(loaded: "LoadedConfig", server_id: str, caller: Caller) -> "list[ToolExplanation]":
     """What is known of a server's tools, explained. Contacts nobody."""
     from fairlead.cli.known import known
@@ -113,14 +136,8 @@ def _tools_of(loaded: "LoadedConfig", server_id: str, caller: Caller) -> "list[T
 
 
 def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
-    because = tool.because if tool.approval is None or tool.state == "quarantined" else tool.approval
-    return tool.key.shown_tool, _answer(tool), because.reason, because.place or "the default"
-
-
-def _answer(tool: "ToolExplanation") -> str:
-    if tool.state == "quarantined":
-        return "held back"
-    return tool.verdict or "unavailable"
+    because = tool.decided_by
+    return tool.key.shown_tool, tool.answer, because.reason, because.place or "the default"
 
 
 def _is_default(row: FieldOrigin) -> bool:
@@ -169,13 +186,14 @@ def tool_command(
     Examples:
       fairlead explain tool create_issue
       fairlead explain tool github/create_issue --bundle work
-      fairlead explain tool deploy --as ci --group interns
+      fairlead explain tool deploy --as ada@example.org --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
     from fairlead.cli.known import known, with_unasked
     from fairlead.host.explain import Explainer, names_of, tools_called
 
-    found = known(load(ctx), bundle, Caller(principal, frozenset(groups)))
+    loaded = load(ctx)
+    found = known(loaded, bundle, _caller(loaded, principal, groups))
     names = names_of(found.loaded, found.listings)
     keys = tools_called(name, names)
     if not keys:

@@ -11,6 +11,7 @@ from fairlead.config.edit import edit_file, remove_value
 from fairlead.config.load import LoadedConfig
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
 from fairlead.config.shapes import as_object
+from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownServer
 
 
@@ -46,7 +47,7 @@ def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:
     other = loaded.servers.get(server_id)
-    hint = None
+    hint = suggestion(server_id, loaded.servers) or "run `fairlead list` to see the configured servers"
     if other and other.source in ("user", "project"):
         hint = f"it is in the {other.source} file: add `--scope {other.source}`"
     elif other and other.is_built_in:

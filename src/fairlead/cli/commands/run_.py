@@ -66,8 +66,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """Have a model carry out a task with your tools. TASK `-` is read from stdin.
 
     What it says goes to stdout, what it calls to stderr; with --json all of it goes to stdout, a line each.
-    Calls that must be asked about are asked about at a terminal, and refused without one; --allow answers for
-    this run. It offers nothing that was not reviewed: `fairlead review` does.
+    Calls that must be approved are asked about at a terminal, and refused without one; --allow approves them
+    for this run. The model gets no tool that still needs a review: see `fairlead review`.
 
     \b
     Any OpenAI-compatible API will do, and Anthropic's:

@@ -17,7 +17,7 @@ from fairlead.cli.output import print_data, print_json, print_table, printable, 
 from fairlead.config.load import LoadedServer
 from fairlead.errors import GatewayGone
 from fairlead.gateway.running import Running
-from fairlead.policy.decision import listed
+from fairlead.policy.decision import CallPolicy, listed
 
 Listed = list[tuple[LoadedServer, ToolEntry]]
 
@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     elif schema:
         _show_schemas(tools)
     elif tools:
-        print_table(("server", "tool", "allowed", "description"), [_row(found, *tool) for tool in tools])
+        print_table(("server", "tool", "answer", "description"), [_row(found, *tool) for tool in tools])
         _say_how_to_allow(found, tools)
     else:
         say("no tools known")
@@ -107,16 +107,25 @@ def _held_back(found: Known, server: LoadedServer, entry: ToolEntry) -> str | No
 
 
 def _row(found: Known, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
-    allowed = "yes" if _allowed(found, server, entry) else "no"
-    if allowed == "yes" and _held_back(found, server, entry):
-        allowed = "held back"
-    return server.server_id, entry.key.shown_tool, allowed, on_one_line(entry.description or entry.title)
+    answer = _answer(found, server, entry)
+    return server.server_id, entry.key.shown_tool, answer, on_one_line(entry.description or entry.title)
+
+
+def _answer(found: Known, server: LoadedServer, entry: ToolEntry) -> str:
+    """What the tool may do: allow, ask, deny, or held back."""
+    if _held_back(found, server, entry):
+        return "held back"
+    if server.config is None:
+        return "deny"
+    policy = CallPolicy(server, before_defaults=server.server_id in found.before_defaults)
+    return policy.decide(entry.key.tool, found.selection.within(server.server_id), entry=entry).verdict
 
 
 def _as_json(found: Known, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
     return {
         "server": server.server_id,
         "allowed": _allowed(found, server, entry),
+        "answer": _answer(found, server, entry),
         "quarantined": _held_back(found, server, entry),
         **entry.read(),
     }
@@ -135,4 +144,4 @@ def _shown(key: ToolKey) -> str:
 
 def _say_how_to_allow(found: Known, tools: Listed) -> None:
     if any(not _allowed(found, server, entry) for server, entry in tools):
-        say("\nhint: agents may use what `fairlead review ID` allows; you may call any tool yourself")
+        say("\nhint: `fairlead review ID` decides what agents may call; `fairlead explain ID` shows why")

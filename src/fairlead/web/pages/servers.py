@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
+from fairlead.host.explain import ToolExplanation
 from fairlead.host.member import ServerStatus
 from fairlead.host.urls import ShownUrl
 from fairlead.web.door import Answer, Visit, own_path, see
@@ -24,7 +25,7 @@ from fairlead.web.layout import (
     state,
     table,
 )
-from fairlead.web.panel import LoginVisit, Panel, ServerDetails
+from fairlead.web.panel import MOST_EXPLAINED, LoginVisit, Panel, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error", "Actions")
 
@@ -54,6 +55,7 @@ def one(panel: Panel) -> Answer:
         path = server_path(server_id)
         content = (
             live("facts", _facts(details), _notes(panel, details)),
+            live("permissions", _permissions(details)),
             live("actions", _actions(visit, details.status, path, can_switch=details.can_switch)),
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport == "stdio" else None,
@@ -149,6 +151,33 @@ def _facts(details: ServerDetails) -> Html:
     if status.hint and status.state in ("error", "auth_required"):  # what was wrong needs no more advice
         facts.append(("Hint", status.hint))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
+
+
+def _permissions(details: ServerDetails) -> Child:
+    """What each of its tools may do, and the line that says so."""
+    if not details.tools:
+        return None
+    rows = [
+        (
+            code(tool.key.shown_tool),
+            _answer(tool),
+            tool.decided_by.reason,
+            tool.decided_by.place or "the default",
+        )
+        for tool in details.tools
+    ]
+    whole = tag("p", f"The first {len(rows)}; `fairlead explain {details.status.server_id}` shows all.")
+    return (
+        tag("h2", "What its tools may do"),
+        table("What its tools may do", ("Tool", "Answer", "Because", "Set by"), rows),
+        whole if len(rows) == MOST_EXPLAINED else None,
+    )
+
+
+def _answer(tool: ToolExplanation) -> Child:
+    if tool.gateway_verdict is None or tool.state == "quarantined":
+        return tool.answer
+    return (tool.gateway_verdict, tag("span", "by gateway.approval", class_="note"))
 
 
 def _log(details: ServerDetails) -> Child:

@@ -1,0 +1,177 @@
+"""What a command decides reaches every live client of a running gateway at once, and restarts no server."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from anyio import to_thread
+
+from fairlead.testing import ScriptedServer
+from tests.conftest import Machine, Outcome
+from tests.gateway.support import MODERN, Raw, text_of
+
+if sys.platform == "win32":
+    pytest.skip("it is stopped with a signal", allow_module_level=True)
+
+from tests.cli.test_gateway import gateway
+
+Fairlead = Callable[..., Outcome]
+SECONDS = 30.0
+TOOLS = [
+    {"name": name, "description": "Say it.", "inputSchema": {"type": "object"}} for name in ("echo", "pid")
+]
+CHANGED = "notifications/tools/list_changed"
+
+
+class Agent:
+    """A client of one era that listens for changes."""
+
+    def __init__(self, raw: Raw, era: str) -> None:
+        self._raw = raw
+        self._era = era
+        self._heard = 0
+
+    async def listen(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Count the announcements that its list changed, until cancelled."""
+        if self._era == "session":
+            await self._raw.begin()
+            await self.names()
+            opening = self._raw.http.get(self._raw.url, headers=self._raw.headers)
+        else:
+            await self.names()
+            meta = {
+                "io.modelcontextprotocol/protocolVersion": MODERN,
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+            }
+            params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+            message = {"jsonrpc": "2.0", "id": 99, "method": "subscriptions/listen", "params": params}
+            names = {"Mcp-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
+            opening = self._raw.http.post(self._raw.url, json=message, headers=self._raw.headers | names)
+        async with opening as response:
+            assert response.status == 200
+            if self._era == "stateless":
+                while b"acknowledged" not in await response.content.readline():
+                    pass
+            task_status.started()
+            async for line in response.content:
+                self._heard += CHANGED.encode() in line
+
+    async def heard(self) -> None:
+        """Wait for an announcement, and forget it."""
+        with anyio.fail_after(SECONDS):
+            while not self._heard:  # noqa: ASYNC110 - it comes over the network
+                await anyio.sleep(0.01)
+        self._heard = 0
+
+    async def names(self) -> set[str]:
+        answer = await self._request("tools/list")
+        return {tool["name"] for tool in answer["result"]["tools"] if tool["name"].startswith("s_")}
+
+    async def call(self, tool: str) -> str:
+        answer = await self._request("tools/call", name=f"s_{tool}", arguments={})
+        return answer["error"]["message"] if "error" in answer else text_of(answer)
+
+    async def _request(self, method: str, **params: Any) -> Any:
+        return await (self._raw.older if self._era == "session" else self._raw.modern)(method, **params)
+
+
+@asynccontextmanager
+async def agents(machine: Machine) -> AsyncGenerator[list[Agent]]:
+    """A real gateway, with a stateless client and one in a session."""
+    with gateway(machine) as up:
+        async with aiohttp.ClientSession() as http, anyio.create_task_group() as tasks:
+            found = [Agent(Raw(http, up.url, up.token or ""), era) for era in ("stateless", "session")]
+            for agent in found:
+                await tasks.start(agent.listen)
+            yield found
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize("trust", ["untrusted", "trusted"])
+@pytest.mark.parametrize("sharing", ["shared", "session"])
+async def test_a_review_at_the_command_line_reaches_live_clients_at_once_and_restarts_nothing(
+    machine: Machine, fairlead: Fairlead, trust: str, sharing: str
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    entry = server.entry(
+        trust=trust, allow_tools=["pid"], approval={"tools": {"pid": "allow"}}, sharing=sharing
+    )
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+
+    async def typed(*words: str) -> None:
+        outcome = await to_thread.run_sync(lambda: fairlead(*words))
+        assert outcome.status == 0, outcome.err
+
+    with anyio.fail_after(SECONDS):
+        async with agents(machine) as clients:
+            pids = [await agent.call("pid") for agent in clients]
+            refused = [await agent.call("echo") for agent in clients]
+            (hint,) = {command for said in refused for command in re.findall(r"`fairlead ([^`]+)`", said)}
+            assert all("not in allow_tools" in said for said in refused)
+            await typed(*shlex.split(hint))
+            for agent in clients:
+                assert await agent.call("echo") == "{}", "what the refusal names works, in the same session"
+                await agent.heard()
+                assert await agent.names() == {"s_echo", "s_pid"}
+            await typed("review", "s", "--deny", "echo")
+            for agent in clients:
+                assert "it is in deny_tools" in await agent.call("echo")
+                await agent.heard()
+                assert await agent.names() == {"s_pid"}
+            await typed("review", "s", "--allow", "echo")
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_echo", "s_pid"}
+            assert [await agent.call("pid") for agent in clients] == pids, "no server was restarted"
+            await typed("disable", "s")
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == set()
+            await typed("enable", "s")
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_echo", "s_pid"}
+            more = ScriptedServer(machine.home / "more", tools=TOOLS)
+            await typed("add", "s_2", "--allow", "all", "--scope", "user", "--", *more.argv)
+            for agent in clients:
+                await agent.heard()
+                assert "s_2_echo" in await agent.names()
+                assert await agent.call("2_echo") == "{}"
+            await typed("remove", "s_2", "--scope", "user")
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_echo", "s_pid"}
+
+
+@pytest.mark.blocks_loop
+async def test_an_approval_of_a_projects_server_and_an_edited_rule_reach_live_clients(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    entry = server.entry(allow_tools=["*"], approval="allow")
+    machine.write_project(json.dumps({"servers": {"s": entry}}))
+    machine.write_user("{}")
+    with anyio.fail_after(SECONDS):
+        async with agents(machine) as clients:
+            for agent in clients:
+                assert await agent.names() == set()
+            approved = await to_thread.run_sync(lambda: fairlead("approve", "s", "--yes"))
+            assert approved.status == 0, approved.err
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_echo", "s_pid"}
+                assert await agent.call("echo") == "{}"
+            machine.write_user(json.dumps({"policy": {"rules": [{"action": "deny", "tool": "ec*"}]}}))
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_pid"}
+                assert "a rule denies it" in await agent.call("echo")
