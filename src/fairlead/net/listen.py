@@ -200,8 +200,8 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
 
 
 async def _serve(server: _Server, listener: socket.socket) -> None:
-    # It ends by `should_exit`, soon. If it were cancelled, by an error in the block say, its sockets would stay
-    # open, and uvloop waits for them for ever when its loop is closed.
+    # It ends by `should_exit`, soon. If it were cancelled, by an error in the block say, its sockets would
+    # stay open, and uvloop waits for them for ever when its loop is closed.
     with anyio.CancelScope(shield=True):
         await server.serve([listener])
 
