@@ -180,9 +180,12 @@ def error(message: str, data: bytes) -> tuple[str, Any]:
 _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 
-def is_plain(raw: bytes) -> bool:
-    """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
-    if mentions(raw, _QUOTED_MARK):
+def is_plain(raw: bytes, *names: bytes) -> bool:
+    """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look.
+
+    Nor may it mention these `names`, which are given with their quotes.
+    """
+    if mentions(raw, _QUOTED_MARK, *names):
         return False  # it may be a mark that the server wrote itself
     # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there.
     if b"\\" in raw and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):

@@ -11,6 +11,7 @@ import msgspec
 from fairlead.catalog import gate
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.digest import definition_digest
+from fairlead.catalog.effort import is_flat_and_short
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import Check, check_of, fit_arguments
@@ -22,7 +23,7 @@ from fairlead.host.member import Member
 from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules, require_callable
 from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records
-from fairlead.policy.audit import AuditedCall
+from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.pins import is_guarded
 from fairlead.policy.quarantine import Screened
@@ -62,7 +63,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Why the policy allows it."""
     check: Check
-    definition_digest: str
+    subject: CallSubject
     source: Source
     deadline: Callable[[], Deadline]
     is_held: bool
@@ -96,23 +97,30 @@ class Calls:
         self.ids = ids or count(1)
         """What calls are known by. Hosts beside each other have the same, so that no two calls do."""
 
-    async def call(
+    def call(
         self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         """Call a tool and return its result."""
-        plan = self._plan(proposal)
-        if plan is None or not plan.check.accepts(arguments):
-            audited, sent = await self._permitted(proposal, arguments)
-            return await self._run(proposal, sent, options, audited)
+        plan, is_flat = self._plan(proposal), is_flat_and_short(arguments)
+        if plan is None or not plan.check.accepts(arguments, is_flat=is_flat):
+            return self._permit_and_run(proposal, arguments, options)
+        if is_flat:
+            return self._run(proposal, arguments, options, None, plan)
         audited = self._audit.proposed(
             principal=proposal.principal,
             server=plan.source.server_id,
             tool=proposal.tool,
             arguments=arguments,
-            definition_digest=plan.definition_digest,
+            definition_digest=plan.subject.definition_digest,
         )
         audited.decided("allow", plan.reason)
-        return await self._run(proposal, arguments, options, audited, plan)
+        return self._run(proposal, arguments, options, audited, plan)
+
+    async def _permit_and_run(
+        self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
+    ) -> ToolResult:
+        audited, sent = await self._permitted(proposal, arguments)
+        return await self._run(proposal, sent, options, audited)
 
     def _plan(self, proposal: Proposal) -> CallPlan | None:
         """The plan for a tool that may be called with any arguments; None where there is more to look at."""
@@ -134,7 +142,11 @@ class Calls:
             policy=member.policy,
             reason=permit.reason,
             check=check_of(entry),
-            definition_digest=definition_digest(entry.definition),
+            subject=CallSubject(
+                server=member.server.server_id,
+                tool=proposal.tool,
+                definition_digest=definition_digest(entry.definition),
+            ),
             source=_source(proposal, _DEFAULT_OPTIONS),
             deadline=_deadline(member, _DEFAULT_OPTIONS),
             is_held=member.lock is not None or is_guarded(member.server),
@@ -229,47 +241,50 @@ class Calls:
         proposal: Proposal,
         arguments: Mapping[str, Any] | msgspec.Raw,
         options: CallOptions,
-        audited: AuditedCall,
+        audited: AuditedCall | None,
         plan: CallPlan | None = None,
     ) -> ToolResult:
+        """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         member, tool, bus = proposal.member, proposal.tool, self._bus
-        server_id, connection = member.server.server_id, member.live()
+        connection = member.live()
         call_id = next(self.ids)
         if plan is not None and options is _DEFAULT_OPTIONS:
             source, deadline = plan.source, plan.deadline
         else:
             source, deadline = _source(proposal, options), _deadline(member, options)
-
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            message = gate.text(message) if message else None
-            bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
-            if options.on_progress is not None:
-                await options.on_progress(progress, total, message)
-
+        on_progress = partial(self._report_progress, call_id, options.on_progress)
         if bus.has_listeners:
-            bus.emit(CallStarted(call_id=call_id, server_id=server_id, tool=tool))
+            bus.emit(CallStarted(call_id=call_id, server_id=source.server_id, tool=tool))
         started = time.perf_counter()
         is_error, error = True, None
-        audited.sent()
+        if audited is not None:
+            audited.sent()
+        else:
+            assert plan is not None
+            assert not isinstance(arguments, msgspec.Raw), "a plan is for arguments that were looked at"
+            audited = self._audit.send(plan.subject, proposal.principal, arguments, plan.reason)
         try:
-            raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
+            raw = await connection.call_tool(tool, arguments, on_progress=on_progress, deadline=deadline)
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
                 result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
-            is_error = result.is_error
+            is_error, found = result.is_error, result.remarks.findings
         except BaseException as exc:
             error = _failed(audited, exc)
             raise
         else:
-            kinds = [finding.kind for finding in result.remarks.findings]
-            outcome = "tool_error" if is_error else "ok"
-            audited.returned(outcome, "done", size=result.original_size, findings=kinds)
+            audited.returned(
+                "tool_error" if is_error else "ok",
+                "done",
+                size=result.original_size,
+                findings=[finding.kind for finding in found] if found else (),
+            )
         finally:
             if bus.has_listeners:
                 bus.emit(
                     CallFinished(
                         call_id=call_id,
-                        server_id=server_id,
+                        server_id=source.server_id,
                         tool=tool,
                         seconds=time.perf_counter() - started,
                         is_error=is_error,
@@ -277,6 +292,19 @@ class Calls:
                     )
                 )
         return result
+
+    async def _report_progress(
+        self,
+        call_id: int,
+        on_progress: OnProgress | None,
+        progress: float,
+        total: float | None,
+        message: str | None,
+    ) -> None:
+        message = gate.text(message) if message else None
+        self._bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
+        if on_progress is not None:
+            await on_progress(progress, total, message)
 
 
 def call_options(

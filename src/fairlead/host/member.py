@@ -271,7 +271,8 @@ class Member:
     @property
     def is_unchecked(self) -> bool:
         """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
-        if self.connection is None or (self._is_connected and self.screened is not None):
+        connection = self.connection
+        if connection is None or (self.screened is not None and connection.vitals.state == "ready"):
             return False
         return self.lock is not None or is_guarded(self.server)
 

@@ -3,14 +3,13 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import msgspec
 
 from fairlead.catalog.sanitise import clean
 from fairlead.config.masking import MASK, Masker
 from fairlead.config.redact import looks_secret
-from fairlead.config.shapes import is_object
 
 MAX_NAME = 120
 MAX_KEYS = 24
@@ -84,7 +83,10 @@ def _canonical(arguments: Mapping[str, Any] | msgspec.Raw) -> bytes:
         arguments = msgspec.json.decode(arguments)
     else:
         arguments = arguments if isinstance(arguments, dict) else dict(arguments)
-    return msgspec.json.encode(arguments, order="deterministic")
+    return _encode_in_order(arguments)
+
+
+_encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 
 
 def shape_of(arguments: Mapping[str, Any] | msgspec.Raw, name: Callable[[str], str]) -> Shape:
@@ -117,28 +119,6 @@ def _shape(arguments: Mapping[str, Any], name: Callable[[str], str], keys: int) 
 
 
 _KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
-
-
-_FEW_KEYS = 16
-_SHORT_CHARACTERS = 256
-
-
-def is_flat_and_short(arguments: Mapping[str, Any] | msgspec.Raw) -> TypeGuard[dict[str, Any]]:
-    """Are these a few short texts and numbers by name, as most are? A copy of such a dict costs nothing.
-
-    And it stays as it is, so that it can be described later, in whatever thread.
-    """
-    if not is_object(arguments) or len(arguments) > _FEW_KEYS:
-        return False
-    for key, value in cast("dict[object, object]", arguments).items():
-        if not isinstance(key, str) or len(key) > _SHORT_CHARACTERS:
-            return False
-        if isinstance(value, str):
-            if len(value) > _SHORT_CHARACTERS:
-                return False
-        elif type(value) not in _KINDS:
-            return False
-    return True
 
 
 def masked_values(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -> object:
