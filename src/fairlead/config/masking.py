@@ -434,6 +434,8 @@ class Masker:
         self._secrets: tuple[_Secret, ...] = ()
         self.reach = 16
         """How long a known value, or a JSON escape, can be in the text at most, encoded and all."""
+        self.knows_any = False
+        """Is there any value to look for in what servers say?"""
         self.generation = 0
         """Grows with what is known: what was safe to show before need not be any more."""
 
@@ -450,6 +452,7 @@ class Masker:
             self._known = known
             if len(value) >= SHORTEST_ENCODED:
                 self._secrets = (*self._secrets, _Secret(value))[-MAX_ENCODED_SECRETS:]
+                self.knows_any = True
                 self.reach = max(self.reach, 12 * len(value.encode(errors="surrogatepass")))
             self.generation += 1
 
@@ -462,11 +465,6 @@ class Masker:
         for pattern in _patterns_for(text):
             text = pattern.sub(_masked, text)
         return text
-
-    @property
-    def knows_any(self) -> bool:
-        """Is there any value to look for in what servers say?"""
-        return bool(self._secrets)
 
     def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
         """Is any known value in these bytes, be they text or JSON, in any encoding?

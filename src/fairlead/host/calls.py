@@ -12,7 +12,7 @@ from fairlead.catalog import gate
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.digest import definition_digest
 from fairlead.catalog.effort import is_flat_and_short
-from fairlead.catalog.results import ToolResult
+from fairlead.catalog.results import ToolResult, says_error
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import Check, check_of, fit_arguments
 from fairlead.connection.deadline import Deadline
@@ -69,15 +69,6 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_held: bool
     """Is its server held to pins or a lock? Then it may have to be listed first."""
 
-    def holds_for(self, member: Member) -> bool:
-        """Is everything about the tool as it was when this was made?"""
-        return (
-            self.screened is member.screened
-            and self.policy is member.policy
-            and not member.awaits_consent
-            and not (self.is_held and member.is_unchecked)
-        )
-
 
 _MAX_PLANS = 4096
 """For each server: bundles come and go, and each has plans of its own."""
@@ -125,9 +116,18 @@ class Calls:
     def _plan(self, proposal: Proposal) -> CallPlan | None:
         """The plan for a tool that may be called with any arguments; None where there is more to look at."""
         member = proposal.member
-        key = proposal.tool, proposal.within, proposal.caller, proposal.default
-        plan = member.call_plans.get(key)
-        if plan is not None and plan.holds_for(member):
+        policy = member.policy
+        caller = proposal.caller if policy.tells_callers_apart else None
+        key = proposal.tool, proposal.within, caller, proposal.default
+        plan: CallPlan | None = member.call_plans.get(key)
+        # Is everything about the tool as it was when the plan was made?
+        if (
+            plan is not None
+            and plan.screened is member.screened
+            and plan.policy is policy
+            and not member.awaits_consent
+            and not (plan.is_held and member.is_unchecked)
+        ):
             return plan
         entry, screened = member.entry(proposal.tool), member.screened
         if entry is None or screened is None or member.is_unchecked:
@@ -139,7 +139,7 @@ class Calls:
             return None
         plan = CallPlan(
             screened=screened,
-            policy=member.policy,
+            policy=policy,
             reason=permit.reason,
             check=check_of(entry),
             subject=CallSubject(
@@ -246,7 +246,7 @@ class Calls:
     ) -> ToolResult:
         """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         member, tool, bus = proposal.member, proposal.tool, self._bus
-        connection = member.live()
+        connection = member.connection or member.live()
         call_id = next(self.ids)
         if plan is not None and options is _DEFAULT_OPTIONS:
             source, deadline = plan.source, plan.deadline
@@ -268,7 +268,7 @@ class Calls:
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
                 result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
-            is_error, found = result.is_error, result.remarks.findings
+            is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _failed(audited, exc)
             raise
@@ -276,7 +276,7 @@ class Calls:
             audited.returned(
                 "tool_error" if is_error else "ok",
                 "done",
-                size=result.original_size,
+                size=len(raw),
                 findings=[finding.kind for finding in found] if found else (),
             )
         finally:

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.catalog.sanitise import clean
 from fairlead.config.masking import MASK, Masker
 from fairlead.config.redact import looks_secret
+from fairlead.config.shapes import is_object
 
 MAX_NAME = 120
 MAX_KEYS = 24
@@ -68,7 +69,7 @@ class Fingerprint:
     def __call__(self, arguments: Mapping[str, Any] | msgspec.Raw) -> str:
         """The digest of the arguments, in whatever order their names come; none where they are not JSON."""
         try:
-            canonical = _canonical(arguments)
+            canonical = _encode_in_order(arguments) if is_object(arguments) else _canonical(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError):
             return ""
         digest = self._keyed.copy()
@@ -82,7 +83,7 @@ def _canonical(arguments: Mapping[str, Any] | msgspec.Raw) -> bytes:
             return bytes(arguments)
         arguments = msgspec.json.decode(arguments)
     else:
-        arguments = arguments if isinstance(arguments, dict) else dict(arguments)
+        arguments = dict(arguments)
     return _encode_in_order(arguments)
 
 

@@ -64,7 +64,7 @@ class AuditedCall(msgspec.Struct, gc=False):
     _at: float
     _number: int
     _arguments: "dict[str, Any] | _Described"
-    """A copy of arguments that stay as they are, until they are described; or their description."""
+    """A copy of arguments that stay as they are, to be described with the record; or their description."""
     _verdict: str = ""
     _reason: str = ""
     _by: str = ""
@@ -100,7 +100,9 @@ class AuditedCall(msgspec.Struct, gc=False):
     ) -> None:
         """It is over: `ok`, `tool_error` or the code of an error, how far it got, and how much came back."""
         self._end = _End(outcome, delivery, size, findings, time.perf_counter())
-        self._take(stage="returned")
+        self._stage = "returned"
+        if not self._waits:
+            self._take(stage="returned")
 
     def _take(self, *, stage: Stage) -> None:
         self._stage = stage
@@ -113,8 +115,8 @@ class AuditedCall(msgspec.Struct, gc=False):
         self._waits = False  # first: what changes from here on is written again, and the last record counts
         log, subject, end = self._log, self._subject, self._end
         described = self._arguments
-        if not isinstance(described, _Described):
-            described = self._arguments = log.describe(described)
+        if isinstance(described, dict):
+            described = log.describe(described)
         record = AuditRecord(
             at=self._at,
             call=f"{log.run}-{self._number}",
