@@ -295,7 +295,7 @@ def test_a_catalog_that_is_dropped_takes_all_its_tools_with_it() -> None:
     catalog = Catalog([offering("dropped", *(f"tool_{number}" for number in range(50)))])
     catalog = Catalog([offering("dropped", "tool_0", "tool_1")], before=catalog)
     assert search(catalog.index, "tool_1")
-    assert all([entry_digests(tool.entry).strict for tool in catalog.tools])
+    assert all(entry_digests(tool.entry).strict for tool in catalog.tools)
 
     def left() -> list[ToolEntry]:
         return [
