@@ -1,11 +1,13 @@
 """The snapshot over all servers: named, ordered, and made anew only where something changed."""
 
+import gc
 import json
 from typing import Any
 
 import pytest
 
 from fairlead.catalog.catalog import Catalog, Hidden, Offering
+from fairlead.catalog.digest import entry_digests
 from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey, tool_called
 from fairlead.catalog.search import search
 from fairlead.catalog.tokens import estimate, exact
@@ -277,3 +279,32 @@ def test_a_person_names_a_tool_as_it_is_or_as_only_that_one_is_shown() -> None:
     assert tool_called("b", (one, other, third)) is third
     assert tool_called("a\u200b", (one, other)) is one
     assert tool_called("a", (one, other)) is None
+
+
+@pytest.mark.requirement("HARD-66")
+def test_little_of_each_tool_is_left_for_the_garbage_collector_to_look_at() -> None:
+    catalog = Catalog([offering("large", *(f"tool_{number}" for number in range(50)))])
+    assert search(catalog.index, "tool_7")
+    for tool in catalog.tools:
+        digests = entry_digests(tool.entry)
+        untracked = (tool, tool.key, digests, catalog.index.tools[0])
+        assert not any(map(gc.is_tracked, untracked))
+
+
+def test_a_catalog_that_is_dropped_takes_all_its_tools_with_it() -> None:
+    catalog = Catalog([offering("dropped", *(f"tool_{number}" for number in range(50)))])
+    catalog = Catalog([offering("dropped", "tool_0", "tool_1")], before=catalog)
+    assert search(catalog.index, "tool_1")
+    assert all(entry_digests(tool.entry).strict for tool in catalog.tools)
+
+    def left() -> list[ToolEntry]:
+        return [
+            found
+            for found in gc.get_objects()
+            if isinstance(found, ToolEntry) and found.key.server_id == "dropped"
+        ]
+
+    assert left()
+    del catalog
+    gc.collect()
+    assert left() == []

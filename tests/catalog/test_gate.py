@@ -588,3 +588,18 @@ def test_data_that_has_names_like_ours_is_delivered() -> None:
     assert json.loads(handed_over(body)) == body
     odd = {"content": "fairlead/untrusted", "_meta": {"a": "fairlead/untrusted"}}
     assert json.loads(handed_over(odd)) == odd
+
+
+@pytest.mark.parametrize("knows_secrets", [True, False])
+@pytest.mark.parametrize("size", [10, 4_000, 4_200, 100_000])
+def test_every_control_character_is_seen_in_results_of_every_size(
+    size: int, knows_secrets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not knows_secrets:
+        monkeypatch.setattr(gate, "SECRETS", Masker())
+    plain = b'{"content":[{"type":"text","text":"' + b"word, " * (size // 6) + b'"}]}\n\t'
+    assert gate.is_plain(plain)
+    for code in {*range(0x80)} - {*b"\\"}:
+        for place in (0, len(plain) // 2, len(plain)):
+            said = plain[:place] + bytes((code,)) + plain[place:]
+            assert gate.is_plain(said) == (code in b"\t\n" or 0x20 <= code < 0x7F)

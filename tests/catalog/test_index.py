@@ -1,10 +1,10 @@
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.catalog.documents import Document
 from fairlead.catalog.entries import ToolKey

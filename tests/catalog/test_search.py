@@ -1,11 +1,11 @@
 import random
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.index import Index

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.catalog.effort import Unbounded, effort, measure
+from fairlead.catalog.effort import FLAT_AND_SHORT, Unbounded, effort, is_flat_and_short, measure
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.schema import screen
 from fairlead.catalog.validation import (
@@ -362,3 +362,45 @@ def test_what_the_server_would_certainly_refuse_is_refused(
     definition = json.dumps({"name": "t", "inputSchema": {"type": "object", **schema}}).encode()
     entry = ToolEntry(key=ToolKey("s", "t"), definition=definition)
     assert fit_arguments(entry, arguments).verdict.outcome == "invalid"
+
+
+_LONG = "x" * 257
+_LIMITS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
+
+
+@pytest.mark.parametrize(
+    ("value", "flat"),
+    [
+        ({}, True),
+        ({"a": "x" * 256, "b": 3, "c": 0.5, "d": True, "e": None}, True),
+        ({f"k{number}": number for number in range(16)}, True),
+        ({f"k{number}": number for number in range(17)}, False),
+        ({"a": _LONG}, False),
+        ({_LONG: 1}, False),
+        ({"a": 2**53}, True),
+        ({"a": 2**53 + 1}, False),
+        ({"a": -(2**70)}, False),
+        ({"a": 10**5000}, False),
+        ({"a": 1e-300}, False),
+        ({"a": 0.0}, True),
+        ({"a": float("nan")}, False),
+        ({"a": float("inf")}, False),
+        ({"a": []}, False),
+        ({"a": {}}, False),
+        ({"a": ()}, False),
+        ({"a": b"bytes"}, False),
+        ({1: "a"}, False),
+        (MappingProxyType({"a": 1}), False),
+        ([1], False),
+        ("text", False),
+        (None, False),
+    ],
+)
+def test_what_is_flat_and_short_is_judged_as_what_is_measured(value: Any, flat: bool) -> None:
+    assert is_flat_and_short(value) == flat
+    for schema in (_LIMITS, SMALL, {"type": "object", "patternProperties": {"^(a+)+$": {"maximum": 3}}}):
+        check = Check(screen(schema))
+        if flat:
+            size = measure(value, 1_000)
+            assert all(part <= most for part, most in zip(size, FLAT_AND_SHORT, strict=True))
+            assert check.accepts(value, is_flat=True) == check.accepts(value)

@@ -250,3 +250,39 @@ def test_every_alphabet_is_found_in_every_encoding(alphabet: str) -> None:
             assert full_search(text, secret), "the search of this test"
             assert masker.may_hold(text.encode()), (name, length)
             assert not full_search(masker.mask_known(text), secret), (name, length)
+
+
+def _nested(secret: str, kind: str, before: bytes, after: bytes) -> bytes:
+    """A secret in some encoding, with other bytes around it, in base64."""
+    inner = {
+        "base64": base64.b64encode(before + secret.encode() + after),
+        "web safe": base64.urlsafe_b64encode(before + secret.encode() + after),
+        "hex": secret.encode().hex().encode(),
+        "HEX": secret.encode().hex().upper().encode(),
+        "UTF-16": secret.encode("utf-16-le"),
+        "UTF-16, big first": secret.encode("utf-16-be"),
+    }[kind]
+    return base64.b64encode(after + inner + before)
+
+
+@pytest.mark.parametrize("kind", ["base64", "web safe", "hex", "HEX", "UTF-16", "UTF-16, big first"])
+@pytest.mark.parametrize("gap", ["", "\n", ", "])
+def test_secrets_in_base64_in_base64_are_found_at_every_offset_between_long_words(
+    kind: str, gap: str
+) -> None:
+    # Secrets whose double base64 has few digits and capitals, or none, and others.
+    secrets = ["jjjjjjjj", "nnrrvvzznnrr", "kokokoko1", "correct-horse", "A1b2C3d4E5", "~~~~~~~~", "00000000"]
+    words = "internationalization/of_identifiers " * 20
+    for secret in secrets:
+        masker = Masker()
+        masker.learn(secret)
+        assert not masker.may_hold(words.encode())
+        for offset in range(6):
+            form = _nested(secret, kind, b"j" * offset, b"\x00\xff" * (offset % 3)).decode()
+            width = 76 if len(gap) > 1 else 16
+            lines = (
+                gap.join(form[start : start + width] for start in range(0, len(form), width)) if gap else form
+            )
+            text = f"{words}{lines} {words}"
+            assert masker.may_hold(text.encode()), (secret, offset, form)
+            assert form not in masker.mask_known(text)

@@ -631,3 +631,46 @@ def test_a_message_that_is_too_long_is_refused_by_its_ends(
 def test_a_batch_of_too_many_messages_is_unusable() -> None:
     (found,) = parse(b"[" + b'{"method":"x"},' * 2_000 + b'{"method":"x"}]')
     assert isinstance(found, Unusable)
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n", b"\r\n", b"x"])
+@pytest.mark.parametrize("sizes", [(20_000,), (1, 20_000, 3), (0, 0, 17_000, 0), (9_000, 9_000), (70_000, 2)])
+def test_large_reads_are_cut_at_newlines_as_small_ones_are(sizes: tuple[int, ...], ending: bytes) -> None:
+    data = b"\n".join(bytes((65 + place,)) * size for place, size in enumerate(sizes)) + ending
+    assert len(data) > 16 * 1024
+    expected = [line for line in data.split(b"\n") if line]
+    large = LineSplitter()
+    found = [*large.feed(data), *large.finish()]
+    assert found == expected
+    assert large.completed == data.count(b"\n")
+    small = LineSplitter()
+    pieces = [data[start : start + 1_000] for start in range(0, len(data), 1_000)]
+    assert [*(line for piece in pieces for line in small.feed(piece)), *small.finish()] == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "answers"),
+    [
+        ('{"jsonrpc":"2.0","id":7,"result":{"text":"', '"}}', 7),
+        ('{"jsonrpc": "2.0", "id": 7, "result": {"text": "', '"}}', 7),
+        ('{"jsonrpc":"2.0","id":0,"result":{"text":"', '"}}', 0),
+        ('{"jsonrpc":"2.0","id":"7","result":{"text":"', '"}}', "7"),
+        ('{"id":7,"jsonrpc":"2.0","result":{"text":"', '"}}', 7),
+        ('{"jsonrpc":"2.0","id":7,"result":{"text":"', '"} }', 7),
+        ('{"jsonrpc":"2.0","result":{"text":"', '"},"id":7}', 7),
+        ('{"jsonrpc":"2.0","id":123456789012345,"result":{"text":"', '"}}', 123456789012345),
+        ('{"jsonrpc":"2.0","id":1234567890123456,"result":{"text":"', '"}}', 1234567890123456),
+    ],
+)
+@pytest.mark.parametrize("size", [10, 70_000, 300_000])
+def test_an_answer_of_any_size_finds_its_call(head: str, tail: str, answers: int | str, size: int) -> None:
+    (frame,) = parse(f"{head}{'x' * size}{tail}".encode())
+    assert isinstance(frame, Frame)
+    assert frame.id == answers
+    assert json.loads(bytes(result_of(frame))) == {"text": "x" * size}
+
+
+@pytest.mark.parametrize("size", [10, 70_000])
+def test_an_id_with_zeros_before_it_is_no_id_in_an_answer_of_any_size(size: int) -> None:
+    (item,) = parse(b'{"jsonrpc":"2.0","id":007,"result":{"text":"%b"}}' % (b"x" * size))
+    assert isinstance(item, Unusable)

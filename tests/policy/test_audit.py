@@ -18,7 +18,7 @@ from fairlead.config.masking import MASK, Masker
 from fairlead.config.models import Audit
 from fairlead.config.principal import LOCAL
 from fairlead.policy.argument_shapes import MAX_KEYS, MAX_NAME, MORE, SafeNames, masked_values, shape_of
-from fairlead.policy.audit import NAMESPACE, AuditedCall, AuditLog
+from fairlead.policy.audit import NAMESPACE, AuditedCall, AuditLog, CallSubject
 from fairlead.policy.audit_records import (
     LOG,
     AuditRecord,
@@ -419,3 +419,57 @@ async def test_arguments_are_recorded_as_they_were_when_the_call_was_proposed(
     is_nested = any(isinstance(value, list | dict) for value in arguments.values())
     if not is_nested:
         assert first.arguments_digest == second.arguments_digest
+
+
+async def test_a_call_recorded_in_one_step_reads_as_one_recorded_step_by_step(
+    audit: AuditLog, store: SqliteStore
+) -> None:
+    arguments: dict[str, Any] = {"query": "where", "limit": 3, "deep": None}
+    by_steps = propose(audit, **arguments)
+    by_steps.decided("allow", "it is in allow_tools")
+    by_steps.sent()
+    subject = CallSubject(server="github", tool="search", definition_digest="d1")
+    at_once = audit.send(subject, LOCAL, arguments, "it is in allow_tools")
+    arguments["later"] = "changed"
+    for call in (by_steps, at_once):
+        call.returned("ok", "done", size=5)
+    first, second = await kept(store)
+    assert second.sent_at is not None
+    assert second.at <= second.sent_at
+    assert second.seconds is not None
+    for record in (first, second):
+        record.at = 0.0
+        record.call, record.sent_at, record.seconds = "", None, None
+    assert first == second
+
+
+async def test_a_call_sent_in_one_step_that_lasts_is_on_disk_before_it_ends(
+    audit: AuditLog, store: SqliteStore
+) -> None:
+    call = audit.send(CallSubject(server="s", tool="t"), LOCAL, {}, "allowed")
+    (sent,) = await kept(store)
+    call.returned("call_timed_out", "unknown")
+    _, ended = await kept(store)
+    assert (sent.stage, sent.outcome, ended.stage, ended.outcome) == (
+        "sent",
+        "",
+        "returned",
+        "call_timed_out",
+    )
+    assert sent.call == ended.call
+
+
+@pytest.mark.requirement("HARD-10")
+async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(store: SqliteStore) -> None:
+    masker = Masker()
+    audit = await AuditLog.open(store, Audit(), masker=masker)
+    secret = "correct-horse-battery"
+    subject = CallSubject(server="s", tool=f"tool {secret}")
+    audit.send(subject, LOCAL, {secret: 1}, f"because of {secret}").returned("ok", "done")
+    (before,) = await store.read_log(LOG)
+    assert before.value.count(secret.encode()) == 3, "nothing said that it is secret"
+    masker.learn(secret)
+    audit.send(subject, secret, {secret: 1}, f"because of {secret}").returned("ok", "done")
+    _, after = await store.read_log(LOG)
+    assert secret.encode() not in after.value
+    assert after.value.count(MASK.encode()) == 4

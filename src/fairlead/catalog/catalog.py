@@ -46,8 +46,7 @@ class Offering:
     first_party: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CatalogTool:
+class CatalogTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool that is offered, under its public name. Nothing is hidden in its definition."""
 
     name: str

@@ -11,7 +11,6 @@ came; format 2, of every field of the visible definition (see `catalog.definitio
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -40,8 +39,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Digests:
+class Digests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A definition in two digests; to `loose` it does not matter what texts the schemas have as defaults."""
 
     strict: str

@@ -1,8 +1,9 @@
 """What of a tool is searched: its texts, each at most so long, and how much each says about it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.words import terms
@@ -12,22 +13,20 @@ Weights = dict[str, float]
 """How much is said about each term, before saturation."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One tool as the search sees it. All of it but `key` is a server's own words."""
 
     key: ToolKey
     name: str
     title: str = ""
     description: str = ""
-    input_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    input_schema: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     server: str = ""
     """What people call the server; empty where that is its id."""
     server_description: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A part of a tool: what a term in it weighs, and how much less it does where the part is long.
 
     `usual` is a usual number of different terms. It is fixed rather than the catalog's average, so that

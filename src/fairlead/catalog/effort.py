@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, cast
 
 from fairlead.catalog.keywords import Schema, applied_in_place, referenced, subschemas
 from fairlead.config.shapes import is_list, is_object
@@ -175,6 +175,38 @@ def _measure_flat(value: object, max_bits: float) -> Size | None:
         elif isinstance(item, _SIZED):
             return None
     return Size(1 + len(value), characters, wide)
+
+
+_FEW_KEYS = 16
+_SHORT_CHARACTERS = 256
+FLAT_AND_SHORT = Size(1 + _FEW_KEYS, 2 * _FEW_KEYS * _SHORT_CHARACTERS)
+"""The most that there is to a value for which `is_flat_and_short` says yes."""
+
+
+def is_flat_and_short(value: object) -> TypeGuard[dict[str, Any]]:
+    """Are these a few short texts and plain numbers by name, as the arguments of nearly all calls are?
+
+    A copy of such a dict costs nothing and stays as it is, in whatever thread; and what it costs to check it
+    is known without measuring it.
+    """
+    if not isinstance(value, dict):
+        return False
+    members = cast("dict[object, Any]", value)
+    if len(members) > _FEW_KEYS:
+        return False
+    # Exact types, and one loop: this runs for every call.
+    for key, item in members.items():
+        if type(key) is not str or len(key) > _SHORT_CHARACTERS:
+            return False
+        if type(item) is str:
+            if len(item) > _SHORT_CHARACTERS:
+                return False
+        elif type(item) is int:
+            if not -_EXACT <= item <= _EXACT:
+                return False
+        elif item is not None and type(item) is not bool and (type(item) is not float or _is_wide(item)):
+            return False
+    return True
 
 
 def _is_wide(number: float, max_bits: float = MAX_NUMBER_BITS) -> bool:

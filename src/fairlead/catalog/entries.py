@@ -12,8 +12,10 @@ ResultT = TypeVar("ResultT")
 Given = TypeVarTuple("Given")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ToolKey:
+# Of these, and of all else that there is one of for each tool, there may be tens of thousands. The garbage
+# collector holds the event loop while it looks at all there is. With `gc=False` it need not look at these:
+# they refer to nothing that could refer back to them.
+class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """The only identity of a tool. Public names are labels, and never taken apart to find a server."""
 
     server_id: str
@@ -42,10 +44,12 @@ class ToolEntry:
 
     def derive(self, work: Callable[["ToolEntry", *Given], ResultT], *given: *Given) -> ResultT:
         """What a pure function makes of this tool: worked out once, in whatever thread asks first."""
+        # No tuple with the function in it, which would be one more thing of each tool to look at.
+        key = (work.__module__, work.__qualname__, *given) if given else work
         try:
-            return self._derived[work, given]
+            return self._derived[key]
         except KeyError:
-            made = self._derived[work, given] = work(self, *given)
+            made = self._derived[key] = work(self, *given)
             return made
 
     def read(self) -> dict[str, Any]:

@@ -180,9 +180,12 @@ def error(message: str, data: bytes) -> tuple[str, Any]:
 _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 
 
-def is_plain(raw: bytes) -> bool:
-    """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look."""
-    if mentions(raw, _QUOTED_MARK):
+def is_plain(raw: bytes, *names: bytes) -> bool:
+    """Is there nothing to clean in this JSON, and no secret? A no only asks for a closer look.
+
+    Nor may it mention these `names`, which are given with their quotes.
+    """
+    if mentions(raw, _QUOTED_MARK, *names):
         return False  # it may be a mark that the server wrote itself
     # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there.
     if b"\\" in raw and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):
@@ -193,10 +196,25 @@ def is_plain(raw: bytes) -> bool:
         except ValueError:
             return False
     if not SECRETS.knows_any:
-        return not raw.translate(None, _PRINTED)
+        return not _has_control(raw)
     # One native pass leaves what both checks look at: control characters, digits and capitals.
     looked_at = raw.translate(None, _QUIET)
     return not looked_at.translate(None, _PRINTED) and not SECRETS.may_hold(raw, looked_at)
+
+
+_CONTROL = tuple(bytes((code,)) for code in sorted({*range(0x80)} - {*_PRINTED}))
+_FEW_BYTES = 4096
+
+
+def _has_control(raw: bytes) -> bool:
+    """Is there any control character in ASCII that people do not see as a blank?"""
+    if len(raw) <= _FEW_BYTES:
+        return bool(raw.translate(None, _PRINTED))
+    # To look for one byte goes at the speed of memory: all of them take half of what one look at each does.
+    for character in _CONTROL:  # noqa: SIM110 - twice as fast as a generator
+        if raw.find(character) >= 0:
+            return True
+    return False
 
 
 def secret_reach() -> int:

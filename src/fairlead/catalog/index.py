@@ -11,6 +11,8 @@ from heapq import nsmallest
 from math import ceil, log
 from typing import Generic, TypeVar
 
+import msgspec
+
 from fairlead.catalog.columns import Columns, in_columns
 from fairlead.catalog.documents import NAME, Document, Texts, Weights, server_texts, tool_texts, weigh
 from fairlead.catalog.entries import ToolKey
@@ -31,8 +33,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexedTool:
+class IndexedTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool, and the terms by which it can be found."""
 
     key: ToolKey

@@ -218,9 +218,12 @@ def mentions(raw: bytes, *names: bytes) -> bool:
 
 def says_error(raw: bytes | memoryview) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
-    if len(raw) > _LONG_BYTES and (last := _OUTCOME_LAST.search(raw, len(raw) - 512)) is not None:
+    size = len(raw)
+    if size <= _LONG_BYTES and isinstance(raw, bytes) and raw.rfind(b'"isError"') < 0 and b"\\" not in raw:
+        return False  # nearly every result
+    if size > _LONG_BYTES and (last := _OUTCOME_LAST.search(raw, len(raw) - 512)) is not None:
         return last[1] in TRUE
-    if len(raw) > _LARGE_BYTES:
+    if size > _LARGE_BYTES:
         return _ERROR_FIRST.match(raw) is not None
     raw = bytes(raw)
     if not may_have_string(raw, b'"isError"'):
@@ -231,13 +234,13 @@ def says_error(raw: bytes | memoryview) -> bool:
         return False
 
 
-def may_have_string(raw: bytes, quoted: bytes) -> bool:
-    """Might this string, given with its quotes, be in JSON as a key or a value? A no is certain.
+def may_have_string(raw: bytes, *quoted: bytes) -> bool:
+    """Might one of these strings, given with its quotes, be in JSON as a key or a value? A no is certain.
 
     It may be spelled with escapes. One byte is found at the speed of memory, so a text without a backslash,
     as most are, is not searched for them.
     """
-    return mentions(raw, quoted) or (b"\\" in raw and raw.rfind(b"\\u00") >= 0)
+    return mentions(raw, *quoted) or (b"\\" in raw and raw.rfind(b"\\u00") >= 0)
 
 
 class _Promise(msgspec.Struct, rename="camel"):

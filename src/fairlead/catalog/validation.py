@@ -21,7 +21,7 @@ from typing import Any, Literal
 import jsonschema_rs
 
 from fairlead.catalog.coercion import coerce
-from fairlead.catalog.effort import Size, Unbounded, effort, measure, weigh
+from fairlead.catalog.effort import FLAT_AND_SHORT, Size, Unbounded, effort, measure, weigh
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.keywords import all_schemas, mapped
 from fairlead.catalog.schema import Screened, screen_definition
@@ -103,6 +103,7 @@ class Check:
     def __init__(self, screened: Screened) -> None:
         self.schema = screened.schema
         self._weight = weigh(screened.schema)
+        self._is_cheap_if_flat = self._weight.of(FLAT_AND_SHORT) <= MAX_EFFORT
         self._validator: jsonschema_rs.Validator | None = None
         self._hindrance = screened.rejected
         if screened.changes and any(not _INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
@@ -115,11 +116,16 @@ class Check:
             except ValueError as exc:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
 
-    def accepts(self, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        """Does a value certainly fit as it is? A no only asks for `verdict`, which says why."""
+    def accepts(self, value: Any, *, is_flat: bool = False) -> bool:  # noqa: ANN401 - any JSON value
+        """Does a value certainly fit as it is? A no only asks for `verdict`, which says why.
+
+        With `is_flat`, which says that `is_flat_and_short` is true of the value, it need not be measured.
+        """
         if self._validator is None or not is_object(value):
             return False
         try:
+            if is_flat and self._is_cheap_if_flat:
+                return self._validator.is_valid(value)
             cost = self._weight.of(measure(value, MAX_VALUES))
             return cost <= MAX_EFFORT and self._validator.is_valid(value)
         except (Unbounded, ValueError, TypeError):

@@ -360,6 +360,28 @@ _INNER_RUN = b"a" * 11
 _INNER_TEXTS = re.compile(rb"[\t\n\r -~]{11,}+")
 _INNER_UTF_16 = re.compile(rb"(?:[\t\n\r -~]\0){7,}+[\t\n\r -~]?+")
 _ZEROS = bytes(7)
+_ZERO_LETTERS = b"A" * 6
+"""Base64 of at least three zero bytes, wherever a group of four letters begins."""
+
+
+def _encoded_group(first: bytes, second: bytes, third: bytes) -> bytes:
+    """A pattern for the four letters of base64 that stand for three bytes, each one of these."""
+    sextets = (
+        {one >> 2 for one in first},
+        {(one & 0x03) << 4 | two >> 4 for one in first for two in second},
+        {(two & 0x0F) << 2 | three >> 6 for two in second for three in third},
+        {three & 0x3F for three in third},
+    )
+    return b"".join(b"[" + bytes(_LETTERS[sextet] for sextet in sorted(group)) + b"]" for group in sextets)
+
+
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_INNER_BYTES, _SHOWN_BYTES, _ZERO = _BASE64 + b"=%", bytes((*b"\t\n\r", *range(0x20, 0x7F))), b"\0"
+# Wherever the groups of four letters begin, what `_INNER_RUN` and `_ZEROS` look for fills these whole groups.
+_ENCODED_TEXT = re.compile(_encoded_group(_INNER_BYTES, _INNER_BYTES, _INNER_BYTES) * 3)
+_ENCODED_UTF_16 = re.compile(
+    _encoded_group(_ZERO, _SHOWN_BYTES, _ZERO) + _encoded_group(_SHOWN_BYTES, _ZERO, _SHOWN_BYTES)
+)
 
 
 def _inner_text(text: bytes) -> bytes:
@@ -370,13 +392,16 @@ def _inner_text(text: bytes) -> bytes:
         return b""
     runs: list[bytes] = []
     while at >= 0 and (run := _LONG_RUNS.match(text, at)) is not None:
-        letters = run[0].translate(_STANDARD, _NOT_BASE64)
-        runs.append(letters.ljust(len(letters) + 4 + -len(letters) % 4, b"A"))  # zeros end what is read
+        runs.append(run[0])
         at = lettered.find(_LONG_RUN, run.end())
-    joined = b"".join(runs)
+    # Zeros end what is read of each run, whatever its length: all four offsets are tried.
+    joined = (_ZERO_LETTERS.join(runs) + _ZERO_LETTERS).translate(_STANDARD, _NOT_BASE64)
+    if not _ENCODED_TEXT.search(joined) and not _ENCODED_UTF_16.search(joined):
+        return b""  # long words and paths, as nearly always: to decode them takes three times as long
     found: list[bytes] = []
     for skipped in range(4):
-        binary = base64.b64decode(joined[skipped:] + b"A" * skipped)
+        letters = joined[skipped:]
+        binary = base64.b64decode(letters + b"A" * (-len(letters) % 4))
         if _INNER_RUN in binary.translate(_INNER_LETTERS):
             found += _INNER_TEXTS.findall(binary)
         if _ZEROS in binary[::2] or _ZEROS in binary[1::2]:
@@ -434,6 +459,8 @@ class Masker:
         self._secrets: tuple[_Secret, ...] = ()
         self.reach = 16
         """How long a known value, or a JSON escape, can be in the text at most, encoded and all."""
+        self.knows_any = False
+        """Is there any value to look for in what servers say?"""
         self.generation = 0
         """Grows with what is known: what was safe to show before need not be any more."""
 
@@ -450,6 +477,7 @@ class Masker:
             self._known = known
             if len(value) >= SHORTEST_ENCODED:
                 self._secrets = (*self._secrets, _Secret(value))[-MAX_ENCODED_SECRETS:]
+                self.knows_any = True
                 self.reach = max(self.reach, 12 * len(value.encode(errors="surrogatepass")))
             self.generation += 1
 
@@ -462,11 +490,6 @@ class Masker:
         for pattern in _patterns_for(text):
             text = pattern.sub(_masked, text)
         return text
-
-    @property
-    def knows_any(self) -> bool:
-        """Is there any value to look for in what servers say?"""
-        return bool(self._secrets)
 
     def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
         """Is any known value in these bytes, be they text or JSON, in any encoding?
@@ -518,7 +541,7 @@ def _holds_any(text: str, secrets: list[_Secret]) -> bool:
 def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secret]:
     """The values that may be in a text: all that are, and few others."""
     digits = kept.translate(None, _NOT_DIGITS)
-    if b"0x" in text or b"0X" in text:
+    if b"0" in digits and _HEX_PREFIX.search(text):
         digits += b" " + _HEX_PREFIX.sub(b"", text).translate(None, _NOT_DIGITS)
     bare = text.translate(None, b"\\") if b"\\" in text else text
     can_match = len(kept) >= _SHORTEST_SIEVED

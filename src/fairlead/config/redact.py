@@ -1,7 +1,7 @@
 """What a person may see of an entry: references as they are, literal secrets as `•••`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -96,11 +96,13 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[s
     values, unless that is nothing special (`is_ordinary`): to mask `localhost` or a folder wherever a server
     says it would garble what has nothing to do with secrets.
     """
-    yield from _values_of_references(entry, resolved)
+    referring = [(path, text) for path, text in strings(entry) if "${" in text]
+    if referring:
+        yield from _values_of_references(referring, resolved)
     yield from header_secrets(_texts(resolved.get("headers")))
     wanted = {path[:2] for path in literal_secrets(resolved)}
-    wanted |= {path[:2] for path, text in strings(entry) if any(r.kind != "env" for r in references(text))}
-    for path, text in strings(resolved):
+    wanted |= {path[:2] for path, text in referring if any(r.kind != "env" for r in references(text))}
+    for path, text in strings(resolved) if wanted else ():
         if path[:2] not in wanted:
             continue
         if path[0] == "url":
@@ -148,10 +150,12 @@ _ORDINARY = re.compile(
 _PUBLIC_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent", "origin", "referer"})
 
 
-def _values_of_references(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[str]:
-    """What the references in an entry stand for, as far as it is nothing ordinary or its field is secret."""
+def _values_of_references(
+    referring: Iterable[tuple[FieldPath, str]], resolved: dict[str, Any]
+) -> Iterator[str]:
+    """What the references in texts stand for, as far as it is nothing ordinary or its field is secret."""
     texts = dict(strings(resolved))
-    for path, text in strings(entry):
+    for path, text in referring:
         if path[0] not in ("env", "headers", "args", "url", "headers_helper") or path not in texts:
             continue
         pieces = _pieces(text)

@@ -79,15 +79,18 @@ def references(text: str) -> list[Reference]:
 
 
 def strings(value: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
-    """Every string inside a value, with its path."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, item in cast("dict[str, object]", value).items():
-            yield from strings(item, (*path, key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(cast("list[object]", value)):
-            yield from strings(item, (*path, index))
+    """Every string inside a value, with its path, in the order in which they stand."""
+    waiting: list[tuple[FieldPath, object]] = [(path, value)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, str):
+            yield path, value
+        elif isinstance(value, dict):
+            members = cast("dict[str, object]", value)
+            waiting += [((*path, key), members[key]) for key in reversed(members)]
+        elif isinstance(value, list | tuple):
+            items = cast("list[object]", value)
+            waiting += [((*path, index), items[index]) for index in range(len(items) - 1, -1, -1)]
 
 
 def reference_faults(document: Mapping[str, object]) -> Iterator[tuple[FieldPath, str, str | None]]:

@@ -1,8 +1,9 @@
 """One server's connection, as its callers use it: tool calls and other requests, none carried out twice."""
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 
 import anyio
@@ -14,12 +15,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.connection.deadline import Deadline
-from fairlead.connection.failures import calling
+from fairlead.connection.failures import FAILURES, call_failure, calling
 from fairlead.connection.link import Link
 from fairlead.connection.lists import list_anyway
 from fairlead.connection.logging_in import LoginCount
 from fairlead.connection.outcomes import AnswerUnreadable, RequestRejected
-from fairlead.connection.rounds import answer_questions, answer_rounds, wants_input
+from fairlead.connection.rounds import answer_questions, answer_rounds, may_need_more, wants_input
 from fairlead.connection.session import Session
 from fairlead.connection.supervision import Supervised
 from fairlead.connection.tasks import (
@@ -44,10 +45,22 @@ _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
 _questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
 
+class _ToolCall(msgspec.Struct, frozen=True):
+    """A tool call as it is sent, once or again."""
+
+    tool: str
+    arguments: Mapping[str, Any] | msgspec.Raw
+    deadline: Callable[[], Deadline]
+    """Makes the clock of the call, anew each time that it is sent."""
+    on_progress: ProgressFnT | None
+    safe_to_repeat: bool
+    as_task: bool = False
+
+
 class Connection(Supervised):
     """A server's connection, and what can be asked of the server over it."""
 
-    async def call_tool(
+    def call_tool(
         self,
         tool: str,
         arguments: Mapping[str, Any] | msgspec.Raw,
@@ -55,18 +68,15 @@ class Connection(Supervised):
         on_progress: ProgressFnT,
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
-    ) -> msgspec.Raw:
+    ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool. A call that the server certainly did not look into is sent again, once.
 
         A server that does it in the background is waited for, over as many connections as it takes.
         """
-        result = await self.begin_tool(
-            tool, arguments, on_progress=on_progress, deadline=deadline, safe_to_repeat=safe_to_repeat
-        )
-        task = created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
-        return result if task is None else await self.finish(task, on_progress=on_progress)
+        call = _ToolCall(tool, arguments, deadline or self.deadline, on_progress, safe_to_repeat)
+        return self._call(call, finishes=True)
 
-    async def begin_tool(
+    def begin_tool(
         self,
         tool: str,
         arguments: Mapping[str, Any] | msgspec.Raw,
@@ -75,38 +85,58 @@ class Connection(Supervised):
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
         as_task: bool = False,
-    ) -> msgspec.Raw:
+    ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool and return what comes first: its result, or the handle of a task (`created_task`).
 
         Modern servers choose between the two; older ones are asked for a task with `as_task`.
         """
-        make_deadline = deadline or self.deadline
+        call = _ToolCall(tool, arguments, deadline or self.deadline, on_progress, safe_to_repeat, as_task)
+        return self._call(call, finishes=False)
 
-        def call(session: Session, more: Mapping[str, Any] | None = None) -> Awaitable[msgspec.Raw]:
-            return session.call_tool(
-                tool, arguments, deadline=make_deadline(), on_progress=on_progress, more=more
-            )
-
-        async def call_as_wanted(session: Session) -> msgspec.Raw:
-            support = await self._task_support_of(tool)
-            is_task = support == "required" or (as_task and support == "optional")
-            return await call(session, {"task": {}} if is_task else None)
-
-        def send(more: Mapping[str, Any] | None = None, over: Link | None = None) -> Awaitable[msgspec.Raw]:
-            return self._deliver(
-                lambda session: call_as_wanted(session) if session.runs_tasks else call(session, more),
-                safe_to_repeat=safe_to_repeat,
-                over=over,
-                about=("tools/call", tool),
-            )
-
+    async def _call(self, call: "_ToolCall", *, finishes: bool) -> msgspec.Raw:
         try:
-            result = await send()
+            result = await self._deliver_tool(call)
         except CallRejected as exc:
             await self._visit_pages(exc)
-            result = await send()
+            result = await self._deliver_tool(call)
         self.vitals.calls += 1
-        return await self._rounds(result, send) if wants_input(result) else result
+        if not may_need_more(result):
+            return result  # as nearly all are
+        if wants_input(result):
+            result = await self._rounds(result, partial(self._deliver_tool, call))
+        if not finishes:
+            return result
+        task = created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
+        return result if task is None else await self.finish(task, on_progress=call.on_progress)
+
+    def _deliver_tool(
+        self, call: "_ToolCall", more: Mapping[str, Any] | None = None, over: Link | None = None
+    ) -> Coroutine[Any, Any, msgspec.Raw]:
+        send = partial(self._send_tool, call, more)
+        return self._deliver(
+            send, safe_to_repeat=call.safe_to_repeat, over=over, about=("tools/call", call.tool)
+        )
+
+    def _send_tool(
+        self, call: "_ToolCall", more: Mapping[str, Any] | None, session: Session
+    ) -> Awaitable[msgspec.Raw]:
+        if session.runs_tasks:
+            return self._send_as_wanted(call, session)
+        return session.call_tool(
+            call.tool, call.arguments, deadline=call.deadline(), on_progress=call.on_progress, more=more
+        )
+
+    async def _send_as_wanted(self, call: "_ToolCall", session: Session) -> msgspec.Raw:
+        """Call a tool of a server some of whose tools may have to be called as tasks."""
+        support = await self._task_support_of(call.tool)
+        is_task = support == "required" or (call.as_task and support == "optional")
+        return await session.call_tool(
+            call.tool,
+            call.arguments,
+            deadline=call.deadline(),
+            on_progress=call.on_progress,
+            more={"task": {}} if is_task else None,
+        )
 
     async def _task_support_of(self, tool: str) -> Support:
         """What an older server says of calling a tool as a task: in this run's list, or in an earlier one.
@@ -248,16 +278,16 @@ class Connection(Supervised):
             try:
                 if self._tracer is not None and about is not None:
                     return await self._traced(self._tracer, about, link.session, send)
-                with calling(self.server_id):
+                try:  # what `calling` does, which would be two more calls for every request
                     return await send(link.session)
+                except FAILURES as exc:
+                    raise call_failure(self.server_id, exc) from exc
             except anyio.get_cancelled_exc_class():
                 if link.in_flight == 1:
                     link.session.withdraw_questions()
                 raise
             except AuthRequired as exc:
-                if not exc.wants_more:
-                    self._note_error(exc)
-                    self._give_up(link, exc)
+                self._note_login_refused(exc, link)
                 logins = logins or LoginCount()
                 logins.add(exc)
                 failure = exc
@@ -269,6 +299,11 @@ class Connection(Supervised):
             finally:
                 link.released(time.monotonic())
             await self.log_in(failure)
+
+    def _note_login_refused(self, exc: AuthRequired, link: Link) -> None:
+        if not exc.wants_more:
+            self._note_error(exc)
+            self._give_up(link, exc)
 
     async def _traced(
         self,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -214,26 +214,26 @@ class WireDispatcher(Dispatcher[TransportContext]):
         assert self.ending is not None
         return self.ending
 
-    async def call_raw(
+    def call_raw(
         self,
         method: str,
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
         deadline: Deadline | None = None,
-    ) -> msgspec.Raw:
+    ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Send a request and return its result, an object, as the bytes that came.
 
         A `msgspec.Raw` anywhere in `params` goes out as it is. `deadline` is a clock that progress resets, in
         place of the option `timeout`. Raises `RequestFailed` or `NotEncodable`.
         """
-        return result_of(await self._request(method, params, opts or _NO_OPTIONS, deadline))
+        return self._request(method, params, opts or _NO_OPTIONS, deadline)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
         opts = opts or _NO_OPTIONS
-        raw = result_of(await self._request(method, params, opts))
+        raw = await self._request(method, params, opts)
         try:
             result = object_of(raw)
         except ValueError as exc:
@@ -273,7 +273,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         params: Mapping[str, Any] | None,
         opts: CallOptions,
         deadline: Deadline | None = None,
-    ) -> Frame:
+    ) -> msgspec.Raw:
         call = self._open_call(method, opts, deadline)
         if call.on_progress is not None:
             params = with_progress_token(params, call.id)
@@ -298,7 +298,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 # They know each other, and so the answer would stay until the garbage collector comes by.
                 call.deadline = None
         if isinstance(outcome, Frame):
-            return outcome
+            return result_of(outcome)
         if isinstance(outcome, RequestExpired):
             self._abandon(call, outcome.message, opts)
         raise outcome

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
 from urllib.parse import unquote
 
 _SAFE = re.compile(
@@ -51,9 +53,16 @@ def _is_safe(name: str, value: str) -> bool:
     if value.startswith("()"):
         # A function for a shell, which some shells would run.
         return False
+    kind = _kind_of(name)
+    return kind == "safe" or (kind == "url" and not _may_hold_credentials(value))
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(name: str) -> Literal["safe", "url", "other"]:
+    """What a variable is by its name. Every start asks about the same ones."""
     if _URL.fullmatch(name):
-        return not _may_hold_credentials(value)
-    return _SAFE.fullmatch(name) is not None
+        return "url"
+    return "safe" if _SAFE.fullmatch(name) else "other"
 
 
 def _may_hold_credentials(url: str) -> bool:

@@ -159,6 +159,10 @@ def _refused_login(server_id: str) -> AuthRequired:
     return AuthRequired(server_id, "it wants a login (401)", hint=hint)
 
 
+FAILURES = (RequestFailed, NotSent, NotEncodable)
+"""What a request raises that brings no result. `call_failure` makes one of our errors of it."""
+
+
 @lru_cache(maxsize=1024)
 def calling(server_id: str) -> "_Calling":
     """Raise one of our errors for anything that goes wrong in a request. Each says how far it got.
@@ -179,7 +183,7 @@ class _Calling:
         pass
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
-        if isinstance(exc, RequestFailed | NotSent | NotEncodable):
+        if isinstance(exc, FAILURES):
             raise call_failure(self._server_id, exc) from exc
 
 

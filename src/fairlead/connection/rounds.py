@@ -54,6 +54,13 @@ class _Tagged(msgspec.Struct, rename="camel"):
 _decode = msgspec.json.Decoder(_Tagged).decode
 
 
+def may_need_more(result: msgspec.Raw) -> bool:
+    """May this be a question, or the handle of a task, rather than a result? A no is certain."""
+    if len(result) > _MAX_REQUEST_BYTES:
+        return False
+    return may_have_string(bytes(result), b'"input_required"', b'"task"')
+
+
 def wants_input(result: msgspec.Raw) -> bool:
     """Is this a question rather than a result?"""
     if len(memoryview(result)) > _MAX_REQUEST_BYTES:

@@ -39,6 +39,8 @@ _MAX_REPAIRED_BYTES = 256 * 1024
 _MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
 """In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
 _SLICE_BYTES = 64 * 1024
+_SPLIT_BYTES = 16 * 1024
+"""Up to this size data may be nothing but newlines: what is larger is cut up before it comes here."""
 _MAX_SKIPPED_LINES = 32
 """How many times the limit a message may have to be skipped; after more it is taken to be without end."""
 _MESSAGE_BEGINS = re.compile(rb"\s*\{")
@@ -68,7 +70,7 @@ class LineSplitter:
         Raises `LineTooLong`, after the lines before it, where a line past the limit is no message or does not
         end: the stream cannot be followed any further.
         """
-        lines = cast("list[bytes | bytearray]", data.split(b"\n"))
+        lines = _split(data)
         tail = lines.pop()
         self.completed = len(lines)
         if lines and self._partial:
@@ -103,6 +105,19 @@ class LineSplitter:
         if self._skipped > _MAX_SKIPPED_LINES * self._limit:
             raise LineTooLong(self._limit)
         return ends
+
+
+def _split(data: bytes) -> list[bytes | bytearray]:
+    """Cut at newlines, as `split` does. That looks at every byte; `find` goes at the speed of memory."""
+    if len(data) <= _SPLIT_BYTES:
+        return cast("list[bytes | bytearray]", data.split(b"\n"))
+    lines: list[bytes | bytearray] = []
+    start = 0
+    while (end := data.find(b"\n", start)) >= 0:
+        lines.append(data[start:end])
+        start = end + 1
+    lines.append(data[start:])
+    return lines
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +181,7 @@ _LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR +
 _RESULT_BEGINS = re.compile(
     rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
 )
+_USUAL_ANSWER = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?(0|[1-9][0-9]{0,14}), ?"result": ?(?=\{)')
 _RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb"\s*)*\}\s*\Z")
 
 
@@ -244,6 +260,10 @@ def _large_answer(line: bytes | bytearray) -> Frame | None:
     To read all of it takes long enough to be felt by everybody else on the event loop. What is wrong inside
     shows when somebody reads the result, as it does in a small one.
     """
+    usual = _USUAL_ANSWER.match(line, 0, _HEAD_BYTES)
+    if usual is not None and line.endswith(b"}}"):
+        # The id comes first and nothing after the result: a look at these ends takes a tenth of the time.
+        return Frame(id=int(usual[1]), result=msgspec.Raw(memoryview(line)[usual.end() : -1]))
     head = _RESULT_BEGINS.match(line, 0, _HEAD_BYTES)
     end = _RESULT_ENDS.search(line, len(line) - _TAIL_BYTES)
     request_id = _request_id(_outer_members(line).get(b"id", b""))

@@ -11,7 +11,8 @@ import msgspec
 from fairlead.catalog import gate
 from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.digest import definition_digest
-from fairlead.catalog.results import ToolResult
+from fairlead.catalog.effort import is_flat_and_short
+from fairlead.catalog.results import ToolResult, says_error
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import Check, check_of, fit_arguments
 from fairlead.connection.deadline import Deadline
@@ -22,7 +23,7 @@ from fairlead.host.member import Member
 from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules, require_callable
 from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records
-from fairlead.policy.audit import AuditedCall
+from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.quarantine import Screened
 from fairlead.policy.results import MAX_AS_IT_CAME, Source, as_it_came
@@ -61,20 +62,11 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Why the policy allows it."""
     check: Check
-    definition_digest: str
+    subject: CallSubject
     source: Source
     deadline: Callable[[], Deadline]
     is_held: bool
     """Is its server held to pins or a lock? Then it may have to be listed first."""
-
-    def holds_for(self, member: Member) -> bool:
-        """Is everything about the tool as it was when this was made?"""
-        return (
-            self.screened is member.screened
-            and self.policy is member.policy
-            and not member.awaits_consent
-            and not (self.is_held and member.is_unchecked)
-        )
 
 
 _MAX_PLANS = 4096
@@ -95,30 +87,46 @@ class Calls:
         self.ids = ids or count(1)
         """What calls are known by. Hosts beside each other have the same, so that no two calls do."""
 
-    async def call(
+    def call(
         self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         """Call a tool and return its result."""
-        plan = self._plan(proposal)
-        if plan is None or not plan.check.accepts(arguments):
-            audited, sent = await self._permitted(proposal, arguments)
-            return await self._run(proposal, sent, options, audited)
+        plan, is_flat = self._plan(proposal), is_flat_and_short(arguments)
+        if plan is None or not plan.check.accepts(arguments, is_flat=is_flat):
+            return self._permit_and_run(proposal, arguments, options)
+        if is_flat:
+            return self._run(proposal, arguments, options, None, plan)
         audited = self._audit.proposed(
             principal=proposal.principal,
             server=plan.source.server_id,
             tool=proposal.tool,
             arguments=arguments,
-            definition_digest=plan.definition_digest,
+            definition_digest=plan.subject.definition_digest,
         )
         audited.decided("allow", plan.reason)
-        return await self._run(proposal, arguments, options, audited, plan)
+        return self._run(proposal, arguments, options, audited, plan)
+
+    async def _permit_and_run(
+        self, proposal: Proposal, arguments: Mapping[str, Any], options: CallOptions
+    ) -> ToolResult:
+        audited, sent = await self._permitted(proposal, arguments)
+        return await self._run(proposal, sent, options, audited)
 
     def _plan(self, proposal: Proposal) -> CallPlan | None:
         """The plan for a tool that may be called with any arguments; None where there is more to look at."""
         member = proposal.member
-        key = proposal.tool, proposal.within, proposal.caller, proposal.default
-        plan = member.call_plans.get(key)
-        if plan is not None and plan.holds_for(member):
+        policy = member.policy
+        caller = proposal.caller if policy.tells_callers_apart else None
+        key = proposal.tool, proposal.within, caller, proposal.default
+        plan: CallPlan | None = member.call_plans.get(key)
+        # Is everything about the tool as it was when the plan was made?
+        if (
+            plan is not None
+            and plan.screened is member.screened
+            and plan.policy is policy
+            and not member.awaits_consent
+            and not (plan.is_held and member.is_unchecked)
+        ):
             return plan
         entry, screened = member.entry(proposal.tool), member.screened
         if entry is None or screened is None or member.is_unchecked:
@@ -130,10 +138,14 @@ class Calls:
             return None
         plan = CallPlan(
             screened=screened,
-            policy=member.policy,
+            policy=policy,
             reason=permit.reason,
             check=check_of(entry),
-            definition_digest=definition_digest(entry.definition),
+            subject=CallSubject(
+                server=member.server.server_id,
+                tool=proposal.tool,
+                definition_digest=definition_digest(entry.definition),
+            ),
             source=_source(proposal, _DEFAULT_OPTIONS),
             deadline=_deadline(member, _DEFAULT_OPTIONS),
             is_held=member.is_held,
@@ -228,47 +240,50 @@ class Calls:
         proposal: Proposal,
         arguments: Mapping[str, Any] | msgspec.Raw,
         options: CallOptions,
-        audited: AuditedCall,
+        audited: AuditedCall | None,
         plan: CallPlan | None = None,
     ) -> ToolResult:
+        """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         member, tool, bus = proposal.member, proposal.tool, self._bus
-        server_id, connection = member.server.server_id, member.live()
+        connection = member.connection or member.live()
         call_id = next(self.ids)
         if plan is not None and options is _DEFAULT_OPTIONS:
             source, deadline = plan.source, plan.deadline
         else:
             source, deadline = _source(proposal, options), _deadline(member, options)
-
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            message = gate.text(message) if message else None
-            bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
-            if options.on_progress is not None:
-                await options.on_progress(progress, total, message)
-
+        on_progress = partial(self._report_progress, call_id, options.on_progress)
         if bus.has_listeners:
-            bus.emit(CallStarted(call_id=call_id, server_id=server_id, tool=tool))
+            bus.emit(CallStarted(call_id=call_id, server_id=source.server_id, tool=tool))
         started = time.perf_counter()
         is_error, error = True, None
-        audited.sent()
+        if audited is not None:
+            audited.sent()
+        else:
+            assert plan is not None
+            assert not isinstance(arguments, msgspec.Raw), "a plan is for arguments that were looked at"
+            audited = self._audit.send(plan.subject, proposal.principal, arguments, plan.reason)
         try:
-            raw = await connection.call_tool(tool, arguments, on_progress=progressed, deadline=deadline)
+            raw = await connection.call_tool(tool, arguments, on_progress=on_progress, deadline=deadline)
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
                 result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
-            is_error = result.is_error
+            is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _failed(audited, exc)
             raise
         else:
-            kinds = [finding.kind for finding in result.remarks.findings]
-            outcome = "tool_error" if is_error else "ok"
-            audited.returned(outcome, "done", size=result.original_size, findings=kinds)
+            audited.returned(
+                "tool_error" if is_error else "ok",
+                "done",
+                size=len(raw),
+                findings=[finding.kind for finding in found] if found else (),
+            )
         finally:
             if bus.has_listeners:
                 bus.emit(
                     CallFinished(
                         call_id=call_id,
-                        server_id=server_id,
+                        server_id=source.server_id,
                         tool=tool,
                         seconds=time.perf_counter() - started,
                         is_error=is_error,
@@ -276,6 +291,19 @@ class Calls:
                     )
                 )
         return result
+
+    async def _report_progress(
+        self,
+        call_id: int,
+        on_progress: OnProgress | None,
+        progress: float,
+        total: float | None,
+        message: str | None,
+    ) -> None:
+        message = gate.text(message) if message else None
+        self._bus.emit(CallProgressed(call_id=call_id, progress=progress, total=total, message=message))
+        if on_progress is not None:
+            await on_progress(progress, total, message)
 
 
 def call_options(

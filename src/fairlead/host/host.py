@@ -565,7 +565,8 @@ class Host:
         default: ApprovalMode | None = None,
     ) -> Proposal:
         member = self._member(server_id)
-        member.live()  # raises what is wrong with it, rather than what policy would say
+        if member.connection is None:
+            member.live()  # raises what is wrong with it, rather than what policy would say
         return Proposal(
             member=member,
             tool=tool,

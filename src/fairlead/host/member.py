@@ -28,17 +28,8 @@ from fairlead.host.peer import ServerPeer
 from fairlead.host.snapshots import Known, Snapshot, Trouble
 from fairlead.policy.decision import CallPolicy, Within
 from fairlead.policy.lockfile import LockedServer
-from fairlead.policy.pins import (
-    NoPins,
-    Pins,
-    extend,
-    granting,
-    is_guarded,
-    is_held,
-    joined,
-    pinned_on_first_use,
-)
-from fairlead.policy.quarantine import Refusal, Screened, prepare, screen
+from fairlead.policy.pins import NoPins, Pins, extend, is_guarded, is_held, joined
+from fairlead.policy.quarantine import Prepared, Refusal, Screened, first_use, prepare, screen
 from fairlead.policy.reviewing import review_notes
 
 logger = logging.getLogger(__name__)
@@ -175,6 +166,8 @@ class Member:
         self._emit = emit
         self._changed = changed
         self._was_screened = screened
+        self._prepared: Prepared | None = None
+        """What was worked out off the event loop about the listing that comes next."""
         self._save = save
         self.connection: Connection | None = None
         if server.config is not None and server.usable:
@@ -285,7 +278,8 @@ class Member:
     @property
     def is_unchecked(self) -> bool:
         """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
-        if self.connection is None or (self._is_connected and self.screened is not None):
+        connection = self.connection
+        if connection is None or (self.screened is not None and connection.vitals.state == "ready"):
             return False
         return self.is_held
 
@@ -455,7 +449,7 @@ class Member:
     async def _prepare(self, listing: Listing) -> None:
         """Work out what takes long about a large listing, while the earlier one is still offered."""
         work = partial(prepare, self.server, listing, self.pins, self.lock)
-        await run_off_loop(work, size_of(listing))
+        self._prepared = await run_off_loop(work, size_of(listing))
 
     def _was_listed(self, listing: Listing, version: str) -> None:
         self._take_listing(listing, version, keeps_sessions=self.keeps_sessions)
@@ -494,7 +488,11 @@ class Member:
     def _screen(self, listing: Listing) -> None:
         """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
         before = self._held_back
-        screened = screen(self.server, listing, self.pins, self.lock)
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.is_about(self.server, listing, self.pins, self.lock):
+            screened = prepared.screened
+        else:
+            screened = screen(self.server, listing, self.pins, self.lock)
         self.findings = screened.quarantined
         if self._elsewhere:
             screened = screen(self.server, listing, self.pins, self.lock, self._elsewhere)
@@ -528,14 +526,15 @@ class Member:
 
     def _pin_on_first_use(self, within: Within | None) -> bool:
         """Pin what an allow list lets through for the first time. Says whether there was anything."""
-        if self.snapshot is None or self.server.config is None or not is_guarded(self.server):
+        if self.snapshot is None:
             return False
-        if isinstance(self.pins, NoPins):
-            return False  # it would replace pins that cannot be read
-        patterns = granting(self.server.config, within)
-        if not patterns or (self.pins is not None and set(patterns) <= set(self.pins.patterns)):
-            return False
-        pins = pinned_on_first_use(self.pins, self.snapshot.listing, patterns, time.time(), self.locked_out)
+        listing, prepared = self.snapshot.listing, self._prepared
+        is_prepared = prepared is not None and prepared.is_about(self.server, listing, self.pins, self.lock)
+        if prepared is not None and is_prepared and within is None:
+            pins = prepared.first_use
+            self._prepared = replace(prepared, pins=pins or self.pins)  # what it was screened with
+        else:
+            pins = first_use(self.server, listing, self.pins, self.lock, at=time.time(), within=within)
         if pins is None:
             return False
         self.pins = self.unsaved_pins = pins

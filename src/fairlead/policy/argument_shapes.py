@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -69,7 +69,7 @@ class Fingerprint:
     def __call__(self, arguments: Mapping[str, Any] | msgspec.Raw) -> str:
         """The digest of the arguments, in whatever order their names come; none where they are not JSON."""
         try:
-            canonical = _canonical(arguments)
+            canonical = _encode_in_order(arguments) if is_object(arguments) else _canonical(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError):
             return ""
         digest = self._keyed.copy()
@@ -83,8 +83,11 @@ def _canonical(arguments: Mapping[str, Any] | msgspec.Raw) -> bytes:
             return bytes(arguments)
         arguments = msgspec.json.decode(arguments)
     else:
-        arguments = arguments if isinstance(arguments, dict) else dict(arguments)
-    return msgspec.json.encode(arguments, order="deterministic")
+        arguments = dict(arguments)
+    return _encode_in_order(arguments)
+
+
+_encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 
 
 def shape_of(arguments: Mapping[str, Any] | msgspec.Raw, name: Callable[[str], str]) -> Shape:
@@ -117,28 +120,6 @@ def _shape(arguments: Mapping[str, Any], name: Callable[[str], str], keys: int) 
 
 
 _KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
-
-
-_FEW_KEYS = 16
-_SHORT_CHARACTERS = 256
-
-
-def is_flat_and_short(arguments: Mapping[str, Any] | msgspec.Raw) -> TypeGuard[dict[str, Any]]:
-    """Are these a few short texts and numbers by name, as most are? A copy of such a dict costs nothing.
-
-    And it stays as it is, so that it can be described later, in whatever thread.
-    """
-    if not is_object(arguments) or len(arguments) > _FEW_KEYS:
-        return False
-    for key, value in cast("dict[object, object]", arguments).items():
-        if not isinstance(key, str) or len(key) > _SHORT_CHARACTERS:
-            return False
-        if isinstance(value, str):
-            if len(value) > _SHORT_CHARACTERS:
-                return False
-        elif type(value) not in _KINDS:
-            return False
-    return True
 
 
 def masked_values(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -> object:

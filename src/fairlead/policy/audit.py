@@ -7,90 +7,142 @@ it was sent, should this process not live to see its end.
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import anyio
 import msgspec
 
+from fairlead.catalog.effort import is_flat_and_short
 from fairlead.config.masking import SECRETS, Masker
 from fairlead.config.models import Audit
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.policy.argument_shapes import Fingerprint, SafeNames, is_flat_and_short, masked_values, shape_of
-from fairlead.policy.audit_records import LOG, AuditRecord, Stage, encode, noted
+from fairlead.policy.argument_shapes import Fingerprint, SafeNames, masked_values, shape_of
+from fairlead.policy.audit_records import LOG, AuditRecord, SharedFields, Stage, encode, encode_with, noted
 from fairlead.store.store import ANY, NewRecordValue, Store
 
 NAMESPACE = "audit"
 ROTATION_SECONDS = 3600.0
 _DAY_SECONDS = 86_400.0
+_MAX_SHARED = 4096
 
 logger = logging.getLogger(__name__)
+
+
+class CallSubject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the records of all calls of one tool have in common, as long as its definition is the same."""
+
+    server: str
+    tool: str
+    definition_digest: str = ""
+
+
+class _End(msgspec.Struct, frozen=True, gc=False):
+    """How a call ended."""
+
+    outcome: str
+    delivery: str
+    size: int | None
+    findings: Sequence[str]
+    at: float
+    """By `time.perf_counter`."""
 
 
 class AuditedCall(msgspec.Struct, gc=False):
     """One call on its way. Each step is told here as it is taken.
 
-    Called, it gives the bytes of its record. Thousands wait at once under load, and the garbage collector
-    would visit each of them again and again; none is ever part of a cycle for longer than that.
+    Called, it gives the bytes of its record. Every call has one, so all that the event loop does is to note
+    what is known: names are masked, arguments described and bytes made in the store's thread. Thousands wait
+    at once under load, and the garbage collector would visit each of them again and again; none is part of a
+    cycle for longer than that.
     """
 
-    _record: AuditRecord
-    _name: SafeNames
-    _append: Callable[[NewRecordValue], None]
-    _fingerprint: Fingerprint | None = None
-    _arguments: dict[str, Any] | None = None
-    """A copy of arguments that are described when the record is written, off the event loop."""
+    _log: "AuditLog"
+    _subject: CallSubject
+    _principal: str
+    _at: float
+    _number: int
+    _arguments: "dict[str, Any] | _Described"
+    """A copy of arguments that stay as they are, to be described with the record; or their description."""
+    _verdict: str = ""
+    _reason: str = ""
+    _by: str = ""
+    _stage: Stage = ""
+    _asked_at: float | None = None
+    _sent_at: float | None = None
     _began: float = 0.0
+    _end: _End | None = None
     _waits: bool = False
 
     def asked(self) -> None:
         """A person is asked."""
-        self._record.asked_at = time.time()
+        self._asked_at = time.time()
         self._take(stage="asked")
 
     def decided(self, verdict: str, reason: str, *, by: str = "policy") -> None:
         """It was decided, and by whom."""
-        record = self._record
-        record.verdict, record.reason, record.by = verdict, self._name(reason), by
+        self._verdict, self._reason, self._by = verdict, reason, by
 
     def refused(self, outcome: str) -> None:
         """It will not be sent; `outcome` is the code of the error that says so."""
-        self._record.outcome = outcome
-        self._record.delivery = "not_sent"
+        self._end = _End(outcome, "not_sent", None, (), 0.0)
         self._take(stage="refused")
 
     def sent(self) -> None:
         """It goes to its server."""
         self._began = time.perf_counter()
-        self._record.sent_at = time.time()
+        self._sent_at = time.time()
         self._take(stage="sent")
 
     def returned(
         self, outcome: str, delivery: str, *, size: int | None = None, findings: Sequence[str] = ()
     ) -> None:
         """It is over: `ok`, `tool_error` or the code of an error, how far it got, and how much came back."""
-        record = self._record
-        record.seconds = time.perf_counter() - self._began if self._began else None
-        record.outcome, record.delivery, record.bytes = outcome, delivery, size
-        if findings:
-            record.findings = tuple(findings)
-        self._take(stage="returned")
+        self._end = _End(outcome, delivery, size, findings, time.perf_counter())
+        self._stage = "returned"
+        if not self._waits:
+            self._take(stage="returned")
 
     def _take(self, *, stage: Stage) -> None:
-        self._record.stage = stage
+        self._stage = stage
         if not self._waits:  # else what waits to be written will say this too
             self._waits = True
-            self._append(self)
+            self._log.append(self)
 
     def __call__(self) -> bytes:
         """What is known by now. The store asks in its own thread, when it writes."""
         self._waits = False  # first: what changes from here on is written again, and the last record counts
-        arguments, self._arguments = self._arguments, None
-        if arguments is not None and self._fingerprint is not None:
-            self._record.arguments = shape_of(arguments, self._name)
-            self._record.arguments_digest = self._fingerprint(arguments)
-        return encode(self._record)
+        log, subject, end = self._log, self._subject, self._end
+        described = self._arguments
+        if isinstance(described, dict):
+            described = log.describe(described)
+        record = AuditRecord(
+            at=self._at,
+            call=f"{log.run}-{self._number}",
+            stage=self._stage,
+            arguments=described.shape,
+            arguments_digest=described.digest,
+            values=described.values,
+            asked_at=self._asked_at,
+            sent_at=self._sent_at,
+        )
+        if end is not None:
+            record.outcome, record.delivery, record.bytes = end.outcome, end.delivery, end.size
+            if end.findings:
+                record.findings = tuple(end.findings)
+            if self._began and end.at:
+                record.seconds = end.at - self._began
+        shared = log.shared_fields(subject, self._principal, self._verdict, self._reason, self._by)
+        return encode_with(shared, record)
+
+
+class _Described(msgspec.Struct, frozen=True):
+    """What a record says of a call's arguments."""
+
+    shape: dict[str, Any] | None = None
+    digest: str = ""
+    values: object = None
 
 
 class AuditLog:
@@ -101,8 +153,12 @@ class AuditLog:
         self.settings = settings
         self._masker = masker
         self._name = SafeNames(masker)
+        # Only the store's thread uses these.
+        self._shared: dict[object, bytes] = {}
+        self._generation = masker.generation
         self._fingerprint = Fingerprint(key)
-        self._run = secrets.token_hex(4)
+        self.run = secrets.token_hex(4)
+        """What the names of this run's calls begin with."""
         self._numbers = count(1)
         self.lost = 0
         """How many records could not be kept."""
@@ -122,31 +178,78 @@ class AuditLog:
         arguments: Mapping[str, Any] | msgspec.Raw,
         definition_digest: str = "",
     ) -> AuditedCall:
-        """Somebody wants a tool called. Nothing is kept until it is asked about, refused or sent."""
+        """A call is wanted. Nothing is kept until a person is asked about it, or it is refused or sent."""
         if self._store is None or not self.settings.enabled:
             return _UNRECORDED
-        record = AuditRecord(
-            at=time.time(),
-            principal=self._name(principal),
-            server=server,
-            tool=self._name(tool),
-            call=f"{self._run}-{next(self._numbers)}",
-            definition_digest=definition_digest,
+        subject = CallSubject(server=server, tool=tool, definition_digest=definition_digest)
+        kept = {**arguments} if is_flat_and_short(arguments) else self.describe(arguments)
+        return AuditedCall(self, subject, principal, time.time(), next(self._numbers), kept)
+
+    def send(
+        self, subject: CallSubject, principal: str, arguments: Mapping[str, Any], reason: str
+    ) -> AuditedCall:
+        """Record a call that policy allows for this reason, and that goes to its server now.
+
+        The same as `proposed`, `decided` and `sent` together, for arguments that are flat and short: nearly
+        all calls are such, and one step costs a third of what the three do.
+        """
+        if self._store is None or not self.settings.enabled:
+            return _UNRECORDED
+        now = time.time()
+        call = AuditedCall(
+            self,
+            subject,
+            principal,
+            now,
+            next(self._numbers),
+            {**arguments},
+            "allow",
+            reason,
+            "policy",
+            "sent",
+            None,
+            now,
+            time.perf_counter(),
+            None,
+            True,
         )
-        if self.settings.values:
-            record.values = masked_values(arguments, self._masker)
-        if is_flat_and_short(arguments):
-            return AuditedCall(record, self._name, self._append, self._fingerprint, {**arguments})
-        record.arguments = shape_of(arguments, self._name)
-        record.arguments_digest = self._fingerprint(arguments)
-        return AuditedCall(record, self._name, self._append)
+        self.append(call)
+        return call
+
+    def shared_fields(
+        self, subject: CallSubject, principal: str, verdict: str, reason: str, by: str
+    ) -> bytes:
+        """What many records say alike, masked and encoded: once, as long as no more secrets are known."""
+        if self._generation != self._masker.generation or len(self._shared) >= _MAX_SHARED:
+            self._generation = self._masker.generation
+            self._shared.clear()
+        key = (subject, principal, verdict, reason, by)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = encode(
+                SharedFields(
+                    principal=self._name(principal),
+                    server=subject.server,
+                    tool=self._name(subject.tool),
+                    definition_digest=subject.definition_digest,
+                    verdict=verdict,
+                    reason=self._name(reason),
+                    by=by,
+                )
+            )
+        return shared
+
+    def describe(self, arguments: Mapping[str, Any] | msgspec.Raw) -> _Described:
+        """What a record says of these arguments."""
+        values = masked_values(arguments, self._masker) if self.settings.values else None
+        return _Described(shape_of(arguments, self._name), self._fingerprint(arguments), values)
 
     def noted(
         self, kind: str, *, principal: str, server: str = "", details: Mapping[str, Any] | None = None
     ) -> None:
         """Something else happened that matters: a consent, an approval to be remembered, a login."""
         if self._store is not None and self.settings.enabled:
-            self._append(encode(noted(kind, principal, server, details, self._masker)))
+            self.append(encode(noted(kind, principal, server, details, self._masker)))
 
     async def rotate(self) -> None:
         """Drop what is too old or too much, now and every hour, until cancelled."""
@@ -169,7 +272,8 @@ class AuditLog:
         days, records = self.settings.keep_days, self.settings.keep_records
         await store.prune_log(LOG, older_than_seconds=days * _DAY_SECONDS, keep=records)
 
-    def _append(self, record: NewRecordValue) -> None:
+    def append(self, record: NewRecordValue) -> None:
+        """Have a record written soon. One that the store does not take is counted."""
         assert self._store is not None, "only what can be kept is recorded"
         try:
             if self._lost_unsaid:
@@ -186,7 +290,21 @@ class AuditLog:
             self._lost_unsaid += 1
 
 
-_UNRECORDED = AuditedCall(AuditRecord(at=0.0), SafeNames(Masker()), lambda _: None)
+class _Unrecorded(AuditedCall):
+    """A call of which nothing is kept."""
+
+    def _take(self, *, stage: Stage) -> None:
+        pass
+
+
+_UNRECORDED = _Unrecorded(
+    AuditLog(None, Audit(), key=b"", masker=Masker()),
+    CallSubject(server="", tool=""),
+    "",
+    0.0,
+    0,
+    _Described(),
+)
 
 
 async def _key(store: Store | None) -> bytes:

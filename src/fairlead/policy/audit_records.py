@@ -22,15 +22,24 @@ Stage = Literal["", "asked", "sent", "refused", "returned"]
 """How far a call is: a person is asked, it went to its server, it never will, it is over."""
 
 
-class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+class SharedFields(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What the records of many calls have in common: who called which tool, and what policy said."""
+
+    principal: str = ""
+    server: str = ""
+    tool: str = ""
+    definition_digest: str = ""
+    verdict: str = ""
+    reason: str = ""
+    by: str = ""
+
+
+class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
     """One record. Each of a call says all that is known by then, so the last one of a call tells it whole."""
 
     at: float
     """When the call was proposed, or what is noted happened."""
     kind: str = "call"
-    principal: str = ""
-    server: str = ""
-    tool: str = ""
     call: str = ""
     """What all records of one call share."""
     stage: Stage = ""
@@ -38,10 +47,6 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Their shape."""
     arguments_digest: str = ""
     values: Any = None
-    definition_digest: str = ""
-    verdict: str = ""
-    reason: str = ""
-    by: str = ""
     asked_at: float | None = None
     sent_at: float | None = None
     seconds: float | None = None
@@ -56,6 +61,11 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AuditRecord).decode
+
+
+def encode_with(shared: bytes, record: AuditRecord) -> bytes:
+    """A record that says nothing of its shared fields, joined with those as they are encoded already."""
+    return encode(record)[:-1] + (b"," + shared[1:] if len(shared) > len(b"{}") else b"}")
 
 
 def noted(

@@ -7,8 +7,10 @@ built-in server go by their annotations (`auto`), those of an untrusted server a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from fairlead.catalog.entries import ToolEntry
 from fairlead.config.load import LoadedRule, LoadedServer
@@ -36,8 +38,7 @@ class Within:
     grants: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A verdict, why, and who decided: a field of the server's entry or of a bundle's, or a rule."""
 
     verdict: Verdict
@@ -119,8 +120,7 @@ class CallPolicy:
         return settled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Settled:
+class _Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that can be said about a tool before there is a call."""
 
     by_claim: Mapping[_Claim, Decision]
@@ -199,7 +199,7 @@ def _strictest(
         said.append(_by_default(usual, claim))
     if server.admin_approval is not None:
         least = _by_mode(server.admin_approval, " at least, says the administrator", None, claim=claim)
-        said.append(replace(least, is_administrators=True))
+        said.append(msgspec.structs.replace(least, is_administrators=True))
     return max(said, key=lambda decision: STRICTNESS[decision.verdict])
 
 
@@ -228,7 +228,7 @@ def _looked_at(decision: Decision, rules: tuple[LoadedRule, ...], arguments: Arg
     ]
     if narrower:
         strictest = max(narrower, key=lambda other: STRICTNESS[other.verdict])
-        return replace(strictest, every_time=strictest.verdict == "ask")
+        return msgspec.structs.replace(strictest, every_time=strictest.verdict == "ask")
     # An allowance for these arguments answers only what no rule and no mode decided: the default question.
     allowing = [loaded for loaded, matched in found if matched == "yes"]
     by_default = decision.field is None and decision.rule is None and not decision.is_administrators
@@ -284,7 +284,7 @@ def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> De
     found = [_by_rule(loaded) for loaded in about if not loaded.rule.arguments]
     if server.admin_approval in ("ask", "deny"):
         least = _by_mode(server.admin_approval, " at least, says the administrator", None, claim="unknown")
-        found.append(replace(least, is_administrators=True))
+        found.append(msgspec.structs.replace(least, is_administrators=True))
     strictest = max(found, key=lambda decision: STRICTNESS[decision.verdict], default=None)
     return strictest if strictest and STRICTNESS[strictest.verdict] > STRICTNESS[answer] else None
 

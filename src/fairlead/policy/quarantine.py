@@ -4,6 +4,7 @@
 made anew whenever the listing, the pins, the lock or a finding of another connection to the server changes.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.protocol import valid_listing
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
+from fairlead.policy.decision import Within
 from fairlead.policy.lockfile import LockedServer, check_lock
 from fairlead.policy.pins import (
     UNCHANGED,
@@ -23,9 +25,11 @@ from fairlead.policy.pins import (
     Verdicts,
     check,
     check_reviewed,
+    granting,
     is_guarded,
     may_be_pinned,
     pin_of,
+    pinned_on_first_use,
 )
 
 MAX_REMEMBERED = 4096
@@ -95,18 +99,72 @@ class Screened:
         return None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A listing as `first_use` and `screen` see it, worked out beforehand; and what from."""
+
+    server: LoadedServer
+    listing: Listing
+    pins: Pins | NoPins | None
+    lock: LockedServer | str | None
+    first_use: Pins | None
+    screened: Screened
+    """With the pins of the first use, where there are any."""
+
+    def is_about(
+        self,
+        server: LoadedServer,
+        listing: Listing,
+        pins: Pins | NoPins | None,
+        lock: LockedServer | str | None,
+    ) -> bool:
+        """Was it worked out from these very objects?"""
+        return self.server is server and self.listing is listing and self.pins is pins and self.lock is lock
+
+
 def prepare(
     server: LoadedServer, listing: Listing, pins: Pins | NoPins | None, lock: LockedServer | str | None
-) -> None:
-    """Work out everything about a listing that takes long, so that `screen` and a catalog find it done.
+) -> Prepared:
+    """Work out everything about a listing that takes long, so that nothing of it has to be done in the loop.
 
     For a thread: the tools remember what is worked out about them, and nothing else changes.
     """
-    for entry in screen(server, listing, pins, lock).listing.tools:
+    pinned = first_use(server, listing, pins, lock, at=time.time())
+    screened = screen(server, listing, pinned or pins, lock)
+    for entry in screened.listing.tools:
         entry.derive(usable_tool)
     if is_guarded(server):
         for entry in listing.tools:
             pin_of(entry, "first use", 0)
+    return Prepared(server=server, listing=listing, pins=pins, lock=lock, first_use=pinned, screened=screened)
+
+
+def first_use(
+    server: LoadedServer,
+    listing: Listing,
+    pins: Pins | NoPins | None,
+    lock: LockedServer | str | None,
+    *,
+    at: float,
+    within: Within | None = None,
+) -> Pins | None:
+    """The pins with what an allow list lets through for the first time; None where that is nothing.
+
+    Args:
+        server: Its configuration.
+        listing: What it lists, as it came.
+        pins: What is pinned of it. Those that cannot be read (`NoPins`) are not replaced.
+        lock: What a lock says of it; what that holds back is not pinned.
+        at: The time of the new pins.
+        within: The bundle whose allow list counts where the server has none of its own.
+    """
+    if server.config is None or not is_guarded(server) or isinstance(pins, NoPins):
+        return None
+    patterns = granting(server.config, within)
+    if not patterns or (pins is not None and set(patterns) <= set(pins.patterns)):
+        return None
+    locked_out = screen(server, listing, None, lock).quarantined
+    return pinned_on_first_use(pins, listing, patterns, at, locked_out)
 
 
 def screen(

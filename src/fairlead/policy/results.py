@@ -109,7 +109,7 @@ def as_it_came(body: bytes, source: Source) -> ToolResult | None:
         return None
     if size > SMALL and (size > MAX_AS_IT_CAME or b"\\" in body or b"%" in body or not body.isascii()):
         return None
-    if _has_media(body) or not gate.is_plain(body):
+    if not gate.is_plain(body, *_MEDIA):
         return None
     return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
 
@@ -153,7 +153,11 @@ def hand_over_steps(
 
 
 def _has_media(body: bytes) -> bool:
-    return mentions(body, b'"mimeType"', b'"blob"')
+    return mentions(body, *_MEDIA)
+
+
+_MEDIA = (b'"mimeType"', b'"blob"')
+"""One of these is in every result that has media."""
 
 
 def _has_media_steps(body: bytes) -> "gate.Steps[bool]":

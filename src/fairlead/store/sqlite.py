@@ -200,7 +200,8 @@ class _LogBuffer:
         self._failing = False
 
     def append(self, log: str, record: NewRecordValue) -> bool:
-        self._worker.require_open()
+        if self._worker.is_closed:  # looked at here: every call of a tool is recorded
+            self._worker.require_open()
         if len(self._records) >= UNFLUSHED_RECORDS:
             return False
         self._records.append((log, time.time(), record))

@@ -36,7 +36,7 @@ class Worker:
         self._tie_breaker = itertools.count()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._closed = False
+        self.is_closed = False
         # A daemon, so that a program that dies without leaving its `async with` does not hang at its end.
         self._thread = threading.Thread(target=self._main, args=(path,), name="fairlead-store", daemon=True)
 
@@ -50,7 +50,7 @@ class Worker:
             await worker._opened
             yield worker
         finally:
-            worker._closed = True
+            worker.is_closed = True
             worker._jobs.put(None)
             with anyio.CancelScope(shield=True):
                 await worker._ended
@@ -74,7 +74,7 @@ class Worker:
 
     def require_open(self) -> None:
         """Raise `StoreError` where the worker takes no work any more."""
-        if self._closed:
+        if self.is_closed:
             raise StoreError("the store is closed")
 
     def schedule(self, delay: float, chore: Chore) -> None:
