@@ -199,7 +199,7 @@ async def test_who_has_no_allow_list_is_held_to_nothing(machine: Machine, server
         async with hosting(machine, x=entry) as host:
             await host.connect("x")
             assert (await host.call("x", "echo", reviewed=True)).text == "{}"
-            with pytest.raises(CallDenied, match="allow_tools"):
+            with pytest.raises(CallDenied, match="has not been reviewed"):
                 await host.call("x", "echo")
 
 
