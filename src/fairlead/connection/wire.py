@@ -472,6 +472,8 @@ def _encoded(message: msgspec.Struct, payload: object) -> bytes:
         frame = _encode(message)
         # NaN and infinity come out as null: the server would act on a value nobody gave.
         finite = b"null" not in frame or _is_finite(payload)
+    except UnicodeEncodeError as exc:
+        raise NotEncodable("a text in it is no valid Unicode: it has half of a surrogate pair") from exc
     except (ValueError, TypeError, RecursionError) as exc:
         raise NotEncodable(str(exc)) from exc
     if not finite:
