@@ -3,6 +3,8 @@
 import json
 from typing import Any, cast
 
+import click
+
 
 def read_document(text: str) -> dict[str, Any]:
     """All arguments at once, as JSON. Raises ValueError, with what is wrong for a person to read."""
@@ -45,6 +47,16 @@ def require_text(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("it is not valid UTF-8: is the terminal set to another encoding?") from None
     return text
+
+
+def check_text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:  # noqa: ANN401 - one text or several
+    """Refuse a parameter that is not UTF-8, as a callback of `click`."""
+    try:
+        for text in (value,) if isinstance(value, str) else value or ():
+            require_text(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), context, parameter) from None
+    return value
 
 
 def _loads(text: str) -> object:
