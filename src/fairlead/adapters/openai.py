@@ -56,7 +56,10 @@ def to_openai(
 
 def openai_arguments(text: str) -> dict[str, Any]:
     """The arguments of a function call, which come as JSON text. Raises ValueError if it is no object."""
-    return msgspec.json.decode(text.strip() or "{}", type=dict[str, Any])
+    try:
+        return msgspec.json.decode(text.strip() or "{}", type=dict[str, Any])
+    except RecursionError as exc:
+        raise ValueError("the arguments are nested too deeply") from exc
 
 
 def openai_result(result: ToolResult, call_id: str) -> dict[str, Any]:

@@ -556,7 +556,8 @@ def mark(raw: bytes, server_id: str | None) -> bytes:
         return said + (b"}" if raw[1:].lstrip()[:1] == b"}" else b"," + raw[1:])
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-        meta: Any = decode(bytes(fields["_meta"])) if "_meta" in fields else {}
+        # The values stay bytes, as far as they can: a number may be none that is written again as it was.
+        meta: Any = _decode_members(fields["_meta"]) if "_meta" in fields else {}
     except (ValueError, RecursionError):
         return raw  # no object, and so no result that a client could take for one
     kept: dict[str, Any] = without_mark(meta) if is_object(meta) else {}
@@ -565,6 +566,13 @@ def mark(raw: bytes, server_id: str | None) -> bytes:
     elif kept == meta:
         return raw
     return msgspec.json.encode({**fields, "_meta": kept})
+
+
+def _decode_members(raw: msgspec.Raw) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return decode(bytes(raw))
 
 
 def marked(said: dict[str, Any], server_id: str | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fairlead.catalog.sanitise import Finding
+from fairlead.catalog.slices import decode
 from fairlead.config.shapes import is_object
 from fairlead.errors import CallFailed, FairleadError, ServerError
 
@@ -133,6 +134,8 @@ class ToolResult:
         try:
             return _decode(self.raw)
         except (ValueError, RecursionError) as exc:
+            if (shape := _read_apart(self.raw)) is not None:
+                return shape
             message = f"what it answered is not a tool result: {exc}"
             raise CallFailed(self.server_id, message, delivery="done") from exc
 
@@ -178,6 +181,21 @@ class ToolResult:
         from mcp_types import CallToolResult
 
         return CallToolResult.model_validate_json(self.raw, by_name=False)
+
+
+def _read_apart(raw: bytes) -> _Shape | None:
+    """Return a result in which a number is beyond the range of floats; None where there is more wrong.
+
+    `1e999` is valid JSON, and reads as infinity here, as with Python's own parser.
+    """
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        content, structured = (
+            decode(bytes(fields.get(name, b"null"))) for name in ("content", "structuredContent")
+        )
+        return msgspec.convert({"content": content or [], "structuredContent": structured}, _Shape)
+    except (ValueError, RecursionError):
+        return None
 
 
 class _Outcome(msgspec.Struct, rename="camel"):

@@ -128,7 +128,7 @@ class Check:
                 return self._validator.is_valid(value)
             cost = self._weight.of(measure(value, MAX_VALUES))
             return cost <= MAX_EFFORT and self._validator.is_valid(value)
-        except (Unbounded, ValueError, TypeError):
+        except (Unbounded, ValueError, TypeError, RecursionError):
             return False
 
     def verdict(self, value: Any) -> Verdict:  # noqa: ANN401 - any JSON value
@@ -144,7 +144,7 @@ class Check:
                 return _VALID
         except Unbounded as exc:
             return Verdict(outcome="unchecked", reason=str(exc))
-        except (ValueError, TypeError) as exc:
+        except (ValueError, TypeError, RecursionError) as exc:
             return Verdict(outcome="invalid", problems=(f"is not JSON: {_message(exc)}",))
         if not self._explainable(value, size, cost):
             return Verdict(outcome="invalid", problems=("something in it does not fit the schema",))

@@ -178,6 +178,8 @@ _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*"
 _SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
 _MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
 _LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
+_CONSTANT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|-?\b(?:NaN|Infinity)\b')
+_CONSTANT_NOTE = {"type": "text", "text": "[NaN and Infinity are not JSON: null stands in for them]"}
 _RESULT_BEGINS = re.compile(
     rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
 )
@@ -306,11 +308,30 @@ def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
         case b"{", True:
             return parse(text)
         case b"{", False:
-            return [_unusable(text, reason)]
+            return [_result_with_constants(text) or _unusable(text, reason)]
         case b"[", _:
             return _batch(text, reason)
         case _:
             return [Unusable(reason=reason, excerpt=bytes(line[:_EXCERPT_BYTES]))]
+
+
+def _result_with_constants(text: bytes | bytearray) -> Frame | None:
+    """Return a tool result with `null` for its values that are `NaN` or `Infinity`, and a text that says so.
+
+    Python's `json.dumps` writes them. One number must not cost all that the tool said.
+    """
+    if len(text) > _MAX_REPAIRED_BYTES or not (b"NaN" in text or b"Infinity" in text):
+        return None
+    try:
+        frame = _decode_frame(_CONSTANT.sub(lambda found: found[1] or b"null", bytes(text)))
+        fields = msgspec.json.decode(frame.result, type=dict[str, msgspec.Raw])
+        blocks = _decode_batch(fields["content"])
+    except (ValueError, KeyError, RecursionError):
+        return None
+    if frame.method is not None or not frame.id:
+        return None
+    fields["content"] = msgspec.Raw(_encode([*blocks, _CONSTANT_NOTE]))
+    return Frame(id=frame.id, result=msgspec.Raw(_encode(fields)))
 
 
 def _batch(text: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
@@ -471,6 +492,8 @@ def _encoded(message: msgspec.Struct, payload: object) -> bytes:
         frame = _encode(message)
         # NaN and infinity come out as null: the server would act on a value nobody gave.
         finite = b"null" not in frame or _is_finite(payload)
+    except UnicodeEncodeError as exc:
+        raise NotEncodable("a text in it is no valid Unicode: it has half of a surrogate pair") from exc
     except (ValueError, TypeError, RecursionError) as exc:
         raise NotEncodable(str(exc)) from exc
     if not finite:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import anyio
 import anyio.abc
 import mcp_types as types
-import msgspec
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
@@ -612,11 +611,6 @@ def rejection(exc: CallRejected) -> MCPError:
     """A server's protocol error as it goes on to the client."""
     data = gate.marked_data(exc.data, exc.server_id if exc.untrusted else None)
     return MCPError(exc.rpc_code, exc.words, data)
-
-
-def as_dict(raw: bytes) -> dict[str, Any]:
-    """A result as plain data."""
-    return msgspec.json.decode(raw, type=dict[str, Any])
 
 
 def _with_hint(exc: FairleadError) -> str:

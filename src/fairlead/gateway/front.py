@@ -35,6 +35,7 @@ from fairlead.connection.tracing import (
 from fairlead.gateway.access import Admitted
 from fairlead.gateway.client import LIST_FIELDS, MAX_SESSION_KEY, Client, ClientKey
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
+from fairlead.gateway.incoming import Refusal, repair_body
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
 from fairlead.gateway.tool_results import fit_result
@@ -116,26 +117,28 @@ class Front:
             await body(scope, receive, send)
             return
         exchange = _Exchange(endpoint, scope, receive, send, self._tracer)
-        try:
-            request = _decode(body)
-        except _UNREADABLE:
-            request = None
+        request = _read(body)
         if request is not None and await exchange.answered(request):
             return
-        if not _is_json(body):
-            await _NOT_JSON(scope, receive, send)
+        sound = repair_body(body)
+        if isinstance(sound, Refusal):
+            await _unreadable(sound)(scope, receive, send)
             return
-        await endpoint.handle(scope, _replayed(body, receive), send)
+        if request is None and (repaired := _read(sound)) is not None and await exchange.answered(repaired):
+            return
+        await endpoint.handle(scope, _replayed(sound, receive), send)
 
     async def handle_message(self, endpoint: "Endpoint", scope: Scope, receive: Receive, send: Send) -> None:
         """Take in what a client of the oldest HTTP transport sends."""
         body = await _body(receive)
         if isinstance(body, Refused):
             await body(scope, receive, send)
-        elif not _is_json(body):
-            await _NOT_JSON(scope, receive, send)
+            return
+        sound = repair_body(body)
+        if isinstance(sound, Refusal):
+            await _unreadable(sound)(scope, receive, send)
         else:
-            await endpoint.handle_message(scope, _replayed(body, receive), send)
+            await endpoint.handle_message(scope, _replayed(sound, receive), send)
 
 
 class _Exchange:
@@ -457,20 +460,15 @@ async def _body(receive: Receive) -> bytes | Refused:
     return body if len(body) <= MAX_BODY_BYTES else too_large(MAX_BODY_BYTES)
 
 
-_NOT_JSON: Final = Refused(
-    status=400,
-    headers={"Content-Type": "application/json"},
-    body=b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the body is not JSON in UTF-8"}}',
-)
-
-
-def _is_json(body: bytes) -> bool:
-    """Is it JSON throughout, in valid UTF-8? The SDK's server takes that for granted."""
+def _read(body: bytes) -> _Request | None:
     try:
-        msgspec.json.decode(body)
+        return _decode(body)
     except _UNREADABLE:
-        return False
-    return True
+        return None
+
+
+def _unreadable(refusal: Refusal) -> Refused:
+    return Refused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 from anyio.abc import TaskGroup
-from mcp.server.stdio import stdio_server
 from starlette.routing import BaseRoute
 
 from fairlead.config.load import LoadedConfig
@@ -27,6 +26,7 @@ from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.client import Client, SessionInfo, TokenKey
 from fairlead.gateway.endpoint import Endpoint
 from fairlead.gateway.login_links import LoginLinks
+from fairlead.gateway.stdio import open_stdio
 from fairlead.gateway.streams import OpenStreams
 from fairlead.host.bus import Subscriber
 from fairlead.host.host import Backing, Host
@@ -120,7 +120,7 @@ class Gateway:
     async def serve_stdio(self, bundle: str | None = None, *, principal: str = LOCAL) -> None:
         """Serve whoever started this process, over its stdin and stdout, until they hang up."""
         endpoint = await self.endpoint(bundle)
-        async with stdio_server() as (received, sent):
+        async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
 
     @property

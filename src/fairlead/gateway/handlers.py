@@ -23,9 +23,9 @@ from fairlead.config.shapes import is_object
 from fairlead.connection.peer import CALLER, SESSION_META_KEY
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access import Admitted
-from fairlead.gateway.client import Client, ClientKey, as_dict, rejection, session_key
+from fairlead.gateway.client import Client, ClientKey, rejection, session_key
 from fairlead.gateway.lists import with_asked_uris, with_public_uris
-from fairlead.gateway.tool_results import MAX_EVENT_BYTES, fit_result, take_structured
+from fairlead.gateway.tool_results import MAX_EVENT_BYTES, as_dict, fit_result, take_structured
 from fairlead.gateway.traces import traced
 from fairlead.gateway.turns import (
     Context,

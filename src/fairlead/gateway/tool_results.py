@@ -50,6 +50,7 @@ _DEPTH_MARKS: Final = 256 * 1024
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[{]}"'))
 _TOO_DEEP: Final = f"its structured content is nested more than {MAX_DEPTH} levels deep; here it is text"
+_TOO_LARGE: Final = "its structured content has a number beyond the range of floats; here it is text"
 _QUOTE: Final = ord('"')
 _MAX_DIGITS: Final = 4300
 """Python's own parser takes no number of as many digits."""
@@ -128,6 +129,32 @@ def take_structured(result: ToolResult) -> tuple[bytes | None, ToolResult]:
     return bytes(structured), rest
 
 
+def as_dict(raw: bytes) -> dict[str, Any]:
+    """Return a result as plain data, for the SDK's server.
+
+    A field with a number beyond the range of floats cannot be read and written again: it is left out, and a
+    block of text says so. In content, null stands in for the number.
+    """
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except _UNREADABLE:
+        fields = _decode_raw(raw)
+    result: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, value in fields.items():
+        try:
+            result[name] = msgspec.json.decode(value)
+        except _UNREADABLE:
+            if name == "content":
+                result[name] = msgspec.json.decode(_encode(decode(bytes(value))))
+            else:
+                lost.append(f"`{name}`")
+    if lost:
+        note = text_block(f"[left out, for a number beyond the range of floats: {', '.join(lost)}]")
+        result["content"] = [*result.get("content", []), note]
+    return result
+
+
 def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     raw = result.raw
     try:
@@ -147,7 +174,8 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if not structured and (schema is None or fields.is_error is True):
         return raw
     is_lost = structured == b"null" and not keeps_null
-    if structured and not is_lost and _trouble(structured, result, schema, number) is None:
+    is_kept = keeps_null or _is_finite(structured)
+    if structured and not is_lost and is_kept and _trouble(structured, result, schema, number) is None:
         return raw
     return _repair(result, number, keeps_null=keeps_null)
 
@@ -234,6 +262,15 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
     return f"its structured content is not what the tool's output schema promises: {problems}"
 
 
+def _is_finite(structured: bytes) -> bool:
+    """Can it be read and written again, with every number as it was?"""
+    try:
+        msgspec.json.decode(structured or b"null")
+    except _UNREADABLE:
+        return False
+    return True
+
+
 def _has_long_number(structured: bytes) -> bool:
     """Are there so many digits in a row that they cover one of a few places?
 
@@ -277,11 +314,14 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
         fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
     schema = _listed_schema(result.definition, number) if result.definition is not None else None
-    if structured and (trouble := _trouble(structured, result, schema, number)) is not None:
+    trouble = _trouble(structured, result, schema, number) if structured else None
+    if structured and trouble is None and not keeps_null and not _is_finite(structured):
+        trouble = _TOO_LARGE
+    if trouble is not None:
         if not _says(blocks, structured):
             blocks.append(text_block(structured.decode(errors="replace")))
         # Where it was for no client to check, its absence needs no explanation: the text says the same.
-        notes += [trouble] if schema is not None or trouble is _TOO_DEEP else []
+        notes += [trouble] if schema is not None or trouble in (_TOO_DEEP, _TOO_LARGE) else []
         structured = b""
     elif not structured and schema is not None and not is_error and not result.remarks.ours:
         notes.append("the tool promises structured content and gave none")
@@ -340,7 +380,7 @@ def _says(blocks: list[Any], structured: bytes) -> bool:
 def _blocks(raw: Raw, number: int) -> tuple[list[Block], list[str], list[str]]:
     """The content blocks that a client takes, what to say about them, and what was repaired in them."""
     try:
-        content: object = msgspec.json.decode(raw)
+        content: object = decode(bytes(raw))
     except _UNREADABLE:
         return [text_block(bytes(raw).decode(errors="replace"))], [_ODD.format(1)], []
     if content is None:

@@ -1,10 +1,11 @@
 """A tool call on its way: fitted, permitted, announced, sent under its clock, and announced again."""
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -16,11 +17,18 @@ from fairlead.catalog.results import ToolResult, says_error
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import Check, check_of, fit_arguments
 from fairlead.connection.deadline import Deadline
-from fairlead.errors import ArgumentsInvalid, CallDenied, FairleadError
+from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadError
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
-from fairlead.host.permission import Permission, Proposal, fixed, read_for_rules, require_callable
+from fairlead.host.permission import (
+    Permission,
+    Proposal,
+    encode_arguments,
+    fixed,
+    read_for_rules,
+    require_callable,
+)
 from fairlead.host.readiness import listing_of, require_consent
 from fairlead.host.records import Records
 from fairlead.policy.audit import AuditedCall, CallSubject
@@ -179,6 +187,14 @@ class Calls:
         """The arguments to send once the call may be made: those that were decided about, and no others."""
         member, tool = proposal.member, proposal.tool
         entry = member.entry(tool)
+        try:
+            encode_arguments(arguments)  # first of all: neither records nor schemas take what is no JSON
+        except ArgumentsInvalid as exc:
+            refused = self._audit.proposed(
+                principal=proposal.principal, server=member.server.server_id, tool=tool, arguments={}
+            )
+            refused.refused(exc.code)
+            raise
         audited = self._audit.proposed(
             principal=proposal.principal,
             server=member.server.server_id,
@@ -270,6 +286,10 @@ class Calls:
             is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _failed(audited, exc)
+            is_unsent = isinstance(exc, CallFailed) and exc.delivery == "not_sent"
+            if is_unsent and not isinstance(arguments, msgspec.Raw):
+                # Arguments are encoded once, where they are sent; only here it is said what is wrong with them.
+                encode_arguments(arguments)
             raise
         else:
             audited.returned(
@@ -313,7 +333,13 @@ def call_options(
     *,
     whole: bool,
 ) -> CallOptions:
-    """The options of a call; the same object for all that want nothing special."""
+    """The options of a call; the same object for all that want nothing special.
+
+    Raises:
+        ArgumentsInvalid: The timeout is no positive number.
+    """
+    if request_timeout_ms is not None:
+        _require_duration(request_timeout_ms)
     if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not whole:
         return _DEFAULT_OPTIONS
     return CallOptions(
@@ -322,6 +348,15 @@ def call_options(
         whole=whole,
         max_structured_bytes=max_structured_bytes,
     )
+
+
+def _require_duration(milliseconds: object) -> None:
+    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    if not is_number or not 0 <= cast("float", milliseconds) < math.inf:
+        raise ArgumentsInvalid(
+            f"`request_timeout_ms` is a number of milliseconds, not {milliseconds!r}; nothing was called",
+            hint="give a whole number such as 30000, or leave it out for the server's own timeout",
+        )
 
 
 def _source(proposal: Proposal, options: CallOptions) -> Source:

@@ -470,7 +470,7 @@ class Host:
         self,
         server_id: str,
         tool: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, Any] | None = None,
         *,
         reviewed: bool = False,
         principal: str = LOCAL,
@@ -478,7 +478,7 @@ class Host:
     ) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
         proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed, groups=groups)
-        return await self._calls.begin(proposal, arguments)
+        return await self._calls.begin(proposal, arguments or {})
 
     async def delivered(
         self, server_id: str, tool: str, raw: msgspec.Raw, *, principal: str = LOCAL

@@ -289,7 +289,7 @@ TOOLS: dict[str, Callable[[_Server, Message], None]] = {
     "received": lambda server, request: server.answer_text(request, json.dumps(server.received)),
     "refuse": lambda server, request: server.refuse(request, -32602),
     "tick": _Server.start_ticking,
-    "unreadable": lambda server, request: server.answer(request, {"content": [], "n": float("nan")}),
+    "unreadable": lambda server, request: server.answer(request, {"n": float("nan")}),
     "wait": _Server.wait,
 }
 

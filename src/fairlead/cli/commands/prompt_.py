@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlead.catalog.offers import Prompt, PromptArgument
+from fairlead.cli.arguments import check_text
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
@@ -22,8 +23,8 @@ MAX_SUGGESTIONS = 20
 
 @click.command("prompt")
 @server_argument
-@click.argument("name")
-@click.argument("pairs", nargs=-1, metavar="[NAME=VALUE]...")
+@click.argument("name", callback=check_text)
+@click.argument("pairs", nargs=-1, metavar="[NAME=VALUE]...", callback=check_text)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...], *, as_json: bool) -> int:

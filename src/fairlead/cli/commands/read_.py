@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlead.cli.arguments import check_text
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
@@ -15,9 +16,14 @@ if TYPE_CHECKING:
 
 @click.command("read")
 @server_argument
-@click.argument("uri")
+@click.argument("uri", callback=check_text)
 @click.option(
-    "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="What a `{…}` of the URI stands for."
+    "--arg",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=check_text,
+    help="What a `{…}` of the URI stands for.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write it to a file.")
 @json_option

@@ -1,0 +1,184 @@
+"""Read what clients send: repair what can be repaired, and refuse the rest under the request's own id.
+
+The SDK's transports drop a message that they cannot read, and its sender waits out its timeout. Here every
+request becomes a message for the SDK's server, or a `Refusal` that is sent back at once. A byte order mark,
+NUL bytes, invalid UTF-8, halves of surrogate pairs, batches, whole numbers written as `16.0` and an absent
+`jsonrpc` are repaired: JavaScript, Windows shells and older clients write them.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+import pydantic_core
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from msgspec import UNSET, UnsetType
+
+from fairlead.connection.wire import Frame, Unusable, parse
+
+_UNREADABLE: Final = (ValueError, RecursionError)
+_MAX_DEPTH: Final = 190
+"""How deep the SDK's HTTP server reads what is nested: a little less than its own limit of 200."""
+_MAX_REASON: Final = 200
+
+
+class _Sound(msgspec.Struct):
+    """A message as the SDK's server takes it."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+_decode_sound = msgspec.json.Decoder(_Sound).decode
+_decode_frame = msgspec.json.Decoder(Frame).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any] | None).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The error that a message is answered with which cannot be handled."""
+
+    code: int
+    reason: str
+    id: RequestId | float | None = None
+    """The id of the request, or None where the message does not show one."""
+
+    def encode(self) -> bytes:
+        """Return the JSON-RPC error."""
+        error = {"code": self.code, "message": self.reason}
+        return _encode({"jsonrpc": "2.0", "id": self.id, "error": error})
+
+
+def read_messages(line: bytes | bytearray | Unusable) -> list[JSONRPCMessage | Refusal]:
+    """Return the messages in one line, with a refusal for each that wants an answer and cannot be handled."""
+    read: list[JSONRPCMessage | Refusal] = []
+    for frame in [line] if isinstance(line, Unusable) else _frames(line):
+        message = _refuse(frame) if isinstance(frame, Unusable) else _message(frame)
+        if message is not None:
+            read.append(message)
+    return read
+
+
+def repair_body(body: bytes) -> bytes | Refusal:
+    """Return the body of an HTTP request as JSON-RPC that the SDK's server can read, or a refusal.
+
+    A body with nothing to repair comes back as the same object. Invalid UTF-8 is refused over HTTP.
+    """
+    is_utf8 = body.isascii() or _is_utf8(body)
+    frames = _frames(body)
+    if len(frames) > 1:
+        return body  # a batch, which the SDK's server refuses as a whole
+    frame = frames[0] if frames else Unusable(reason="it is empty", excerpt=b"")
+    message = _refuse(frame) if isinstance(frame, Unusable) else _message(frame)
+    if not is_utf8 or message is None or isinstance(message, Refusal):
+        return Refusal(
+            code=message.code if isinstance(message, Refusal) else PARSE_ERROR,
+            reason=message.reason if isinstance(message, Refusal) else "the body is not JSON in UTF-8",
+            id=getattr(message, "id", None) if isinstance(message, Refusal | JSONRPCRequest) else None,
+        )
+    try:
+        sound = (
+            body if _is_sound(body) else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        )
+        if sound.count(b"[") + sound.count(b"{") > _MAX_DEPTH:
+            pydantic_core.from_json(sound)
+    except _UNREADABLE as exc:
+        request_id = message.id if isinstance(message, JSONRPCRequest) else None
+        return Refusal(code=PARSE_ERROR, reason=f"it cannot be read: {_shorten(exc)}", id=request_id)
+    return sound
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_sound(body: bytes) -> bool:
+    try:
+        _decode_sound(body)
+    except _UNREADABLE:
+        return False
+    return True
+
+
+def _frames(line: bytes | bytearray) -> list[Frame | Unusable]:
+    # What is sound is taken at any size: what bounds servers' messages would refuse large arguments here.
+    try:
+        return [_decode_frame(line)] if line.isascii() else parse(line)
+    except _UNREADABLE:
+        return parse(line)
+
+
+def _message(frame: Frame) -> JSONRPCMessage | Refusal | None:
+    request_id = _whole(frame.id)
+    if frame.method is None:
+        return _answer(frame, request_id)
+    try:
+        params = _decode_object(frame.params or b"null")
+    except _UNREADABLE as exc:
+        # A notification wants no answer, not even this one.
+        reason = f"`params` cannot be read: {_shorten(exc)}"
+        return None if request_id is None else Refusal(code=INVALID_PARAMS, reason=reason, id=request_id)
+    if request_id is None:
+        return JSONRPCNotification(jsonrpc="2.0", method=frame.method, params=params)
+    if isinstance(request_id, float):
+        return Refusal(code=INVALID_REQUEST, reason="an id is a string or a whole number", id=request_id)
+    return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=frame.method, params=params)
+
+
+def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessage | Refusal | None:
+    """Return the client's answer to a request of ours; one that cannot be read ends our wait all the same."""
+    if not frame.result and not frame.error:
+        reason = "a message has a `method`, a `result` or an `error`"
+        return Refusal(code=INVALID_REQUEST, reason=reason, id=request_id)
+    if request_id is None or isinstance(request_id, float):
+        return None
+    try:
+        if frame.error:
+            error = ErrorData.model_validate(msgspec.json.decode(frame.error))
+            return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        result: dict[str, Any] = _decode_object(frame.result) or {}
+    except _UNREADABLE as exc:
+        return _unreadable_answer(request_id, _shorten(exc))
+    return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
+
+
+def _unreadable_answer(request_id: RequestId, reason: str) -> JSONRPCError:
+    error = ErrorData(code=INTERNAL_ERROR, message=f"the client's answer cannot be read: {reason}")
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+
+
+def _refuse(line: Unusable) -> JSONRPCMessage | Refusal:
+    if line.answers is not None:
+        return _unreadable_answer(line.answers, line.reason)
+    reason = f"it cannot be read as JSON-RPC: {line.reason[:_MAX_REASON]}"
+    return Refusal(code=PARSE_ERROR, reason=reason, id=line.asks)
+
+
+def _whole(request_id: float | str | None) -> RequestId | float | None:
+    """Return an id as the SDK takes it: JSON has one kind of number, and `16.0` is `16`."""
+    if isinstance(request_id, float) and request_id.is_integer():
+        return int(request_id)
+    return request_id
+
+
+def _shorten(exc: BaseException) -> str:
+    return str(exc)[:_MAX_REASON]
