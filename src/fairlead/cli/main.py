@@ -165,7 +165,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print_error(exc)
         return exit_of(exc)
     except Exception as exc:
-        cause = _only_cause(exc)
+        cause = _root_cause(exc)
         if isinstance(cause, OSError) and cause.filename is None and cause.errno in UNWRITABLE:
             return _end_without_output(cause)
         if os.environ.get("FAIRLEAD_DEBUG"):
@@ -179,13 +179,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else Exit.OK
 
 
-def _only_cause(exc: Exception) -> Exception:
-    """The failure inside the groups that task groups wrap it in."""
-    while isinstance(exc, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", exc).exceptions
-        if len(inner) > 1:
-            break
-        exc = inner[0]
+def _root_cause(exc: BaseException) -> BaseException:
+    """The first failure inside the groups that task groups wrap failures in."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
     return exc
 
 
