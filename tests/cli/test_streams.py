@@ -1,6 +1,7 @@
-"""Commands with standard streams that are closed, full or left by their reader."""
+"""Commands with standard streams that are closed or full, and in a home that is read-only."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,36 @@ def test_a_full_disk_behind_stderr_costs_the_words_and_not_the_data(configured: 
     done = run_in_shell("list", "2>/dev/full")
     assert done.returncode == 0
     assert "server.py" in done.stdout
+
+
+def mount_read_only(folder: Path) -> list[str]:
+    return ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--ro-bind", str(folder), str(folder)]
+
+
+def can_mount() -> bool:
+    if shutil.which("bwrap") is None:
+        return False
+    command = [*mount_read_only(Path("/usr")), "true"]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="bubblewrap cannot mount here")
+def test_commands_that_only_read_work_in_a_home_that_is_read_only(configured: Machine) -> None:
+    fairlead = [sys.executable, "-m", "fairlead"]
+    subprocess.run([*fairlead, "tools", "a"], capture_output=True, timeout=120, check=True)
+    for command in (["status"], ["tools", "a"], ["audit"], ["approvals"]):
+        line = [*mount_read_only(configured.home), *fairlead, *command]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr.count("error:")) == (0, 0), (command, done.stderr)
+        if command[0] == "tools":
+            assert "echo" in done.stdout
+
+
+@pytest.mark.skipif(not can_mount(), reason="bubblewrap cannot mount here")
+def test_the_dashboard_has_one_name_in_a_run_though_it_cannot_be_kept(machine: Machine) -> None:
+    from_folder = "from fairlead.gateway.folder import dashboard_name, gateway_folder; import os; "
+    made = [sys.executable, "-c", from_folder + "gateway_folder(os.environ)"]
+    subprocess.run(made, capture_output=True, timeout=60, check=True)
+    script = from_folder + "print(len({dashboard_name(os.environ), dashboard_name(os.environ)}))"
+    line = [*mount_read_only(machine.home), sys.executable, "-c", script]
+    assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "1\n"
