@@ -46,7 +46,7 @@ Delivery = Literal["not_sent", "unknown", "done"]
 
 
 _DELIVERY_NOTICES: dict[Delivery, str] = {
-    "not_sent": "the call was not sent to the server",
+    "not_sent": "the call was not carried out",
     "unknown": "the server may have carried out the call",
 }
 

@@ -92,9 +92,7 @@ def test_a_bad_default_is_reported_once_where_it_is_written(machine: Machine) ->
     path = machine.write_user(
         json.dumps({"defaults": {"lazy": 1}, "servers": {"a": {"command": "x"}, "b": {"command": "x"}}})
     )
-    with pytest.raises(ConfigInvalid) as caught:
-        machine.load()
-    assert [(p.file, p.json_path) for p in caught.value.problems] == [(str(path), "defaults.lazy")]
+    assert [(p.file, p.json_path) for p in machine.load().problems] == [(str(path), "defaults.lazy")]
 
 
 @pytest.mark.requirement("HARD-2")

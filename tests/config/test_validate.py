@@ -142,7 +142,7 @@ def test_every_field_of_the_format_is_accepted() -> None:
         ({"command": "x", "args": "y"}, "args", "must be a list"),
         ({"command": "x", "args": [1]}, "args[0]", "must be a string"),
         ({"command": "x", "env": {"A": 1}}, "env.A", "must be a string"),
-        ({"command": "x", "env": {"A=B": ""}}, "env", "a variable's name cannot contain `=` or NUL"),
+        ({"command": "x", "env": {"A=B": ""}}, "env.A=B", "a variable's name cannot contain `=` or NUL"),
         ({"command": "x", "enabled": "true"}, "enabled", "must be true or false"),
         ({"command": "x", "enabled": 1}, "enabled", "must be true or false"),
         ({"command": "x", "request_timeout_ms": 1.5}, "request_timeout_ms", "must be a whole number"),
@@ -155,12 +155,12 @@ def test_every_field_of_the_format_is_accepted() -> None:
         ({"url": "http://a b"}, "url", "must not contain spaces or control characters"),
         (
             {"url": "http://y", "headers": {"A\r\n": "1"}},
-            "headers",
+            "headers.A\r\n",
             "a header's name is letters, digits and `-`",
         ),
         (
             {"url": "http://y", "headers": {"A": "\n"}},
-            "headers",
+            "headers.A",
             "a header's value cannot contain line breaks",
         ),
         ({"url": "http://y", "headers_helper": []}, "headers_helper", "must not be empty"),
@@ -318,7 +318,14 @@ def test_a_bad_field_of_a_section_that_is_safe_without_it_costs_only_itself(mach
 
 @pytest.mark.parametrize(
     "section",
-    ['"policy": {"approval": "never"}', '"gateway": {"approval": "dney"}', '"store": {"path": 1}'],
+    [
+        '"policy": {"approval": "never"}',
+        '"policy": null',
+        '"store": {"path": 1}',
+        '"defaults": {"sharing": "sesion"}',
+        '"defaults": {"sharin": "session"}',
+        '"defaults": {"sharing": "session", "sharing": "auto"}',
+    ],
 )
 def test_a_section_that_is_not_safe_without_a_field_is_refused_whole(machine: Machine, section: str) -> None:
     machine.write_user('{"servers": {"sound": {"command": "one"}}, ' + section + "}")
@@ -388,3 +395,119 @@ def test_grants_of_bundles_that_exist_are_no_problem(machine: Machine) -> None:
     document["servers"] = {"x": {"command": "c"}}
     machine.write_user(json.dumps(document))
     assert machine.load().problems == ()
+
+
+SOUND = '"servers": {"sound": {"command": "one"}}'
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ('"bundles": []', "bundles"),
+        ('"bundles": null', "bundles"),
+        ('"bundles": {}, "bundles": {}', "bundles"),
+        ('"tools": {"mode": "auto", "mode": "auto"}', "tools.mode"),
+        ('"tools": {}, "tools": {}', "tools"),
+        ('"docs": {"allow": ["a.example"], "allow": ["b.example"]}', "docs.allow"),
+        ('"docs": {"allow": ["${"]}', "docs.allow[0]"),
+        ('"strange": {"a": 1, "a": 2}', "strange.a"),
+        ('"$schema": "a", "$schema": "b"', "$schema"),
+        ('"gateway": {"port": 99999}', "gateway.port"),
+        ('"gateway": {"nmaes": []}', "gateway.nmaes"),
+        ('"gateway": {"approval": "dney"}', "gateway.approval"),
+        ('"gateway": {"host": "a", "host": "b"}', "gateway.host"),
+        ('"gateway": {"host": "${"}', "gateway.host"),
+        ('"gateway": null', "gateway"),
+        ('"gateway": []', "gateway"),
+        ('"model": {"provider": "openai", "provider": "openai"}', "model.provider"),
+        ('"defaults": {"startup_timeout_ms": -1}', "defaults.startup_timeout_ms"),
+        ('"defaults": {"startup_timeout_ms": null}', "defaults.startup_timeout_ms"),
+        ('"defaults": {"startup_timeout_ms": 1, "startup_timeout_ms": 2}', "defaults.startup_timeout_ms"),
+        ('"defaults": {"timeout": 5}', "defaults.timeout"),
+        ('"defaults": []', "defaults"),
+        ('"defaults": null', "defaults"),
+    ],
+)
+def test_a_mistake_outside_the_servers_costs_only_itself_and_is_named_with_its_line(
+    machine: Machine, section: str, path: str
+) -> None:
+    machine.write_user("{" + SOUND + ",\n" + section + "}")
+    loaded = machine.load()
+    assert loaded.servers["sound"].usable
+    assert loaded.servers["sound"].config is not None
+    assert loaded.servers["sound"].config.startup_timeout_ms == 30_000
+    assert loaded.config.docs.allow == ()
+    assert path in [problem.json_path for problem in loaded.problems]
+    assert {problem.line for problem in loaded.problems} == {2}
+
+
+def test_the_sound_defaults_beside_a_bad_one_hold(machine: Machine) -> None:
+    machine.write_user(
+        "{" + SOUND + ', "defaults": {"startup_timeout_ms": "5s", "request_timeout_ms": 7000}}'
+    )
+    config = machine.load().servers["sound"].config
+    assert config is not None
+    assert (config.startup_timeout_ms, config.request_timeout_ms) == (30_000, 7000)
+
+
+@pytest.mark.parametrize("value", ['[{"command": "x"}]', "null", "5", '"x"', "true"])
+def test_servers_that_are_no_object_are_named(machine: Machine, value: str) -> None:
+    machine.write_user('{"servers":\n' + value + "}")
+    [problem] = machine.load().problems
+    assert (problem.json_path, problem.message, problem.line) == ("servers", "must be an object", 1)
+    assert ("ID" in (problem.hint or "")) == value.startswith("[")
+
+
+@pytest.mark.parametrize("section", ['"port": 99999', '"nmaes": []', '"host": "a", "host": "b"'])
+def test_what_serves_as_a_gateway_is_refused_with_the_mistakes_of_its_section(
+    machine: Machine, section: str
+) -> None:
+    machine.write_user("{" + SOUND + ', "gateway": {' + section + "}}")
+    with pytest.raises(ConfigInvalid, match="gateway"):
+        machine.load().require_section("gateway")
+
+
+def test_a_sound_or_absent_section_is_not_refused(machine: Machine) -> None:
+    machine.write_user("{" + SOUND + ', "gateway": {"port": 1}}')
+    machine.write_project('{"gateway": {"port": 2}}')  # which a project may not say, and does not count
+    machine.load().require_section("gateway")
+    machine.load().require_section("model")
+
+
+def test_everything_wrong_with_an_entry_is_told_at_once(machine: Machine) -> None:
+    machine.write_user(
+        """{"defaults": {"lazy": false}, "servers": {
+        "t1": {"comand": "x", "arg": ["y"], "trust": "maybe"},
+        "t2": {"url": "ftp://x", "headers": {"A b": "c", "X": 5}, "transport": "websocket"},
+        "t3": {"url": "http://x", "headers": {"A b": 5, "X": "a\\nb"}},
+        "t4": null,
+        "t5": {"command": "x", "env": {"A=B": "c", "D": 1}},
+        "t6": {"transport": 5, "command": 6, "args": "x"}
+        }}"""
+    )
+    assert [(problem.json_path, problem.line) for problem in machine.load().problems] == [
+        ("servers.t1.comand", 2),
+        ("servers.t1.arg", 2),
+        ("servers.t1.trust", 2),
+        ("servers.t1", 2),
+        ("servers.t2.url", 3),
+        ("servers.t2.headers.A b", 3),
+        ("servers.t2.headers.X", 3),
+        ("servers.t2.transport", 3),
+        ("servers.t3.headers.A b", 4),
+        ("servers.t3.headers.A b", 4),
+        ("servers.t3.headers.X", 4),
+        ("servers.t4", 5),
+        ("servers.t5.env.A=B", 6),
+        ("servers.t5.env.D", 6),
+        ("servers.t6.command", 7),
+        ("servers.t6.args", 7),
+        ("servers.t6.transport", 7),
+    ]
+
+
+def test_a_null_has_its_line(machine: Machine) -> None:
+    machine.write_user("{" + SOUND + ',\n"policy": null}')
+    with pytest.raises(ConfigInvalid) as caught:
+        machine.load()
+    assert [(problem.json_path, problem.line) for problem in caught.value.problems] == [("policy", 2)]

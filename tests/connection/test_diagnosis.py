@@ -56,3 +56,28 @@ def test_whatever_a_server_writes_the_diagnosis_is_bounded(lines: list[str], has
     found = diagnose(lines, has_worked=has_worked)
     assert found.reason is None or len(found.reason) <= MAX_REASON
     assert len(found.excerpt) <= 2 * MAX_EXCERPT
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            (
+                "(node:12) [DEP0040] DeprecationWarning: The `punycode` module is deprecated.\n"
+                "(Use `node --trace-deprecation ...` to show where the warning was created)\n"
+                "Please provide an API key"
+            ),
+            "Please provide an API key",
+        ),
+        ("first line: which folder" + "\n  --option X  something" * 30, "first line: which folder"),
+        ("no folder given" + "\nusage line" * 30, "no folder given"),
+        ("bye", "bye"),
+        ("starting\nlistening", None),
+        ("option one\noption two\noption three", None),
+        ("WARNING: old\nINFO: new", None),
+    ],
+)
+def test_a_line_without_a_word_of_failure_is_the_reason_where_nothing_else_can_be(
+    said: str, reason: str | None
+) -> None:
+    assert diagnose(said.split("\n")).reason == reason

@@ -96,7 +96,14 @@ async def test_what_is_no_answer_is_a_clear_error_and_the_connection_lives_on(
 
 @pytest.mark.parametrize(
     ("code", "delivery"),
-    [(400, "done"), (401, "not_sent"), (403, "not_sent"), (429, "done"), (503, "unknown")],
+    [
+        (400, "done"),
+        *((code, "not_sent") for code in (401, 403, 404, 405, 406, 407, 410, 413, 415, 429, 431)),
+        (408, "unknown"),
+        (409, "done"),
+        (422, "done"),
+        *((code, "unknown") for code in (500, 502, 503, 504)),
+    ],
 )
 async def test_a_status_keeps_what_a_login_needs_to_know(code: int, delivery: str) -> None:
     async with serving() as server, connected(server) as dispatcher:

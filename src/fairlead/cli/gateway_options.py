@@ -30,6 +30,7 @@ class GatewayOptions:
 
     def address(self, loaded: LoadedConfig) -> tuple[str, int]:
         """Where to listen."""
+        loaded.require_section("gateway")
         settings = loaded.config.gateway
         return self.host or settings.host, settings.port if self.port is None else self.port
 

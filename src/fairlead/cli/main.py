@@ -1,16 +1,24 @@
 """The `fairlead` command: finds the subcommand, loads only that one, and turns errors into exit statuses."""
 
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 import click
 
 from fairlead.cli.exits import Exit, exit_of
-from fairlead.cli.output import print_error, print_usage_error, say
+from fairlead.cli.output import (
+    discard_stream,
+    open_standard_streams,
+    print_error,
+    print_usage_error,
+    say,
+)
 from fairlead.config.paths import current_folder
 from fairlead.errors import ConfigUnreadable, FairleadError
 
@@ -71,6 +79,9 @@ _ELSEWHERE = {"console": "fairlead.console.command"}
 
 # Looking for pydantic plugins means reading every installed package's metadata, at every start.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENXIO})
+"""Why a stream takes no more data. An error of a file that we opened names the file; one of a stream none."""
 
 EPILOG = """\b
 A first server:
@@ -135,6 +146,7 @@ def cli(ctx: click.Context, config: Path | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    open_standard_streams()
     gc.disable()  # most commands are over before garbage matters
     sys.exit(run(arguments))
 
@@ -149,13 +161,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; so may we
-        return Exit.OK
     except FairleadError as exc:
         print_error(exc)
         return exit_of(exc)
     except Exception as exc:
+        cause = _root_cause(exc)
+        if isinstance(cause, OSError) and cause.filename is None and cause.errno in UNWRITABLE:
+            return _end_without_output(cause)
         if os.environ.get("FAIRLEAD_DEBUG"):
             raise
         if isinstance(exc, OSError) and (gone := _trouble_with_folder()) is not None:
@@ -165,6 +177,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say("\nhint: run it again with FAIRLEAD_DEBUG=1 and report what it prints")
         return Exit.OUR_FAULT
     return status if isinstance(status, int) else Exit.OK
+
+
+def _root_cause(exc: BaseException) -> BaseException:
+    """The first failure inside the groups that task groups wrap failures in."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
+    return exc
+
+
+def _end_without_output(failure: OSError) -> Exit:
+    """End a command whose output cannot be written."""
+    discard_stream(sys.stdout)  # or the interpreter complains at its end, and changes the exit status
+    if failure.errno == errno.EPIPE:
+        return Exit.OK  # the reader went away; so may we
+    say(f"error: cannot write the output: {os.strerror(failure.errno or errno.EIO)}")
+    say("\nhint: make room, or send the output elsewhere")
+    return Exit.FIXABLE
 
 
 def _trouble_with_folder() -> ConfigUnreadable | None:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -35,9 +35,38 @@ def _spelled_out(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii") if ord(character) < 0x110000 else character
 
 
+def open_standard_streams() -> None:
+    """Open the null device for each standard stream that is closed (`<&-`, `>&-`, `2>&-`, some daemons).
+
+    The next file or socket would take its number otherwise: event loops abort on that, and what is meant for
+    a person would be written into it. Python leaves `sys.stdin` and the others None then.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:  # another thread was quicker with a number that was free
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)  # as standard streams are
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115 - as long as the process
+
+
+def discard_stream(stream: TextIO) -> None:
+    """Send what is left in a stream, and all that follows, to the null device: it takes nothing any more."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
 def say(words: str = "") -> None:
     """Say something to the person: stderr, so that data can be piped."""
-    click.echo(words, err=True)
+    try:
+        click.echo(words, err=True)
+    except OSError:
+        discard_stream(sys.stderr)  # words that reach no one are no reason to fail; data would be
 
 
 def warn(words: str, hint: str | None = None) -> None:

@@ -50,7 +50,7 @@ def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
     if not path.exists():
         return {name: Saved(approved=not server.needs_consent) for name, server in loaded.servers.items()}
     locks = locks_of(loaded.servers.values())
-    with Database.open(path) as database:
+    with Database.open_for_reading(path) as database:
         return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
 
 

@@ -232,6 +232,11 @@ class LoadedConfig:
         """Who set the value at `path`, such as `("servers", "github", "url")`."""
         return self.merged.origin(path)
 
+    def require_section(self, section: str) -> None:
+        """Raise `ConfigInvalid` with the mistakes of a section that was left out because of them."""
+        if section in self.merged.data and section not in self.config.model_fields_set:
+            raise ConfigInvalid(*(problem for problem in self.problems if problem.path[:1] == (section,)))
+
     def server(self, server_id: str) -> LoadedServer:
         """The server with that id, or an error that suggests the one meant."""
         if server_id not in self.servers:
@@ -267,8 +272,9 @@ def load_config(
 ) -> LoadedConfig:
     """Load the effective configuration, or only what one scope's file says.
 
-    A bad server or bundle is left out and reported in `problems`. A file that cannot be read or parsed, or a
-    bad section that has no entries to isolate (a policy, say), raises: half a policy is not a policy.
+    A bad server, bundle or section, or a bad field of most sections, is left out and reported in `problems`.
+    A file that cannot be read or parsed, or a bad `policy`, `store` or `version`, raises: half a policy is
+    not a policy.
     """
     env = os.environ if env is None else env
     folder = current_folder() if cwd is None else Path(cwd).absolute()

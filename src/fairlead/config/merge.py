@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairlead.config.models import TARGETS, Limits
-from fairlead.config.shapes import as_list, as_object, is_list, is_object, value_at
+from fairlead.config.shapes import ISOLATED, as_list, as_object, has_path, is_list, is_object, value_at
 from fairlead.config.sources import Layer
+from fairlead.config.validate import check, not_an_object
 from fairlead.errors import Problem
 
 FieldPath = tuple[str | int, ...]
@@ -63,10 +64,11 @@ class Part:
 
     def setting(self, path: FieldPath) -> Setting | None:
         """This layer's say about a field, if it has one."""
-        value = value_at(self.entry, path)
-        if value is None:
+        if not has_path(self.entry, path):
             return None
-        return Setting(value=value, origin=Origin(layer=self.layer, path=(*self.prefix, *path)))
+        return Setting(
+            value=value_at(self.entry, path), origin=Origin(layer=self.layer, path=(*self.prefix, *path))
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -166,7 +168,7 @@ def _permitted(
     """
     problems += layer.warnings
     if layer.name != "project":
-        return layer
+        return _without_bad_sections(layer, problems)
     kept = _well_formed(layer, below, problems)
     for key in layer.data:
         if key in USERS_KEYS and key in kept:
@@ -184,6 +186,28 @@ def _permitted(
             for server_id, entry in kept["servers"].items()
         }
         kept["servers"] = _without_shared_logins(layer, described, problems)
+    return replace(layer, data=kept)
+
+
+def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
+    """A layer without collections of entries that are none, and without bad fields of `defaults`.
+
+    Each costs itself: validation of the merged document would find a bad default in every server.
+    """
+    kept = dict(layer.data)
+    faults = [not_an_object(key, kept[key]) for key in ISOLATED if key in kept and not is_object(kept[key])]
+    for fault in faults:
+        del kept[str(fault.path[0])]
+    if "defaults" in kept:
+        found = [fault for fault in check({"defaults": kept["defaults"]}).faults if fault.is_isolated]
+        duplicates = [problem.path for problem in layer.duplicates if problem.path[0] == "defaults"]
+        bad = {path[1] for path in (*(fault.path for fault in found), *duplicates) if len(path) > 1}
+        defaults = kept["defaults"]
+        kept["defaults"] = {name: value for name, value in as_object(defaults).items() if name not in bad}
+        faults += found
+    for fault in faults:
+        origin = Origin(layer=layer, path=fault.path)
+        problems.append(origin.problem(fault.message, fault.path, hint=fault.hint))
     return replace(layer, data=kept)
 
 

@@ -35,6 +35,30 @@ Texts = Annotated[tuple[Text, ...], Strict(strict=False)]
 Arguments = Annotated[tuple[str, ...], Strict(strict=False)]
 
 
+def _check_variable_name(name: str) -> str:
+    if "=" in name or "\0" in name:
+        raise ValueError("a variable's name cannot contain `=` or NUL")
+    return name
+
+
+def _check_header_name(name: str) -> str:
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        raise ValueError("a header's name is letters, digits and `-`")
+    return name
+
+
+def _check_header_value(value: str) -> str:
+    if any(character in value for character in "\r\n\0"):
+        raise ValueError("a header's value cannot contain line breaks")
+    return value
+
+
+# Checked one by one, so that every bad name and value is reported, whatever is wrong beside it.
+VariableName = Annotated[Text, AfterValidator(_check_variable_name)]
+HeaderName = Annotated[Text, AfterValidator(_check_header_name)]
+HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
+
+
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("must not be empty: leave it out, or name at least one tool")
@@ -219,18 +243,10 @@ class StdioServer(Server):
     command: Text = Field(description="The program. Run as it is, never through a shell.")
     args: Arguments = ()
     cwd: Text | None = Field(default=None, description="Relative to the folder of the file that says so.")
-    env: dict[Text, str] = Field(
+    env: dict[VariableName, str] = Field(
         default={}, description="Variables the process gets besides a short safe list."
     )
     sandbox: Sandbox | None = None
-
-    @field_validator("env")
-    @classmethod
-    def _names_are_names(cls, env: dict[str, str]) -> dict[str, str]:
-        for name in env:
-            if "=" in name or "\0" in name:
-                raise ValueError("a variable's name cannot contain `=` or NUL")
-        return env
 
 
 class RemoteServer(Server):
@@ -238,7 +254,7 @@ class RemoteServer(Server):
 
     transport: Literal["http", "sse"] = "http"
     url: WebUrl
-    headers: dict[Text, str] = Field(default={}, description="Sent with every request.")
+    headers: dict[HeaderName, HeaderValue] = Field(default={}, description="Sent with every request.")
     headers_helper: Command | None = Field(default=None, description="A command (argv) that prints headers.")
     oauth: Literal[False] | OAuth | None = Field(
         default=None, description="false: never log in to this server."
@@ -251,16 +267,6 @@ class RemoteServer(Server):
         default="own",
         description="Whose login a gateway's principals use: each their own, or all of them yours.",
     )
-
-    @field_validator("headers")
-    @classmethod
-    def _headers_fit_on_a_line(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-                raise ValueError("a header's name is letters, digits and `-`")
-            if any(character in value for character in "\r\n\0"):
-                raise ValueError("a header's value cannot contain line breaks")
-        return headers
 
 
 class BuiltinServer(Server):

@@ -26,6 +26,16 @@ def as_list(value: object) -> list[Any]:
     return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
 
 
+def has_path(value: object, path: tuple[str | int, ...]) -> bool:
+    """Is there anything at `path`? A null is something."""
+    if not path:
+        return True
+    around = value_at(value, path[:-1])
+    if is_list(around):
+        return isinstance(path[-1], int) and 0 <= path[-1] < len(around)
+    return is_object(around) and path[-1] in around
+
+
 def value_at(value: object, path: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - any JSON value
     """What is at `path`, or None."""
     for step in path:

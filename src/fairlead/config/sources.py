@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fairlead.config import builtins, jsonc
 from fairlead.config.files import read_text
 from fairlead.config.paths import FILE_NAME, Place, current_folder, home_folder, user_file
-from fairlead.config.shapes import ISOLATED, as_object, value_at
+from fairlead.config.shapes import as_object, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Layer:
     dialect: str | None = None
     warnings: tuple[Problem, ...] = field(default=())
     duplicates: tuple[Problem, ...] = field(default=())
-    """Entries, or parts of one, that are there twice: each costs its entry."""
+    """Keys that are there twice: each costs its entry, its field of a section, or its section."""
 
     def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
         """Where this layer says what is at `path`."""
@@ -125,18 +125,31 @@ def read_document(path: Path) -> jsonc.Document:
 
 
 def _parsed(text: str, label: str) -> jsonc.Document:
-    """Parse a document. A key that is there twice is an error here unless it only costs one entry."""
+    """Parse a document. A key that is there twice is an error here unless it costs only its section."""
     document = jsonc.parse(text, file=label, takes_duplicates=True)
     _require_object(document.data, label)
-    if any(_entry_path(problem.path) is None for problem in document.duplicates):
+    if any(_is_fatal(_own_path(problem.path)) for problem in document.duplicates):
         raise ConfigInvalid(*document.duplicates)
     return document
 
 
-def _entry_path(path: tuple[str | int, ...]) -> tuple[str | int, ...] | None:
-    """The path of a server or bundle that something is part of, in our words; None for anything else."""
-    own = path[1:] if path[:1] == ("mcp",) else path
-    return own if len(own) > 1 and own[0] in ISOLATED else None
+def _own_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """A path in our words: other formats have their servers below `mcp`."""
+    return path[1:] if path[:1] == ("mcp",) else path
+
+
+def _is_fatal(path: tuple[str | int, ...]) -> bool:
+    """Does a key that is there twice cost the whole document?
+
+    What narrows could be lost with one of the two: a policy, an entry's denials, what keeps clients apart.
+    """
+    match path:
+        case () | ("policy" | "store" | "version", *_) | ("servers",):
+            return True
+        case ("defaults", *rest):
+            return not rest or rest[0] == "sharing"
+        case _:
+            return False
 
 
 def _builtin_layer(place: Place) -> Layer:
@@ -173,8 +186,8 @@ def _translated(layer: Layer, dialect_name: str | None, place: Place) -> Layer:
     """The layer with its document's data, put into our words where it is in another format's."""
     data = as_object(layer.document.data if layer.document else None)
     found = layer.document.duplicates if layer.document else ()
-    paths = ((problem, _entry_path(problem.path)) for problem in found)
-    layer = replace(layer, duplicates=tuple(replace(problem, path=path) for problem, path in paths if path))
+    duplicates = tuple(replace(problem, path=_own_path(problem.path)) for problem in found)
+    layer = replace(layer, duplicates=duplicates)
     dialect = _dialect(dialect_name, data)
     if dialect is None:
         return replace(layer, data=data)

@@ -22,6 +22,7 @@ from fairlead.config.models import (
     Model,
     Policy,
     PolicyRule,
+    Server,
     Store,
     Tools,
     transport_of,
@@ -46,8 +47,13 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 SAFE_WITHOUT = ("docs", "tools", "audit", "artifacts")
 """Sections whose defaults are the most careful values: a bad field costs itself, and nothing gets wider."""
-ALL_OR_NOTHING = ("model",)
-"""Sections that are left out whole: a model without its `base_url` would be another one."""
+ALL_OR_NOTHING = ("gateway", "model")
+"""Sections that are left out whole: a model without its `base_url` would be another one.
+
+What cannot do without such a section asks for it with `LoadedConfig.require_section`.
+"""
+NARROWING_DEFAULTS = ("sharing",)
+"""Fields of `defaults` that keep clients apart: a mistake in one must not be the built-in value silently."""
 
 FOREIGN_KEYS = {
     "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
@@ -89,8 +95,8 @@ class Fault:
     message: str
     hint: str | None = None
     is_isolated: bool = False
-    """Costs only what it is about, though that is no entry: an unknown key at the top level, a field of a
-    section that is safe without it, or a bundle that is granted and does not exist."""
+    """Costs only what it is about, though that is no entry: an unknown key at the top level, a section, a
+    field of a section that is safe without it, or a bundle that is granted and does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +122,7 @@ def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
 
     Args:
         data: The document.
-        bad_entries: Paths of, or into, entries that are known to be bad for another reason.
+        bad_entries: Paths of, or into, entries and sections that are known to be bad for another reason.
 
     It is checked piece by piece: only the models of what is there are built, and that is most of the time a
     short command takes.
@@ -124,13 +130,11 @@ def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
     if not is_object(data):
         return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
     pieces = _Pieces(data)
-    faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data), *_grant_faults(data))
-    for fault in faults:
-        if not fault.is_isolated:
-            pieces.leave_out(fault.path)
-    for path in bad_entries:
+    faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data))
+    for path in (*(fault.path for fault in faults), *bad_entries):
         pieces.leave_out(path)
-    return Checked(config=Config.model_construct(**pieces.sound), faults=faults)
+    # A grant of a bundle that does not exist grants nothing, so it may stay.
+    return Checked(config=Config.model_construct(**pieces.sound), faults=(*faults, *_grant_faults(data)))
 
 
 def model_faults(model: type[BaseModel], document: object) -> tuple[Fault, ...]:
@@ -163,25 +167,34 @@ class _Pieces:
             self._check_section(key, value)
 
     def leave_out(self, path: Path) -> None:
-        """Take a bad entry out, or a bad section that is not a collection of entries."""
+        """Take a bad entry out, a bad field of a section that is safe without it, or a bad section."""
         match path:
             case ("servers" | "bundles" as section, str(entry), *_):
                 as_object(self.sound.get(section)).pop(entry, None)
+            case (str(section), str(field), *_) if section in SAFE_WITHOUT:
+                self._leave_field_out(section, field)
             case (str(section), *_):
                 self.sound.pop(section, None)
             case _:
                 self.sound.clear()
 
+    def _leave_field_out(self, section: str, field: str) -> None:
+        kept: BaseModel | None = self.sound.get(section)
+        if kept is not None and field in kept.model_fields_set:
+            written = as_object(self._document.get(section))
+            sound = {name: written[name] for name in kept.model_fields_set - {field}}
+            self.sound[section] = SECTIONS[section].model_validate(sound)
+
     def _check_section(self, key: str, value: object) -> None:
         if key in SECTIONS:
             self._keep(key, self._validated(SECTIONS[key], (key,)))
-            if key in (*SAFE_WITHOUT, *ALL_OR_NOTHING) and key not in self.sound:
+            if key not in self.sound:
                 self._isolate_section(key, as_object(value))
         elif key in ISOLATED:
             if is_object(value):
                 self.sound[key] = {name: self._checked_entry(key, name) for name in value}
             else:
-                self.faults.append(Fault(path=(key,), message="must be an object"))
+                self.faults.append(not_an_object(key, value))
         elif key == "version":
             self.sound[key] = 1
             if value != 1 or isinstance(value, bool):
@@ -198,7 +211,8 @@ class _Pieces:
         """Let a bad section cost no more than itself, or than its bad fields."""
         bad = {fault.path[1] for fault in self.faults if fault.path[0] == section and len(fault.path) > 1}
         self.faults = [
-            replace(fault, is_isolated=True) if fault.path[0] == section else fault for fault in self.faults
+            replace(fault, is_isolated=_is_isolated(fault)) if fault.path[0] == section else fault
+            for fault in self.faults
         ]
         if section in SAFE_WITHOUT:
             sound = {name: value for name, value in fields.items() if name not in bad}
@@ -225,13 +239,38 @@ class _Pieces:
         try:
             return model.model_validate(value_at(self._document, path))
         except ValidationError as exc:
-            seen: set[Path] = set()
-            for error in exc.errors(include_url=False, include_context=True):
-                fault = _in_our_words(error, path, self._document)
-                if fault and fault.path not in seen:  # a union reports once per branch
-                    seen.add(fault.path)
-                    self.faults.append(fault)
+            self.faults += _model_faults(exc, path, self._document)
             return None
+
+
+def _model_faults(exc: ValidationError, prefix: Path, document: dict[str, Any]) -> Iterator[Fault]:
+    """What a model found wrong with what is at `prefix`, each place once: a union reports once per branch."""
+    seen: set[tuple[Path, bool]] = set()
+    for error in exc.errors(include_url=False, include_context=True):
+        fault = _in_our_words(error, prefix, document)
+        place = (fault.path, error["loc"][-1:] == ("[key]",)) if fault else None
+        if fault and place and place not in seen:
+            seen.add(place)
+            yield fault
+
+
+def not_an_object(section: str, value: object) -> Fault:
+    """The fault of a collection of entries that is none."""
+    hint = f'write `"{section}": {{"ID": {{…}}, …}}`: each entry has its id as its key'
+    return Fault(
+        path=(section,), message="must be an object", hint=hint if is_list(value) else None, is_isolated=True
+    )
+
+
+def _is_isolated(fault: Fault) -> bool:
+    """Does a fault in one of the sections cost no more than the section, or the field?"""
+    match fault.path:
+        case ("defaults", *rest):
+            return not any(name in rest or f"`{name}`" in (fault.hint or "") for name in NARROWING_DEFAULTS)
+        case (section, *_):
+            return section in (*SAFE_WITHOUT, *ALL_OR_NOTHING)
+        case _:
+            return False
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
@@ -303,6 +342,7 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
             yield Fault(
                 path=(*path, key), message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
             )
+    yield from _value_faults(path, document)
     if "transport" in entry:
         yield _transport_fault(path, entry)
         return
@@ -311,6 +351,18 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
         message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
         hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
     )
+
+
+def _value_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
+    """What is wrong with the values of an entry without a transport, by the model its target suggests."""
+    entry = as_object(value_at(document, path))
+    guessed = transport_of({key: value for key, value in entry.items() if key != "transport"})
+    model = SERVER_MODELS.get(guessed or "", Server)
+    values = {key: value for key, value in entry.items() if key in model.model_fields and key != "transport"}
+    try:
+        model.model_validate(values)
+    except ValidationError as exc:
+        yield from _model_faults(exc, path, document)
 
 
 def _transport_fault(path: Path, entry: dict[str, Any]) -> Fault:
@@ -381,7 +433,8 @@ def _fields_at(model: type[BaseModel] | None, path: Path) -> list[str]:
 
 def _reference_faults(document: dict[str, Any]) -> Iterator[Fault]:
     for path, message, hint in reference_faults(document):
-        yield Fault(path=path, message=message, hint=hint)
+        fault = Fault(path=path, message=message, hint=hint)
+        yield replace(fault, is_isolated=_is_isolated(fault))
 
 
 def _bundle_faults(document: dict[str, Any]) -> Iterator[Fault]:

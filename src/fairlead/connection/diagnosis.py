@@ -69,13 +69,13 @@ _LEVEL = re.compile(
 )
 _HARMLESS = re.compile(
     r"""\b(?:INFO|WARN|WARNING|DEBUG|TRACE|NOTICE)\b|^npm\s+(?:warn|notice|info)|\blevel=(?:info|warn|debug)
-       |"level":\s*(?:"(?:info|warn|warning|debug|trace)"|[1-4]0\b)|^\(node:\d+\)\s|^(?:warning|info|debug)\b
+       |"level":\s*(?:"(?:info|warn|warning|debug|trace)"|[1-4]0\b)|^\(node:\d+\)\s|^\(Use\s`|^(?:warning|info|debug)\b
        |Warning:""",
     re.VERBOSE | re.IGNORECASE,
 )
 _WRAPPER = re.compile(
     r"""ELIFECYCLE|lifecycle\sscript|command\sfailed|exit(?:ed)?\s(?:code|status|with)|complete\slog\sof\sthis
-       |npm\s(?:ERR!|error)\s*(?:$|\s/|code\s\d+$)|npm\s(?:ERR!|error)\s(?:path|command|A\scomplete|errno|syscall)\b""",
+       |npm\s(?:ERR!|error)\s*(?:$|\s/|code\s\w+$)|npm\s(?:ERR!|error)\s(?:path|command|A\scomplete|errno|syscall)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What package managers and task runners add to the failure of what they ran."""
@@ -114,7 +114,7 @@ def diagnose(lines: Sequence[str], *, has_worked: bool = False) -> Diagnosis:
 def _telling_block(lines: Sequence[str], *, latest: bool) -> _Block | None:
     blocks = list(_blocks(lines))
     if not blocks:
-        return _usage_block(lines)
+        return _usage_block(lines) or _lone_block(lines)
     highest = max(block.rank for block in blocks)
     best = [block for block in blocks if block.rank == highest]
     return best[-1] if latest else best[0]
@@ -184,6 +184,19 @@ def _usage_block(lines: Sequence[str]) -> _Block | None:
     above = usage - 1
     reason = above if above >= 0 and not _HARMLESS.search(lines[above]) else usage
     return _Block(rank=1, start=reason, reason=reason, end=usage + 2)
+
+
+def _lone_block(lines: Sequence[str]) -> _Block | None:
+    """The only line that is no warning, or the first above lines that all begin alike: a list of options."""
+    telling = [at for at, line in enumerate(lines) if not _HARMLESS.search(line)]
+    if not telling:
+        return None
+    first, rest = telling[0], [lines[at] for at in telling[1:]]
+    heads = {" " if line[0].isspace() else line.split()[0] for line in rest}
+    is_list = len(rest) > 1 and len(heads) == 1 and lines[first].split()[0] not in heads
+    if (rest and not is_list) or lines[first][0].isspace():
+        return None
+    return _Block(rank=1, start=first, reason=first, end=first + 1)
 
 
 def _excerpt(lines: Sequence[str], block: _Block) -> tuple[str, ...]:

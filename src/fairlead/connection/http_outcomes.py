@@ -88,11 +88,15 @@ class HttpRejected(RequestFailed):
 
 def _delivery(status: int) -> Delivery:
     """Say how far a request got that was turned down with this status."""
-    if status in (401, 403) or 300 <= status < 400:
+    if status in _REFUSALS or 300 <= status < 400:
         return "not_sent"
-    # An error that is the client's was noticed before anything was done. Behind one that is the server's, a
-    # proxy may have given up on a request that was carried out all the same.
-    return "done" if 400 <= status < 500 else "unknown"
+    # Another error that is the client's is the server's answer. Behind one that is the server's, or of time,
+    # a proxy may have given up on a request that was carried out all the same.
+    return "done" if 400 <= status < 500 and status != 408 else "unknown"
+
+
+_REFUSALS = frozenset({401, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 417, 421, 426, 428, 429, 431})
+"""Statuses that turn a request down for its sender, target, form or rate: it was not handled."""
 
 
 class SessionExpired(HttpRejected):

@@ -5,13 +5,16 @@ import secrets
 import stat
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from fairlead.config.files import read_text, write_atomic
 from fairlead.config.paths import state_folder
-from fairlead.errors import ConfigUnreadable
+from fairlead.errors import ConfigUnreadable, ConfigUnwritable
 
 _NAME = re.compile(r"fairlead-[0-9a-f]{24}")
+_NEW_NAME = f"fairlead-{secrets.token_hex(12)}"
+"""The dashboard's name where none is kept yet: one for the process, should keeping it be impossible."""
 
 
 def gateway_folder(env: Mapping[str, str]) -> Path:
@@ -54,8 +57,9 @@ def dashboard_name(env: Mapping[str, str]) -> str:
     require_plain(path)
     kept = read_text(path).strip() if path.exists() else ""
     if not _NAME.fullmatch(kept):
-        kept = f"fairlead-{secrets.token_hex(12)}"
-        write_atomic(path, kept + "\n", mode=0o600)
+        kept = _NEW_NAME
+        with suppress(ConfigUnwritable):  # where nothing can be written it is another at the next run
+            write_atomic(path, kept + "\n", mode=0o600)
     return f"{kept}.localhost"
 
 

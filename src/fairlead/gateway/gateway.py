@@ -75,6 +75,7 @@ class Gateway:
         approvals: PendingApprovals,
         tasks: TaskGroup,
     ) -> None:
+        loaded.require_section("gateway")  # who may answer approvals, say, is not for a default to decide
         self.host = host
         self.loaded = loaded
         self.options = options
@@ -272,6 +273,7 @@ class Gateway:
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        loaded.require_section("gateway")
         self.loaded = loaded
         await self.host.reload(loaded)
         for held in [*self._principals.values()]:

@@ -286,10 +286,7 @@ class Calls:
             is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _failed(audited, exc)
-            is_unsent = isinstance(exc, CallFailed) and exc.delivery == "not_sent"
-            if is_unsent and not isinstance(arguments, msgspec.Raw):
-                # Arguments are encoded once, where they are sent; only here it is said what is wrong with them.
-                encode_arguments(arguments)
+            _blame_arguments(exc, arguments)
             raise
         else:
             audited.returned(
@@ -377,6 +374,16 @@ def _deadline(member: Member, options: CallOptions) -> Callable[[], Deadline]:
     """Makes the clock of a call, anew each time that it is sent."""
     idle = options.request_timeout_ms or member.config.request_timeout_ms
     return partial(Deadline, idle / 1000, member.config.max_request_ms / 1000)
+
+
+def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspec.Raw) -> None:
+    """Raise `ArgumentsInvalid` where arguments are the reason why a call was not sent.
+
+    They are encoded once, where they are sent; only here it is said what is wrong with them.
+    """
+    is_unsent = isinstance(error, CallFailed) and error.delivery == "not_sent"
+    if is_unsent and not isinstance(arguments, msgspec.Raw):
+        encode_arguments(arguments)
 
 
 def _failed(audited: AuditedCall, exc: BaseException) -> str:

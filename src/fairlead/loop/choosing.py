@@ -9,7 +9,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.masking import SECRETS
 from fairlead.config.models import Model
 from fairlead.config.secrets import resolve
-from fairlead.errors import ConfigError, ConfigInvalid, SecretUnavailable
+from fairlead.errors import ConfigError, SecretUnavailable
 from fairlead.loop.dialect import DEFAULT_SILENCE_SECONDS, ChatModel, Provider
 
 _HOW: Final = (
@@ -39,8 +39,7 @@ def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str
     configuration, which must name its own.
     """
     settings = loaded.config.model
-    if settings is None and "model" in loaded.merged.data:
-        raise ConfigInvalid(*(problem for problem in loaded.problems if problem.path[:1] == ("model",)))
+    loaded.require_section("model")
     provider, name = _named(settings, wanted, env)
     if settings is None or settings.provider != provider:
         return _from_environment(provider, name, env)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 from fairlead.errors import LockLost, StoreError, ValueTooLarge, VersionConflict
-from fairlead.store.file import connect, explained, require_trusted
+from fairlead.store.file import connect, connect_for_reading, explained, require_trusted
 from fairlead.store.store import ANY, Anything, Expected, Lease, NewValue, Record, Stored
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
@@ -52,6 +52,13 @@ class Database:
     def open(cls, path: Path) -> Generator[Self]:
         """The database at `path`, which is made where it is missing, for the length of a block."""
         with contextlib.closing(connect(path)) as connection:
+            yield cls(connection, path)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open_for_reading(cls, path: Path) -> Generator[Self]:
+        """The database at `path`, which exists, for a block that only reads: its folder may be read-only."""
+        with contextlib.closing(connect_for_reading(path)) as connection:
             yield cls(connection, path)
 
     # Values

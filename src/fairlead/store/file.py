@@ -82,6 +82,36 @@ def connect(path: Path) -> sqlite3.Connection:
         return connection
 
 
+def connect_for_reading(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, also where nothing can be written: a home that is mounted read-only.
+
+    There SQLite needs a file for its locks that it cannot make, so the store is read as it lies. That is
+    right only where no other process has changes in its journal; else it raises as `connect` does.
+    """
+    try:
+        journal = path.with_name(f"{path.name}-wal")
+        if os.access(path.parent, os.W_OK) or (journal.exists() and journal.stat().st_size):
+            return connect(path)
+        with explained(path):
+            require_trusted(path)
+            address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+            connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            try:
+                version = _schema_version(connection)
+            except BaseException:
+                connection.close()
+                raise
+    except OSError as exc:
+        raise StoreError(f"store `{path}`: {exc.strerror}", hint="check the permissions of the file") from exc
+    if version != len(MIGRATIONS):
+        connection.close()
+        raise StoreError(
+            f"store `{path}`: another Fairlead wrote it",
+            hint="run Fairlead once where its folder can be written",
+        )
+    return connection
+
+
 @contextlib.contextmanager
 def explained(path: Path) -> Generator[None]:
     """Turns what SQLite raises into a `StoreError` that says what to do."""

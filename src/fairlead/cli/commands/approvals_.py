@@ -115,7 +115,7 @@ def _kept(ctx: click.Context) -> list[tuple[str, Kept]]:
     path = _store(ctx)
     if not path.exists():
         return []
-    with Database.open(path) as database:
+    with Database.open_for_reading(path) as database:
         return read_kept(database.scan(NAMESPACE))
 
 

@@ -75,7 +75,8 @@ def command(  # noqa: PLR0913 - one parameter for each option
     if not path.exists() and not follow:
         say("nothing was recorded yet")
         return Exit.OK
-    with Database.open(path) as database:
+    opened = Database.open(path) if follow else Database.open_for_reading(path)
+    with opened as database:
         last = next(iter(database.last_records(LOG, limit=1)), None)
         _show(database, wanted, limit, as_json=as_json)
         if follow:
