@@ -98,6 +98,25 @@ def content(said: str, limit: int | None = None) -> str:
     return _cut(SECRETS.mask_known(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
 
 
+def masked(said: str) -> str:
+    """A text with known secrets masked and nothing else changed: for what is stored and cleaned when read.
+
+    A secret that only cleaning would lay bare, by removing a hidden character from it, counts as well: such a
+    text is cleaned here already.
+    """
+    cleaned = clean(said)
+    whole = SECRETS.mask_known(cleaned)
+    if whole == cleaned:
+        return said
+    kept = SECRETS.mask_known(said)
+    return kept if SECRETS.mask_known(clean(kept)) == clean(kept) else whole
+
+
+def holds_secret(said: str) -> bool:
+    """Is a known secret in this text, in whatever encoding, once it is cleaned?"""
+    return SECRETS.knows_any and masked(said) != said
+
+
 def error_text(error: object) -> str:
     """An error in words: it may quote a server, a file or a header."""
     return text(str(error), MAX_ERROR_BYTES)
