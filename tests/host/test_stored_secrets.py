@@ -159,6 +159,21 @@ async def test_a_tool_whose_public_name_would_hold_a_secret_is_rejected(
             await host.tools.call(name, {})
 
 
+async def test_tools_of_a_server_have_titles_and_descriptions_that_are_cleaned_and_masked(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch)
+    machine.env["LEAKED"] = SECRET
+    entry = leaking(*FORMS.values(), "\u202ehid\u200bden\x1b[31m")
+    async with hosting(machine, s=entry) as host:
+        await host.connect("s")
+        found = await host.tools_of("s")
+        said = [f"{listed.title} {listed.description}" for listed in found]
+        assert secrets_in("\n".join(said)) == []
+        assert all(text.isprintable() for text in said), said
+        assert any("hidden" in text for text in said)
+
+
 async def test_a_snapshot_of_an_earlier_release_is_not_read_and_the_server_is_asked(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +186,9 @@ async def test_a_snapshot_of_an_earlier_release_is_not_read_and_the_server_is_as
         old = json.loads(value)
         old.pop("format")
         old["tools"] = [tool("t", description=SECRET)]
-        database.execute("update entry set value = ? where namespace = 'catalog'", (json.dumps(old).encode(),))
+        database.execute(
+            "update entry set value = ? where namespace = 'catalog'", (json.dumps(old).encode(),)
+        )
     forget(monkeypatch)
     async with hosting(machine, s=leaking(SECRET)) as host:
         assert host.listing("s") is None

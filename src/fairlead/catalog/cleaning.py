@@ -196,10 +196,22 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(item, place)
 
 
+def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """A JSON value for a reviewer: known secrets masked, in names too, and nothing cleaned."""
+    if isinstance(value, str):
+        return gate.masked(value)
+    if is_list(value):
+        return [mask_value(item) for item in value]
+    if is_object(value):
+        return {gate.masked(name): mask_value(item) for name, item in value.items()}
+    return value
+
+
 def _hidden_in(value: object) -> Iterator[Finding]:
     for where, text in texts(value):
         for found in inspect(text).findings:
-            yield Finding(where=where, kind=found.kind, count=found.count, sample=found.sample)
+            sample = gate.masked(found.sample)  # what is hidden may spell a secret
+            yield Finding(where=gate.masked(where), kind=found.kind, count=found.count, sample=sample)
 
 
 def _with(entry: ToolEntry, definition: bytes) -> ToolEntry:

@@ -60,6 +60,7 @@ class ToolEntry:
     key: ToolKey
     definition: bytes = field(repr=False)
     title: str | None = None
+    """Cleaned and masked, as the description is."""
     description: str | None = None
     listed_digests: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     """Digests of what the server listed, where `definition` has secrets masked: one pair for each format.
@@ -193,8 +194,8 @@ def read_tools(
             ToolEntry(
                 key=key,
                 definition=bytes(definition),
-                title=head.title,
-                description=head.description,
+                title=None if head.title is None else gate.content(head.title),
+                description=None if head.description is None else gate.content(head.description),
             )
         )
     return tools, rejected
