@@ -84,12 +84,12 @@ def mask_tool(entry: ToolEntry) -> CleanTool:
         if gate.is_plain(entry.definition):
             return CleanTool(entry=entry)
         definition = msgspec.json.decode(entry.definition, type=dict[str, Any])
+        masking = _Cleaning(gate.masked)
+        masked = masking.read(definition)
     except (ValueError, RecursionError):
         if not gate.holds_secret(entry.definition.decode(errors="replace")):
             return CleanTool(entry=entry)
         return CleanTool(entry=entry, rejected="its definition cannot be read, and holds a secret")
-    masking = _Cleaning(gate.masked)
-    masked = masking.read(definition)
     if masked == definition:
         return CleanTool(entry=entry)
     shown = replace(
@@ -133,9 +133,11 @@ def _mask_offers(kind: type[Offer], definitions: Iterable[bytes]) -> Iterator[by
                 yield definition
                 continue
             said = msgspec.json.decode(definition)
+            masked = _plain(said, gate.masked)
         except (ValueError, RecursionError):
+            if not gate.holds_secret(definition.decode(errors="replace")):
+                yield definition
             continue
-        masked = _plain(said, gate.masked)
         if masked == said:
             yield definition
             continue

@@ -98,6 +98,11 @@ def content(said: str, limit: int | None = None) -> str:
     return _cut(SECRETS.mask_known(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
 
 
+def log_line(said: str) -> str:
+    """A text of a log record, which may quote a server, a file or a header: cleaned and masked."""
+    return SECRETS.mask(clean(said))
+
+
 def masked(said: str) -> str:
     """A text with known secrets masked and nothing else changed: for what is stored and cleaned when read.
 

@@ -160,10 +160,10 @@ def _read(definition: bytes) -> dict[str, Any]:
     try:
         whole = read_for_certain(visible_definition("tool", definition))
         json.dumps(whole, indent=2)
+        return mask_value(whole)
     except (ValueError, RecursionError) as exc:
         came = definition.decode(errors="backslashreplace")
         return {"description": gate.masked(f"(its definition cannot be read: {exc})\n{came}")}
-    return mask_value(whole)
 
 
 # In words.
