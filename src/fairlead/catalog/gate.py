@@ -127,6 +127,20 @@ def error_text(error: object) -> str:
     return text(str(error), MAX_ERROR_BYTES)
 
 
+def shown_cause(error: BaseException) -> BaseException | None:
+    """The exception as the cause of one of ours; None where the chain says what may not be shown.
+
+    A traceback prints every exception of a chain, and those of parsers quote what they were given.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        said = str(link)
+        if log_line(said) != said:
+            return None
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return error
+
+
 def generation() -> int:
     """Grows with the secrets that are known: what was cleaned before may have to be masked now."""
     return SECRETS.generation
