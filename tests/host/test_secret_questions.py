@@ -86,7 +86,8 @@ for line in sys.stdin:
     elif method == "initialize":
         version = {"version": "9999-" + SECRET, "shape": {"x": SECRET}}.get(MODE, "2025-11-25")
         info = {"name": "s", "version": "1"}
-        send(id=number, result={"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
+        can = {"tools": {}}
+        send(id=number, result={"protocolVersion": version, "capabilities": can, "serverInfo": info})
     elif method == "tools/list":
         send(id=number, result={"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
     elif method == "tools/call":
@@ -96,7 +97,8 @@ for line in sys.stdin:
             ("message", {"level": [SECRET], "data": SECRET, "logger": {"x": SECRET}}),
             ("progress", {"progressToken": {"x": SECRET}, "progress": SECRET}),
             ("resources/updated", {"uri": [SECRET]}), ("elicitation/complete", {"elicitationId": [SECRET]}),
-            ("tools/list_changed", {"_meta": SECRET}), ("tools/list_changed", {"_meta": {"progressToken": [SECRET]}}),
+            ("tools/list_changed", {"_meta": SECRET}), ("tools/list_changed", {"x": {"y": [SECRET]}}),
+            ("prompts/list_changed", {"_meta": {"progressToken": [SECRET]}}),
             ("tasks/status", {"taskId": [SECRET], "status": SECRET}), ("unknown/" + SECRET, {"a": SECRET}),
             ("subscriptions/acknowledged", {"notifications": SECRET}),
         ]:
