@@ -89,7 +89,7 @@ class Perimeter:
         if host not in self._authorities and not self._is_own_address(scope, host):
             return Refused.saying(421, "this gateway does not go by that name; see `gateway.names`")
         origin = headers.get(b"origin")
-        if origin is not None and not self._is_own_origin(origin, scope, host):
+        if origin is not None and not self._is_own_origin(origin.lower(), scope, host):
             return Refused.saying(403, "requests from other origins are refused")
         return self._misshapen(scope, headers)
 
