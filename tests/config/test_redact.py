@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead.config.log_masking import MaskingHandler, mask_logs
+from fairlead.config.log_masking import LOGGERS, MaskingHandler, mask_logs
 from fairlead.config.masking import MASK, MAX_SECRETS, Masker, has_token
 from fairlead.config.redact import secret_values
 
@@ -159,14 +159,16 @@ def test_the_secrets_of_an_entry_are_known_by_name_by_shape_and_by_where_they_we
 @pytest.fixture
 def masker() -> Iterator[Masker]:
     """A masker on the package's logger, in place of the one a host may have put there."""
-    logger = logging.getLogger("fairlead")
-    before = logger.handlers[:]
-    logger.handlers = [handler for handler in before if not isinstance(handler, MaskingHandler)]
+    before = {name: logging.getLogger(name).handlers[:] for name in LOGGERS}
+    for name, handlers in before.items():
+        kept = [handler for handler in handlers if not isinstance(handler, MaskingHandler)]
+        logging.getLogger(name).handlers = kept
     masker = Masker()
     masker.learn("hunter2-secret")
-    mask_logs(masker)
+    mask_logs(masker.mask)
     yield masker
-    logger.handlers = before
+    for name, handlers in before.items():
+        logging.getLogger(name).handlers = handlers
 
 
 class Extras(logging.Formatter):
@@ -197,6 +199,23 @@ def test_messages_arguments_extras_and_tracebacks_are_masked_in_every_logger_of_
     assert f"reason=Authorization: {MASK}" in caplog.text
 
 
+@pytest.mark.requirement("HARD-62")
+@pytest.mark.usefixtures("masker")
+@pytest.mark.parametrize("name", ["mcp.client.session", "mcp.shared.dispatcher", "client", "aiohttp.client"])
+def test_what_the_libraries_log_of_servers_is_masked_too(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    caplog.set_level(logging.DEBUG)
+    caplog.handler.setFormatter(Extras())
+    logger = logging.getLogger(name)
+    logger.debug("dropped %r", "notifications/hunter2-secret")
+    logger.warning("odd", extra={"reason": ["hunter2-secret", 3]})
+    try:
+        raise ValueError("input_value='hunter2-secret'")
+    except ValueError:
+        logger.warning("Failed to validate notification: %s", "x", exc_info=True)
+    assert "hunter2" not in caplog.text
+    assert caplog.text.count(MASK) >= 3
+
+
 @pytest.mark.usefixtures("masker")
 def test_logs_of_others_and_logs_without_secrets_are_as_they_were(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("elsewhere").warning("hunter2-secret")
@@ -207,7 +226,7 @@ def test_logs_of_others_and_logs_without_secrets_are_as_they_were(caplog: pytest
 
 
 def test_a_log_is_masked_by_one_handler_however_often_it_is_asked_for(masker: Masker) -> None:
-    mask_logs(masker)
+    mask_logs(masker.mask)
     handlers = logging.getLogger("fairlead").handlers
     assert sum(isinstance(handler, MaskingHandler) for handler in handlers) == 1
 

@@ -118,7 +118,8 @@ async def test_a_form_without_the_right_form_token_is_refused(machine: Machine) 
 async def test_forms_from_elsewhere_are_refused_even_with_everything_right(machine: Machine) -> None:
     async with dashboard(machine, SERVERS) as board, board.visited() as client:
         fields = {"form_token": (await client.get("/")).form_token, "do": "disable"}
-        for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        others = ("http://evil.example", "null", "http://127.0.0.1:1", board.url.upper(), f"{board.url}/")
+        for origin in others:
             assert (await client.post("/servers/x", fields, Origin=origin)).status == 403
         assert (await client.get("/", Host="evil.example")).status == 421
         kind = {"Content-Type": "text/plain"}

@@ -242,8 +242,9 @@ def usable_tool(entry: ToolEntry) -> CleanTool:
     """A tool as it may be offered; `rejected` says why its definition cannot be used, if that is so."""
     reason = unsound(entry)
     cleaned = clean_tool(entry)
+    reason = reason or cleaned.rejected
     if cleaned.entry is not entry:
-        reason = reason or cleaned.rejected or unsound(cleaned.entry)
+        reason = reason or unsound(cleaned.entry)
     return CleanTool(entry=cleaned.entry, rejected=None if reason is None else gate.content(reason))
 
 

@@ -5,10 +5,13 @@ So a value that hides something is not shown (one choice of several, a default, 
 tool is unusable whose arguments have such names, or such values only. Members of other objects whose names
 hide something are left out as well: none is to become another by being cleaned. Of resources and prompts,
 those are left out that hide something in what their server goes by.
+
+Known secrets are treated the same way. Listings are stored with secrets masked (`mask_listing`), since the
+process that reads one need not know the secrets of the server; all else is kept as the server said it.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
@@ -16,7 +19,8 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.catalog import gate
-from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.digest import all_digests
+from fairlead.catalog.entries import SECRET_IN_NAME, Listing, RejectedTool, ToolEntry
 from fairlead.catalog.keywords import MAPS, below
 from fairlead.catalog.offers import Offer, OfferT, Prompt, Resource, ResourceTemplate, read_offers
 from fairlead.catalog.sanitise import Kind, inspect, made_visible
@@ -68,9 +72,79 @@ def clean_tool(entry: ToolEntry) -> CleanTool:
     except (ValueError, RecursionError):
         definition = msgspec.json.encode({"name": entry.key.shown_tool})
         return CleanTool(entry=_with(entry, definition), rejected="its definition cannot be read")
+    rejected = SECRET_IN_NAME if entry.key.holds_secret else cleaned.rejected
     if cleaned.definition is None:
+        return CleanTool(entry=entry, rejected=rejected)
+    return CleanTool(entry=_with(entry, cleaned.definition), rejected=rejected)
+
+
+def mask_tool(entry: ToolEntry) -> CleanTool:
+    """The tool with known secrets masked and all else as it came, for the store. Its digests stay."""
+    try:
+        if gate.is_plain(entry.definition):
+            return CleanTool(entry=entry)
+        definition = msgspec.json.decode(entry.definition, type=dict[str, Any])
+        masking = _Cleaning(gate.masked)
+        masked = masking.read(definition)
+    except (ValueError, RecursionError):
+        if not gate.holds_secret(entry.definition.decode(errors="replace")):
+            return CleanTool(entry=entry)
+        return CleanTool(entry=entry, rejected="its definition cannot be read, and holds a secret")
+    if masked == definition:
         return CleanTool(entry=entry)
-    return CleanTool(entry=_with(entry, cleaned.definition), rejected=cleaned.rejected)
+    shown = replace(
+        entry,
+        definition=msgspec.json.encode(masked),
+        title=None if entry.title is None else gate.masked(entry.title),
+        description=None if entry.description is None else gate.masked(entry.description),
+        listed_digests=all_digests(entry),
+    )
+    return CleanTool(entry=shown, rejected=masking.rejected)
+
+
+def mask_listing(listing: Listing) -> Listing:
+    """A listing as it may be stored: without any known secret. What a secret makes unusable is left out."""
+    masked = [mask_tool(entry) for entry in listing.tools]
+    rejected = [
+        RejectedTool(name=tool.entry.key.tool, reason=tool.rejected)
+        for tool in masked
+        if tool.rejected is not None
+    ]
+    return replace(
+        listing,
+        tools=tuple(tool.entry for tool in masked if tool.rejected is None),
+        rejected=tuple(
+            RejectedTool(name=gate.masked(tool.name), reason=gate.masked(tool.reason))
+            for tool in (*listing.rejected, *rejected)
+        ),
+        resources=tuple(_mask_offers(Resource, listing.resources)),
+        templates=tuple(_mask_offers(ResourceTemplate, listing.templates)),
+        prompts=tuple(_mask_offers(Prompt, listing.prompts)),
+        instructions=None if listing.instructions is None else gate.masked(listing.instructions),
+        notes=tuple(map(gate.masked, listing.notes)),
+    )
+
+
+def _mask_offers(kind: type[Offer], definitions: Iterable[bytes]) -> Iterator[bytes]:
+    """Definitions with known secrets masked, without those whose server goes by a secret."""
+    for definition in definitions:
+        try:
+            if gate.is_plain(definition):
+                yield definition
+                continue
+            said = msgspec.json.decode(definition)
+            masked = _plain(said, gate.masked)
+        except (ValueError, RecursionError):
+            if not gate.holds_secret(definition.decode(errors="replace")):
+                yield definition
+            continue
+        if masked == said:
+            yield definition
+            continue
+        shown = msgspec.json.encode(masked)
+        listed, kept = [*read_offers("", kind, (definition,))], [*read_offers("", kind, (shown,))]
+        if list(map(_goes_by, listed)) == list(map(_goes_by, kept)):
+            yield shown
 
 
 def hidden_text(entry: ToolEntry) -> tuple[Finding, ...]:
@@ -124,10 +198,22 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(item, place)
 
 
+def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """A JSON value for a reviewer: known secrets masked, in names too, and nothing cleaned."""
+    if isinstance(value, str):
+        return gate.masked(value)
+    if is_list(value):
+        return [mask_value(item) for item in value]
+    if is_object(value):
+        return {gate.masked(name): mask_value(item) for name, item in value.items()}
+    return value
+
+
 def _hidden_in(value: object) -> Iterator[Finding]:
     for where, text in texts(value):
         for found in inspect(text).findings:
-            yield Finding(where=where, kind=found.kind, count=found.count, sample=found.sample)
+            sample = gate.masked(found.sample)  # what is hidden may spell a secret
+            yield Finding(where=gate.masked(where), kind=found.kind, count=found.count, sample=sample)
 
 
 def _with(entry: ToolEntry, definition: bytes) -> ToolEntry:
@@ -137,6 +223,10 @@ def _with(entry: ToolEntry, definition: bytes) -> ToolEntry:
         title=None if entry.title is None else gate.content(entry.title),
         description=None if entry.description is None else gate.content(entry.description),
     )
+
+
+_Change = Callable[[str], str]
+"""What is done to a text: cleaned and masked, or masked alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +240,7 @@ class _Definition:
 @lru_cache(maxsize=_REMEMBERED)
 def _cleaned(raw: bytes, _generation: int) -> _Definition:
     definition = msgspec.json.decode(raw, type=dict[str, Any])
-    cleaning = _Cleaning()
+    cleaning = _Cleaning(gate.content)
     cleaned = cleaning.read(definition)
     if cleaned == definition:
         return _Definition(definition=None)
@@ -160,68 +250,68 @@ def _cleaned(raw: bytes, _generation: int) -> _Definition:
 class _Cleaning:
     """One pass over a definition: makes the clean one, and notes why nobody can call the tool if so."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: _Change) -> None:
         self.rejected: str | None = None
+        self._change = change
+
+    def _is_clean(self, value: object) -> bool:
+        return _plain(value, self._change) == value
 
     def read(self, definition: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: self._schema(value, name) if name in _SCHEMAS else _plain(value)
+            name: self._schema(value, name) if name in _SCHEMAS else _plain(value, self._change)
             for name, value in definition.items()
-            if _is_clean(name)
+            if self._is_clean(name)
         }
 
     def _schema(self, value: object, where: str) -> Any:  # noqa: ANN401 - any JSON value
         if is_list(value):
             return [self._schema(item, f"{where}[{index}]") for index, item in enumerate(value)]
         if not is_object(value):
-            return _plain(value)
+            return _plain(value, self._change)
         new: dict[str, Any] = {}
         for keyword, item in value.items():
             place = below(where, keyword)
-            if _is_clean(keyword) and self._is_shown(keyword, item, place):
+            if self._is_clean(keyword) and self._is_shown(keyword, item, place):
                 new[keyword] = self._keyword(keyword, item, place)
         return new
 
     def _is_shown(self, keyword: str, value: object, where: str) -> bool:
         """Is there anything left of it? Values stay as they are, or go."""
         if keyword in _CHOICES and is_list(value):
-            kept = not value or any(map(_is_clean, value))
+            kept = not value or any(map(self._is_clean, value))
         else:
-            kept = keyword not in _VALUES or _is_clean(value)
+            kept = keyword not in _VALUES or self._is_clean(value)
         if not kept and keyword in _NEEDED:
             self._reject(where, "the only value it takes has")
         return kept
 
     def _keyword(self, keyword: str, value: object, where: str) -> Any:  # noqa: ANN401 - any JSON value
         if keyword in _CHOICES and is_list(value):
-            return [item for item in value if _is_clean(item)]
-        if keyword in _NAMES and not _is_clean(value):
+            return [item for item in value if self._is_clean(item)]
+        if keyword in _NAMES and not self._is_clean(value):
             self._reject(where, "a name in it has")
         if keyword not in _NAMED or not is_object(value):
             return self._schema(value, where)
-        if not all(map(_is_clean, value)):
+        if not all(map(self._is_clean, value)):
             self._reject(where, "a name in it has")
         return {
-            name: self._schema(item, below(where, name)) for name, item in value.items() if _is_clean(name)
+            name: self._schema(item, below(where, name))
+            for name, item in value.items()
+            if self._is_clean(name)
         }
 
     def _reject(self, where: str, what: str) -> None:
         # What a tool returns need not be named to call it.
         if self.rejected is None and where.startswith(_INPUT):
-            self.rejected = f"{where}: {what} hidden characters in it, which nobody can type"
+            self.rejected = f"{where}: {what} hidden characters or a secret in it"
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+def _plain(value: object, change: _Change) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, str):
-        return gate.content(value)
+        return change(value)
     if is_list(value):
-        return [_plain(item) for item in value]
+        return [_plain(item, change) for item in value]
     if is_object(value):
-        return {name: _plain(item) for name, item in value.items() if _is_clean(name)}
+        return {name: _plain(item, change) for name, item in value.items() if change(name) == name}
     return value
-
-
-def _is_clean(value: object) -> bool:
-    if isinstance(value, str):
-        return gate.content(value) == value
-    return _plain(value) == value

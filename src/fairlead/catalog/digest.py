@@ -69,8 +69,17 @@ def digests_of(definition: bytes, format: int = FORMAT) -> Digests:  # noqa: A00
 
 
 def entry_digests(entry: ToolEntry, format: int = FORMAT) -> Digests:  # noqa: A002 - what pins call it
-    """Both digests of a tool, worked out once for as long as it is known."""
+    """Both digests of a tool as its server listed it, worked out once for as long as it is known."""
+    if entry.listed_digests is not None:
+        strict, loose = entry.listed_digests[format - 1]
+        return Digests(strict=strict, loose=loose)
     return entry.derive(_digests, format)
+
+
+def all_digests(entry: ToolEntry) -> tuple[tuple[str, str], ...]:
+    """The digests of a tool in every format, to be kept beside a definition with secrets masked."""
+    found = (entry_digests(entry, format) for format in range(1, FORMAT + 1))  # noqa: A001
+    return tuple((digests.strict, digests.loose) for digests in found)
 
 
 def _digests(entry: ToolEntry, format: int) -> Digests:  # noqa: A002

@@ -1,5 +1,7 @@
 """Tools as their servers define them: read just far enough to find and call them, the rest as it came."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, TypeVarTuple
@@ -29,15 +31,44 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         """The tool's name for models and people: on one line, with nothing hidden in it. No identity."""
         return " ".join(gate.content(self.tool).split())
 
+    @property
+    def holds_secret(self) -> bool:
+        """Is a known secret in the tool's name, as it is or as public names are made of it?"""
+        return gate.holds_secret(self.tool) or gate.holds_secret(slug(self.tool))
+
+
+LONGEST_NAME_READ = 256
+"""How much of a name is looked at to make a public one."""
+HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Mn"})
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+def slug(name: str) -> str:
+    """A name in the characters that every provider allows."""
+    name = name[:LONGEST_NAME_READ]
+    if not name.isascii():
+        name = unicodedata.normalize("NFKD", name)
+        name = "".join(letter for letter in name if unicodedata.category(letter) not in HIDDEN_CATEGORIES)
+    return _ILLEGAL.sub("_", name).strip("_")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolEntry:
-    """One tool. `definition` is the server's own, byte for byte: what nobody reads is not lost."""
+    """One tool. `definition` is the server's own, byte for byte: what nobody reads is not lost.
+
+    Of a tool that was read from the store it has known secrets masked (see `cleaning.mask_listing`).
+    """
 
     key: ToolKey
     definition: bytes = field(repr=False)
     title: str | None = None
+    """Cleaned and masked, as the description is."""
     description: str | None = None
+    listed_digests: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
+    """Digests of what the server listed, where `definition` has secrets masked: one pair for each format.
+
+    Pins and locks compare by these, so that a masked tool is still the one that was reviewed.
+    """
     _derived: dict[object, Any] = field(
         default_factory=dict[object, Any], init=False, repr=False, compare=False
     )
@@ -118,6 +149,9 @@ class Listing:
             return made
 
 
+SECRET_IN_NAME = "its name holds a secret"  # noqa: S105 - says so, and is none
+
+
 class _Head(msgspec.Struct, gc=False):
     name: str
     title: str | None = None
@@ -146,10 +180,15 @@ def read_tools(
         try:
             head = _read_head(definition)
         except (ValueError, RecursionError) as exc:
-            rejected.append(RejectedTool(name=_name_of(definition) or f"#{position + 1}", reason=str(exc)))
+            name = gate.content(_name_of(definition) or f"#{position + 1}")
+            rejected.append(RejectedTool(name=name, reason=gate.content(str(exc))))
             continue
         if not head.name:
             rejected.append(RejectedTool(name=f"#{position + 1}", reason="it has no name"))
+            continue
+        key = ToolKey(server_id, head.name)
+        if key.holds_secret:
+            rejected.append(RejectedTool(name=f"#{position + 1}", reason=SECRET_IN_NAME))
             continue
         if head.name in seen:
             rejected.append(RejectedTool(name=head.name, reason="the server lists it twice"))
@@ -157,10 +196,10 @@ def read_tools(
         seen.add(head.name)
         tools.append(
             ToolEntry(
-                key=ToolKey(server_id, head.name),
+                key=key,
                 definition=bytes(definition),
-                title=head.title,
-                description=head.description,
+                title=None if head.title is None else gate.content(head.title),
+                description=None if head.description is None else gate.content(head.description),
             )
         )
     return tools, rejected

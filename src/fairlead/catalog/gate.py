@@ -39,8 +39,10 @@ from fairlead.catalog.slices import (
     Turn,
     boundary,
     decode,
+    encode_steps,
     finish,
     joined_steps,
+    literal_steps,
     literals,
     run,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "Opened",
     "Steps",
     "decode",
+    "encode_steps",
     "finish",
     "run",
 ]
@@ -98,9 +101,47 @@ def content(said: str, limit: int | None = None) -> str:
     return _cut(SECRETS.mask_known(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
 
 
+def log_line(said: str) -> str:
+    """A text of a log record, which may quote a server, a file or a header: cleaned and masked."""
+    return SECRETS.mask(clean(said))
+
+
+def masked(said: str) -> str:
+    """A text with known secrets masked and nothing else changed: for what is stored and cleaned when read.
+
+    A secret that only cleaning would lay bare, by removing a hidden character from it, counts as well: such a
+    text is cleaned here already.
+    """
+    cleaned = clean(said)
+    whole = SECRETS.mask_known(cleaned)
+    if whole == cleaned:
+        return said
+    kept = SECRETS.mask_known(said)
+    return kept if SECRETS.mask_known(clean(kept)) == clean(kept) else whole
+
+
+def holds_secret(said: str) -> bool:
+    """Is a known secret in this text, in whatever encoding, once it is cleaned?"""
+    return SECRETS.knows_any and masked(said) != said
+
+
 def error_text(error: object) -> str:
     """An error in words: it may quote a server, a file or a header."""
     return text(str(error), MAX_ERROR_BYTES)
+
+
+def shown_cause(error: BaseException) -> BaseException | None:
+    """The exception as the cause of one of ours; None where the chain says what may not be shown.
+
+    A traceback prints every exception of a chain, and those of parsers quote what they were given.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        said = str(link)
+        if log_line(said) != said:
+            return None
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return error
 
 
 def generation() -> int:
@@ -277,51 +318,13 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
                 cleaned = f"({cleaned})"
         if cleaned != said or "\ufffd" in cleaned:  # which stands in for bytes that are no text
             made.append(memoryview(raw)[start:begin])
-            made += yield from _literal_steps(cleaned)
+            made += yield from literal_steps(cleaned)
             start = end
     if not start:
         return raw
     made.append(memoryview(raw)[start:])
     yield
     return b"".join(made)
-
-
-def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
-    """JSON for a value whose texts may be long. The value is used up: its long texts are taken out of it."""
-    if isinstance(said, str):
-        return b"".join((yield from _literal_steps(said)))
-    word, long = f"long-{secrets.token_hex(8)}-", list[str]()
-    waiting: list[Any] = [said] if isinstance(said, (dict, list)) else []
-    while waiting:
-        holder = waiting.pop()
-        items: Any = holder.items() if is_object(holder) else enumerate(holder)
-        for place, item in [*items]:
-            if isinstance(item, str) and len(item) > SLICE_BYTES:
-                holder[place] = f"{word}{len(long)}"
-                long.append(item)
-            elif isinstance(item, (dict, list)):
-                waiting.append(item)
-    encoded = msgspec.json.encode(said)
-    if not long:
-        return encoded
-    parts = re.split(rb'"%b(\d+)"' % word.encode(), encoded)
-    whole: list[bytes] = []
-    for place, part in enumerate(parts):
-        whole += (yield from _literal_steps(long[int(part)])) if place % 2 else (part,)
-    yield
-    return b"".join(whole)
-
-
-def _literal_steps(said: str) -> "Steps[list[bytes]]":
-    """A text of any length as a JSON string, in parts."""
-    if len(said) <= SLICE_BYTES:
-        return [msgspec.json.encode(said)]
-    turn, parts = Turn(), [b'"']
-    for start in range(0, len(said), SLICE_BYTES):
-        parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
-        if turn.is_over():
-            yield
-    return [*parts, b'"']
 
 
 class Cleaner:

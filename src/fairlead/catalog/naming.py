@@ -4,7 +4,6 @@ A name is a label. It is made from a `ToolKey` and leads back to it through a `N
 takes a name apart.
 """
 
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +12,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Literal
 
-from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.entries import HIDDEN_CATEGORIES, LONGEST_NAME_READ, ToolKey, slug
 from fairlead.errors import UnknownTool
 
 Scheme = Literal["stable", "readable", "gateway", "plain"]
@@ -27,11 +26,7 @@ MAX_TWINS = 3
 RESERVED_PREFIX = "mcp_"
 """Our own tools are called like this. No other name without a hash begins so."""
 
-_LONGEST_READ = 256
-"""How much of a name is looked at. The hash is over all of it."""
 _HASH_DIGITS = (0, 8, 16, 32, 64)
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Mn"})
 _TWINS = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u03bf\u03b1\u03bd\u0131",
     "aeopcyxijsdhqwoavi",
@@ -117,9 +112,9 @@ def name_tools(
 
 def skeleton(name: str) -> str:
     """What a name looks like: two names with the same skeleton are hard to tell apart."""
-    shown = unicodedata.normalize("NFKD", name[:_LONGEST_READ]).casefold().translate(_TWINS)
+    shown = unicodedata.normalize("NFKD", name[:LONGEST_NAME_READ]).casefold().translate(_TWINS)
     return "".join(
-        character for character in shown if unicodedata.category(character) not in _HIDDEN_CATEGORIES
+        character for character in shown if unicodedata.category(character) not in HIDDEN_CATEGORIES
     )
 
 
@@ -128,7 +123,7 @@ def _digits_needed(key: ToolKey, style: _Style) -> int:
     if style.digits:
         return style.digits
     # What a slug drops may be all that tells two tools apart, and one listed later must not rename this one.
-    lossy = not key.tool.isascii() or not key.tool.isprintable() or not _slug(key.tool)
+    lossy = not key.tool.isascii() or not key.tool.isprintable() or not slug(key.tool)
     plain = _plain(key, style)
     return 8 if lossy or len(plain) > style.longest or plain.casefold().startswith(RESERVED_PREFIX) else 0
 
@@ -158,7 +153,7 @@ def _render(key: ToolKey, style: _Style, digits: int) -> str:
     room = style.longest - len(suffix)
     if len(plain) > room:
         # Half of the room is the tool's: its name says more than its server's.
-        tool = _slug(key.tool) or "tool"
+        tool = slug(key.tool) or "tool"
         server = max(room // 2 - len(style.prefix), room - len(style.prefix + style.joiner) - len(tool))
         plain = _begun(f"{style.prefix}{_server(key, style)[:server]}{style.joiner}{tool}")[:room].rstrip(
             "_-"
@@ -167,24 +162,16 @@ def _render(key: ToolKey, style: _Style, digits: int) -> str:
 
 
 def _plain(key: ToolKey, style: _Style) -> str:
-    return _begun(f"{style.prefix}{_server(key, style)}{style.joiner}{_slug(key.tool) or 'tool'}")
+    return _begun(f"{style.prefix}{_server(key, style)}{style.joiner}{slug(key.tool) or 'tool'}")
 
 
 def _server(key: ToolKey, style: _Style) -> str:
-    return _slug(key.server_id) if style.with_server else ""
+    return slug(key.server_id) if style.with_server else ""
 
 
 def _begun(name: str) -> str:
     """Begin a name as all providers want it: with a letter or an underscore."""
     return name if name[:1].isalpha() or name.startswith("_") else f"_{name}"
-
-
-def _slug(name: str) -> str:
-    name = name[:_LONGEST_READ]
-    if not name.isascii():
-        name = unicodedata.normalize("NFKD", name)
-        name = "".join(letter for letter in name if unicodedata.category(letter) not in _HIDDEN_CATEGORIES)
-    return _ILLEGAL.sub("_", name).strip("_")
 
 
 def _hash(key: ToolKey) -> str:
@@ -203,8 +190,8 @@ def _look_alikes(keys: Iterable[ToolKey]) -> Iterable[NameFinding]:
             odd.append(key)
     for key in odd:
         shown = skeleton(key.tool)
-        letters = key.tool[:_LONGEST_READ]
-        if any(unicodedata.category(letter) in _HIDDEN_CATEGORIES - {"Mn"} for letter in letters):
+        letters = key.tool[:LONGEST_NAME_READ]
+        if any(unicodedata.category(letter) in HIDDEN_CATEGORIES - {"Mn"} for letter in letters):
             yield NameFinding(key=key, message="has characters in its name that nobody sees")
         same = twins[shown]
         for twin in same:

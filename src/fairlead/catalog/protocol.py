@@ -36,7 +36,10 @@ def valid_listing(listing: Listing) -> Listing:
         The same listing where nothing had to be changed. Else `repairs` has every entry that was repaired or
         left out, `rejected` the tools that were left out, and `notes` say so in short.
     """
-    unreadable = [Repair(kind="tool", name=each.name, reason=each.reason) for each in listing.rejected]
+    unreadable = [
+        Repair(kind="tool", name=gate.content(each.name), reason=gate.content(each.reason))
+        for each in listing.rejected
+    ]
     repairs: list[Repair] = []
     tools = [*_valid_tools(listing.tools, repairs)]
     resources = [*_valid_all("resource", listing.resources, repairs)]
@@ -79,8 +82,8 @@ def _valid_tools(entries: Iterable[ToolEntry], repairs: list[Repair]) -> Iterato
             yield replace(
                 entry,
                 definition=definition,
-                title=_decode(fields["title"]) if "title" in fields else None,
-                description=_decode(fields["description"]) if "description" in fields else None,
+                title=gate.content(_decode(fields["title"])) if "title" in fields else None,
+                description=gate.content(_decode(fields["description"])) if "description" in fields else None,
             )
 
 
@@ -96,15 +99,19 @@ def _valid(kind: Kind, raw: bytes, repairs: list[Repair], name: str) -> bytes | 
         visible = visible_definition(kind, raw)
     except (ValueError, RecursionError) as exc:
         reason = f"its definition cannot be read: {gate.content(str(exc))}"
-        repairs.append(Repair(kind=kind, name=_name_of(kind, raw) or name, reason=reason))
+        shown = gate.content(_name_of(kind, raw) or name, gate.MAX_TEXT_BYTES)
+        repairs.append(Repair(kind=kind, name=shown, reason=reason))
         return None
     repaired = repair_definition(kind, visible)
     # What the visible definition lacks because it was malformed is named as well.
     named = repaired if visible is raw else repair_definition(kind, raw)
     if repaired.changes or named.changes or repaired.reason is not None:
-        changes = tuple(f"{each.where} {each.what}" for each in (named.changes or repaired.changes))
-        shown = _name_of(kind, raw) or name
-        repairs.append(Repair(kind=kind, name=shown, changes=changes, reason=repaired.reason))
+        made = named.changes or repaired.changes
+        # They quote the definition: names of its fields, and values that are not valid.
+        changes = tuple(gate.content(f"{each.where} {each.what}", gate.MAX_TEXT_BYTES) for each in made)
+        reason = None if repaired.reason is None else gate.content(repaired.reason, gate.MAX_TEXT_BYTES)
+        shown = gate.content(_name_of(kind, raw) or name, gate.MAX_TEXT_BYTES)
+        repairs.append(Repair(kind=kind, name=shown, changes=changes, reason=reason))
     return repaired.definition
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.catalog import gate
 from fairlead.catalog.effort import MULTIPLYING, Unbounded, Weight, measure, pattern_states, weigh
 from fairlead.catalog.keywords import LISTS, MAPS, SINGLES, Schema, all_schemas, below, resolve
 from fairlead.catalog.modern import (
@@ -176,7 +177,7 @@ class _Reading:
 
     def _read_object(self, raw: dict[str, Any], where: str) -> dict[str, Any]:
         if not supported_dialect(raw.get("$schema")):
-            raise _Harmful(f"its schema is in a dialect that is not supported: {raw['$schema'][:100]!r}")
+            raise _Harmful(f"its schema is in a dialect that is not supported: {_quoted(raw['$schema'])}")
         schema: dict[str, Any] = {}
         modern = modernised(raw)
         self._multiplies |= not MULTIPLYING.isdisjoint(modern)
@@ -249,12 +250,17 @@ def _limit(weight: Weight) -> None:
         raise _Harmful("its references multiply beyond what can be checked")
 
 
+def _quoted(said: str) -> str:
+    """Words of a schema, short, and through the gate before they are cut: half a secret is not found."""
+    return repr(gate.content(said, 100))
+
+
 def _local(value: object) -> str:
     if not isinstance(value, str):
         raise Unusable("must be a string")
     if not value.startswith("#"):
         raise _Harmful(
-            f"its schema refers to {value[:100]!r}, which is outside of it, and nothing is fetched"
+            f"its schema refers to {_quoted(value)}, which is outside of it, and nothing is fetched"
         )
     if len(value) > MAX_REFERENCE_LENGTH:
         raise Unusable("is longer than any reference need be")

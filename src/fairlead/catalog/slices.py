@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fairlead.config.shapes import is_object
+
 MAX_VALUES = 20_000
 """How many JSON values are opened at once. More would take longer to look at than anybody wants to wait."""
 MAX_OPENED_BYTES = 16 * 1024 * 1024
@@ -232,3 +234,41 @@ def joined_steps(pieces: Iterator[str]) -> "Steps[str]":
         if turn.is_over():
             yield
     return "".join(joined)
+
+
+def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
+    """JSON for a value whose texts may be long. The value is used up: its long texts are taken out of it."""
+    if isinstance(said, str):
+        return b"".join((yield from literal_steps(said)))
+    word, long = f"long-{secrets.token_hex(8)}-", list[str]()
+    waiting: list[Any] = [said] if isinstance(said, (dict, list)) else []
+    while waiting:
+        holder = waiting.pop()
+        items: Any = holder.items() if is_object(holder) else enumerate(holder)
+        for place, item in [*items]:
+            if isinstance(item, str) and len(item) > SLICE_BYTES:
+                holder[place] = f"{word}{len(long)}"
+                long.append(item)
+            elif isinstance(item, (dict, list)):
+                waiting.append(item)
+    encoded = msgspec.json.encode(said)
+    if not long:
+        return encoded
+    parts = re.split(rb'"%b(\d+)"' % word.encode(), encoded)
+    whole: list[bytes] = []
+    for place, part in enumerate(parts):
+        whole += (yield from literal_steps(long[int(part)])) if place % 2 else (part,)
+    yield
+    return b"".join(whole)
+
+
+def literal_steps(said: str) -> "Steps[list[bytes]]":
+    """A text of any length as a JSON string, in parts."""
+    if len(said) <= SLICE_BYTES:
+        return [msgspec.json.encode(said)]
+    turn, parts = Turn(), [b'"']
+    for start in range(0, len(said), SLICE_BYTES):
+        parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
+        if turn.is_over():
+            yield
+    return [*parts, b'"']

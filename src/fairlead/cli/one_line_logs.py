@@ -3,6 +3,7 @@
 import logging
 import sys
 
+from fairlead.catalog import gate
 from fairlead.cli.output import printable
 from fairlead.config.log_masking import mask_logs
 
@@ -26,7 +27,7 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter())
     own = logging.getLogger("fairlead")
-    mask_logs()
+    mask_logs(gate.log_line)
     own.addHandler(handler)
     own.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
 

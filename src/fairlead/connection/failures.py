@@ -64,7 +64,7 @@ def connecting(server_id: str) -> Generator[None]:
         cause = root_cause(exc)
         if isinstance(cause, FairleadError):
             raise cause from None
-        raise connect_failure(server_id, cause) from cause
+        raise connect_failure(server_id, cause) from gate.shown_cause(cause)
 
 
 def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
@@ -184,7 +184,7 @@ class _Calling:
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
         if isinstance(exc, FAILURES):
-            raise call_failure(self._server_id, exc) from exc
+            raise call_failure(self._server_id, exc) from gate.shown_cause(exc)
 
 
 def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) -> CallFailed | AuthRequired:

@@ -464,7 +464,7 @@ def _hidden_instructions(session: Session) -> list[str]:
     """What was hidden in what the server wants a model to know."""
     said = session.sdk.initialize_result or session.sdk.discover_result
     found = inspect(said.instructions or "").findings if said else ()
-    return [f"hidden in its instructions ({hidden.kind}): {hidden.sample}" for hidden in found]
+    return [f"hidden in its instructions ({hidden.kind}): {gate.masked(hidden.sample)}" for hidden in found]
 
 
 def _with_headers(

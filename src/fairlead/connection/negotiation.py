@@ -20,6 +20,7 @@ from mcp_types.version import (
 )
 from pydantic import ValidationError
 
+from fairlead.catalog import gate
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.http_outcomes import HttpRejected
 from fairlead.connection.outcomes import RequestFailed
@@ -84,7 +85,8 @@ class Negotiation:
                 version = mutual[-1]
                 continue
             if supported is not None and not set(supported) & set(HANDSHAKE_PROTOCOL_VERSIONS):
-                raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, f"it speaks only {', '.join(supported)}")
+                said = gate.text(f"it speaks only {', '.join(supported)}")
+                raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, said)
             await self._initialize()
             return
 
@@ -117,7 +119,7 @@ class Negotiation:
         raw = await self._dispatcher.send_raw_request("initialize", params, options)
         result = types.InitializeResult.model_validate(repair_handshake(raw), by_name=False)
         if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            message = f"it chose version {result.protocol_version}, which nobody here speaks"
+            message = f"it chose version {gate.text(result.protocol_version, 100)}, which nobody here speaks"
             raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, message)
         self._sdk.adopt(result)
         version = {MCP_PROTOCOL_VERSION_HEADER: result.protocol_version}

@@ -98,6 +98,13 @@ def _require_id(params: Params) -> Params:
     return params
 
 
+def _require_request(params: Params) -> Params:
+    named = params.get("requestId")
+    if isinstance(named, bool) or not isinstance(named, str | int):
+        raise ValueError("it names no request")
+    return {name: value for name, value in params.items() if name != "reason" or isinstance(value, str)}
+
+
 def _repair_progress(params: Params) -> Params:
     token, progress = params.get("progressToken"), read_number(params.get("progress"))
     if progress is None or isinstance(token, bool) or not isinstance(token, str | int | float):
@@ -111,6 +118,7 @@ def _repair_progress(params: Params) -> Params:
 
 
 _NOTIFICATIONS: Final[Mapping[str, Callable[[Params], Params]]] = {
+    "notifications/cancelled": _require_request,
     "notifications/message": _repair_log,
     "notifications/progress": _repair_progress,
     "notifications/resources/updated": _require_uri,

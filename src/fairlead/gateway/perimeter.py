@@ -98,7 +98,7 @@ class Perimeter:
         if is_protocol_path(path) or path == "/metrics" or path.startswith(("/api/", "/.well-known/")):
             return Refused.saying(421, "this name is for the dashboard alone")
         origin = headers.get(b"origin")
-        if origin is not None and origin.lower() != b"http://" + host:
+        if origin is not None and origin != b"http://" + host:
             return Refused.saying(403, "requests from other origins are refused")
         return self._misshapen(scope, headers)
 

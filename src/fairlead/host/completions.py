@@ -44,6 +44,8 @@ async def complete(
             raise msgspec.DecodeError("it is too large")
         found = msgspec.convert(repair_completion(_decode(raw)), Completion)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise CallFailed(server_id, f"its completion cannot be read: {exc}", delivery="done") from exc
+        raise CallFailed(
+            server_id, f"its completion cannot be read: {exc}", delivery="done"
+        ) from gate.shown_cause(exc)
     shown = tuple(value for value in found.values if gate.content(value, MAX_VALUE_BYTES) == value)
     return msgspec.structs.replace(found, values=shown)

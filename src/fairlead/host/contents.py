@@ -51,7 +51,7 @@ class Answered:
             cleaned = await gate.run(gate.answer_steps(original))
         except (ValueError, RecursionError) as exc:
             message = f"what it answered cannot be read: {gate.text(str(exc))}"
-            raise CallFailed(server_id, message, delivery="done") from exc
+            raise CallFailed(server_id, message, delivery="done") from gate.shown_cause(exc)
         return cls(server_id, cleaned, original=original, untrusted=untrusted)
 
     @cached_property
@@ -61,7 +61,7 @@ class Answered:
             return msgspec.json.decode(self.raw, type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as exc:
             message = f"what it answered cannot be read: {exc}"
-            raise CallFailed(self._server_id, message, delivery="done") from exc
+            raise CallFailed(self._server_id, message, delivery="done") from gate.shown_cause(exc)
 
     def _not_asked_for(self, exc: Exception) -> CallFailed:
         message = f"what it answered is not what was asked for: {exc}"
@@ -80,7 +80,7 @@ class ResourceContents(Answered):
         try:
             return repair_contents(self.data, self.uri)
         except (ValueError, RecursionError) as exc:
-            raise self._not_asked_for(exc) from exc
+            raise self._not_asked_for(exc) from gate.shown_cause(exc)
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ class ResourceContents(Answered):
             return base64.b64decode(part.get("blob", ""), validate=True)
         except (binascii.Error, TypeError, ValueError) as exc:
             message = f"its resource is not what it should be: {exc}"
-            raise CallFailed(self._server_id, message, delivery="done") from exc
+            raise CallFailed(self._server_id, message, delivery="done") from gate.shown_cause(exc)
 
 
 def _once(parts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -137,7 +137,7 @@ class PromptResult(Answered):
         try:
             return repair_prompt(self.data)
         except (ValueError, RecursionError) as exc:
-            raise self._not_asked_for(exc) from exc
+            raise self._not_asked_for(exc) from gate.shown_cause(exc)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

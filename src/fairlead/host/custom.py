@@ -45,7 +45,7 @@ class Custom:
             return msgspec.Raw(await gate.run(gate.answer_steps(bytes(raw))))
         except (ValueError, RecursionError) as exc:
             message = f"what it answered cannot be read: {gate.text(str(exc))}"
-            raise CallFailed(server_id, message, delivery="done") from exc
+            raise CallFailed(server_id, message, delivery="done") from gate.shown_cause(exc)
 
     async def request_unchanged(
         self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None

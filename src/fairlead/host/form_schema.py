@@ -13,6 +13,7 @@ from typing import TypedDict, cast
 
 from fairlead.catalog import gate
 from fairlead.catalog.slices import Steps, Turn, finish
+from fairlead.config.shapes import is_list
 from fairlead.host.forms import (
     FORMATS,
     MAX_ANSWER_CHARACTERS,
@@ -118,6 +119,8 @@ class _Common(TypedDict):
 def _read_field(name: str, shape: _Shape, *, required: bool) -> Steps[Field]:
     if not 0 < len(name) <= MAX_NAME_CHARACTERS:
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} characters")
+    if gate.holds_secret(name):
+        raise ValueError("its name holds a secret")
     title, description = _text(shape, "title"), _text(shape, "description")
     label = _line(title) or _line(name)
     common = _Common(name=name, label=label, description=shown(description), required=required)
@@ -195,6 +198,8 @@ def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
         labels = _texts(shape.get("enumNames", []), "enumNames") or values
     if not values or len(values) != len(labels) or len(set(values)) != len(values):
         raise ValueError("its choices do not add up")
+    if any(map(gate.holds_secret, values)):
+        raise ValueError("one of its choices holds a secret")
     turn, choices = Turn(), list[Choice]()
     for value, label in zip(values, labels, strict=True):
         choices.append(Choice(value=value, label=_line(label) or _line(value)))
@@ -204,7 +209,13 @@ def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
 
 
 def _with_default(field: Field, default: object) -> Field:
-    """The field with its default; one that is no answer to its own question is not offered."""
+    """The field with its default; one that is no answer to its own question is not offered.
+
+    Nor is one that hides something or holds a secret: to change it would put words into the user's mouth.
+    """
+    said = default if is_list(default) else [default]
+    if any(isinstance(each, str) and gate.content(each) != each for each in said):
+        return field
     try:
         value = None if default is None else field.read(default)
     except ValueError:

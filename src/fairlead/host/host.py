@@ -22,6 +22,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from fairlead.catalog import gate
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.naming import Scheme
@@ -169,7 +170,7 @@ class Host:
         fails the start; others never do.
         """
         env = os.environ if env is None else env
-        mask_logs()
+        mask_logs(gate.log_line)
         loaded = config or load_config(path, overrides, env, cwd)
         async with AsyncExitStack() as stack:
             records = await open_records(stack, loaded.config, env)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import mcp_types as types
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from fairlead.catalog import gate
 from fairlead.config.models import Sampling, Server
@@ -32,7 +32,7 @@ from fairlead.host.operator import (
     SampleRequest,
     UrlQuestion,
 )
-from fairlead.host.urls import UrlRefused, show_url
+from fairlead.host.urls import ShownUrl, UrlRefused, show_url
 
 logger = logging.getLogger(__name__)
 
@@ -157,11 +157,12 @@ class ServerPeer:
         form = await gate.run(read_form_steps(params.requested_schema))
         if isinstance(form, FormRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
+        raw = to_json(params.requested_schema)  # a copy, since what is there is changed in place
         question = FormQuestion(
             server_id=self._server_id,
             message=shown(params.message),
             form=form,
-            requested_schema=params.requested_schema,
+            requested_schema=await gate.run(gate.Cleaner().value_steps(from_json(raw))),
         )
         answer = await self._operator.elicit_form(question)
         if answer.action != "accept":
@@ -177,13 +178,16 @@ class ServerPeer:
         if not self._urls:
             return self._not_asked("url")
         url = show_url(params.url)
+        if isinstance(url, ShownUrl) and any(map(gate.holds_secret, (params.url, url.url, url.host))):
+            # It cannot be masked and still lead there; opened, it would hand the secret to that host.
+            url = UrlRefused(reason="the URL holds a secret of yours")
         if isinstance(url, UrlRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the page is not opened: {url}")
         question = UrlQuestion(
             server_id=self._server_id,
             message=shown(params.message),
             url=url,
-            elicitation_id=params.elicitation_id,
+            elicitation_id=_shown_id(params.elicitation_id),
         )
         action = await self._operator.elicit_url(question)
         if action == "accept":
@@ -262,7 +266,7 @@ class ServerPeer:
     def completed(self, elicitation_id: str) -> None:
         """Pass on that all is done on a page that a person was asked to open."""
         if isinstance(self._operator, HearsOfPages):
-            self._operator.page_completed(self._server_id, elicitation_id)
+            self._operator.page_completed(self._server_id, _shown_id(elicitation_id) or "")
 
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""
@@ -274,6 +278,11 @@ async def _cleaned_sample(params: types.CreateMessageRequestParams) -> types.Cre
     raw = params.model_dump_json(by_alias=True, exclude_none=True).encode()
     cleaned = await gate.run(gate.answer_steps(raw))
     return params if cleaned is raw else types.CreateMessageRequestParams.model_validate_json(cleaned)
+
+
+def _shown_id(elicitation_id: str | None) -> str | None:
+    """The id of an elicitation for operators: the same for its question and for its end."""
+    return None if elicitation_id is None else gate.content(elicitation_id, gate.MAX_TEXT_BYTES)
 
 
 def _tokens(text: str) -> int:

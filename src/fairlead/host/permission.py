@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from fairlead.catalog.cleaning import mask_tool
 from fairlead.catalog.digest import digests_of
 from fairlead.catalog.entries import ToolKey
 from fairlead.config.load import LoadedRule
@@ -391,5 +392,5 @@ def _approval(proposal: Proposal) -> Approval | None:
         tool=proposal.tool,
         # Some servers write another default into their schemas at every start, which is no other tool. The
         # answers that earlier releases kept are bound to format 1, and pins see to all else.
-        definition_digest=digests_of(entry.definition, 1).loose,
+        definition_digest=digests_of(mask_tool(entry).entry.definition, 1).loose,
     )

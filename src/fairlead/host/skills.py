@@ -67,7 +67,7 @@ class Skills:
             try:
                 page = _decode(await gate.run(gate.answer_steps(bytes(raw))))
             except (ValueError, RecursionError) as exc:
-                raise self._failed(f"its list of skills cannot be read: {exc}") from exc
+                raise self._failed(f"its list of skills cannot be read: {exc}") from gate.shown_cause(exc)
             skills += page.skills
             if page.next_cursor is None:
                 return tuple(skills)
@@ -81,7 +81,7 @@ class Skills:
             text = gate.content(content.decode())
             head = _read_head(text)
         except ValueError as exc:
-            raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from exc
+            raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from gate.shown_cause(exc)
         if head != skill.frontmatter:
             raise self._failed(f"the head of `{skill.uri}` is not what was listed")
         return text
@@ -119,4 +119,4 @@ def _read_head(text: str) -> object:
         head = msgspec.json.encode(reader.load(match[1]))
         return gate.value(msgspec.json.decode(head))  # YAML can spell out what it hides
     except (YAMLError, TypeError, RecursionError) as exc:
-        raise ValueError("it is not YAML") from exc
+        raise ValueError("it is not YAML") from gate.shown_cause(exc)

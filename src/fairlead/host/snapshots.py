@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -12,6 +12,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
+from fairlead.catalog.cleaning import mask_listing
 from fairlead.catalog.entries import Listing, RejectedTool, read_tools
 from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 NAMESPACE = "catalog"
 TROUBLE = "trouble"
 _POLICY = frozenset({"allow_tools", "approval", "deny_tools", "trust"})
+FORMAT = 2
+"""Of stored snapshots. Those of format 1 hold definitions as they came, secrets of their server included,
+which a process that has not started the server cannot tell: they are not read, and the server is asked."""
 VERSION_SECONDS = 7 * 24 * 3600.0
 """How long a server's protocol version is taken for granted before the modern era is tried again."""
 
@@ -90,6 +94,10 @@ class StoredSnapshot(msgspec.Struct):
     ttl_ms: int | None
     notes: list[str] = []
     keeps_sessions: bool = False
+    format: int = 1
+    """See `FORMAT`; snapshots of the first releases do not say it."""
+    listed_digests: dict[str, tuple[tuple[str, str], ...]] = {}
+    """Of tools whose definitions have secrets masked: what pins compare (`ToolEntry.listed_digests`)."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -221,14 +229,17 @@ async def load_snapshot(store: Store, server: LoadedServer, principal: str = LOC
         return None
 
 
-def read_snapshot(server_id: str, value: bytes) -> Snapshot:
-    """Read a stored snapshot."""
-    return snapshot_of(server_id, _decode(value))
+def read_snapshot(server_id: str, value: bytes) -> Snapshot | None:
+    """Read a stored snapshot; None for one of another format."""
+    found = _decode(value)
+    return snapshot_of(server_id, found) if found.format == FORMAT else None
 
 
 def snapshot_of(server_id: str, stored: StoredSnapshot) -> Snapshot:
     """The snapshot that was stored."""
     tools, _ = read_tools(server_id, iter(stored.tools))
+    if digests := stored.listed_digests:
+        tools = [replace(tool, listed_digests=digests.get(tool.key.tool)) for tool in tools]
     listing = Listing(
         tools=tuple(tools),
         rejected=tuple(RejectedTool(name=name, reason=reason) for name, reason in stored.rejected),
@@ -302,8 +313,8 @@ def _values(news: News) -> list[NewValue]:
 
 
 def stored(snapshot: Snapshot) -> StoredSnapshot:
-    """A snapshot to store."""
-    listing = snapshot.listing
+    """A snapshot to store, or to tell to a command: without the secrets that are known here."""
+    listing = mask_listing(snapshot.listing)
     return StoredSnapshot(
         version=snapshot.version,
         saved_at=snapshot.saved_at,
@@ -316,4 +327,8 @@ def stored(snapshot: Snapshot) -> StoredSnapshot:
         ttl_ms=listing.ttl_ms,
         notes=list(listing.notes),
         keeps_sessions=snapshot.keeps_sessions,
+        format=FORMAT,
+        listed_digests={
+            entry.key.tool: entry.listed_digests for entry in listing.tools if entry.listed_digests
+        },
     )

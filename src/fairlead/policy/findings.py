@@ -6,6 +6,7 @@ The words are advice. Nothing is refused for them: who means harm finds others, 
 from collections.abc import Iterator
 from itertools import islice
 
+from fairlead.catalog import gate
 from fairlead.catalog.cleaning import MAX_FINDINGS, Finding, hidden_text, texts
 from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.sanitise import suspicious
@@ -25,4 +26,4 @@ def findings_of(entry: ToolEntry) -> tuple[Finding, ...]:
 def _advice(entry: ToolEntry) -> Iterator[Finding]:
     for where, text in texts(entry.read()):
         for advice in suspicious(text):
-            yield Finding(where=where, kind="suspicious", count=1, sample=advice)
+            yield Finding(where=gate.masked(where), kind="suspicious", count=1, sample=gate.masked(advice))

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.catalog.cleaning import mask_tool
 from fairlead.catalog.definitions import visible_definition
 from fairlead.catalog.digest import FORMAT, entry_digests, without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
@@ -121,7 +122,8 @@ def _change(pins: Pins, entry: ToolEntry) -> Change | None:
 
 def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
     """How a tool differs from the pinned one."""
-    if bytes(pin.definition) == entry.definition:
+    # Of definitions with secrets masked only the digests tell whether they are the same.
+    if entry.listed_digests is None and bytes(pin.definition) == entry.definition:
         return None
     return change_of(pin.strict, pin.loose, entry, pin.format)
 
@@ -149,6 +151,7 @@ def extend(pins: Pins, listing: Listing) -> Pins | None:
         for entry in listing.tools
         if (pin := pins.tools.get(entry.key.tool)) is not None
         and pin.format < FORMAT
+        and entry.listed_digests is None  # else it is extended when the server lists it again
         and change_since(pin, entry) in (None, "defaults")
     }
     return msgspec.structs.replace(pins, tools={**pins.tools, **extended}) if extended else None
@@ -250,6 +253,7 @@ def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
 
 
 def _shown_definition(entry: ToolEntry) -> bytes:
+    entry = mask_tool(entry).entry  # it is kept to be shown, by processes that need not know the secrets
     try:
         return visible_definition("tool", entry.definition)
     except (ValueError, RecursionError):

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Literal
 
+from fairlead.catalog import gate
+from fairlead.catalog.cleaning import mask_value
 from fairlead.catalog.definitions import TOOL_FIELDS, visible_definition
 from fairlead.catalog.digest import entry_digests, read_for_certain
 from fairlead.catalog.entries import Listing, ToolEntry
@@ -179,14 +181,14 @@ def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
 
 
 def _read(definition: bytes) -> dict[str, Any]:
-    """A visible definition; one that cannot be read for certain is shown as it came."""
+    """A visible definition with known secrets masked; one that cannot be read for certain, as it came."""
     try:
         whole = read_for_certain(visible_definition("tool", definition))
         json.dumps(whole, indent=2)
+        return mask_value(whole)
     except (ValueError, RecursionError) as exc:
         came = definition.decode(errors="backslashreplace")
-        return {"description": f"(its definition cannot be read: {exc})\n{came}"}
-    return whole
+        return {"description": gate.masked(f"(its definition cannot be read: {exc})\n{came}")}
 
 
 # In words.

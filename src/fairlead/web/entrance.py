@@ -283,7 +283,8 @@ def _is_from_its_origin(scope: Scope) -> bool:
     origins, hosts = headers.getlist("origin"), headers.getlist("host")
     if len(origins) != 1 or len(hosts) != 1:
         return False
-    scheme, _, authority = origins[0].lower().partition("://")
+    # Browsers write an origin in lower case: to compare it as it came lets nothing else through.
+    scheme, _, authority = origins[0].partition("://")
     return scheme in ("http", "https") and authority == hosts[0].lower()
 
 

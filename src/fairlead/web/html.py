@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, TypeAlias
 
+from fairlead.catalog import gate
 from fairlead.catalog.sanitise import made_visible
 
 _VOID: Final = frozenset({"input", "link", "meta"})
@@ -56,7 +57,7 @@ def _markup(child: Child) -> str:
         case Html():
             return child.markup
         case str() | int():
-            return _text(str(child))
+            return _content(str(child))
         case _:
             return "".join(map(_markup, child))
 
@@ -77,3 +78,8 @@ def _attribute(key: str, value: Attribute) -> str:
 
 def _text(text: str) -> str:
     return escape(text if text.isascii() and text.isprintable() else made_visible(text))
+
+
+def _content(text: str) -> str:
+    """The text of an element. Known secrets are masked here, once for every page, whoever wrote them."""
+    return _text(gate.masked(text))
