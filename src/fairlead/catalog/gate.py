@@ -40,6 +40,8 @@ from fairlead.catalog.slices import (
     boundary,
     decode,
     finish,
+    has_more_values,
+    has_more_values_steps,
     joined_steps,
     literals,
     run,
@@ -56,6 +58,8 @@ __all__ = [
     "Steps",
     "decode",
     "finish",
+    "has_more_values",
+    "has_more_values_steps",
     "run",
 ]
 """What of `catalog.slices` belongs to the gate's interface, besides its own functions."""

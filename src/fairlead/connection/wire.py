@@ -17,7 +17,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from fairlead.catalog import gate
-from fairlead.catalog.slices import has_slow_numbers
+from fairlead.catalog.slices import has_more_values, has_slow_numbers
 from fairlead.connection.limits import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
@@ -38,7 +38,6 @@ _LONG_TEXT_BYTES = 64 * 1024
 _MAX_REPAIRED_BYTES = 256 * 1024
 _MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
 """In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
-_SLICE_BYTES = 64 * 1024
 _MAX_SKIPPED_LINES = 32
 """How many times the limit a message may have to be skipped; after more it is taken to be without end."""
 _MESSAGE_BEGINS = re.compile(rb"\s*\{")
@@ -213,29 +212,6 @@ def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:
     if has_more_values(line, MAX_VALUES):
         return _unusable(line, f"it has more than {MAX_VALUES} values")
     return frame
-
-
-def has_more_values(text: bytes | bytearray | memoryview, limit: int) -> bool:
-    """Tell whether JSON text has more than `limit` values, without decoding it.
-
-    Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
-    commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
-    """
-    count, quotes, carried = 0, 0, b""
-    for start in range(0, len(text), _SLICE_BYTES):
-        piece = carried + bytes(text[start : start + _SLICE_BYTES])
-        carried = b""
-        if b"\\" in piece:
-            if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
-                piece, carried = piece[:-1], b"\\"
-            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        parts = piece.split(b'"')
-        outside = b"".join(parts[quotes % 2 :: 2])
-        count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
-        quotes += len(parts) - 1
-        if count + quotes // 2 > limit:
-            return True
-    return False
 
 
 def _large_answer(line: bytes | bytearray) -> Frame | None:

@@ -1,0 +1,119 @@
+"""A hostile MCP server over stdio: what it says of itself, answers and asks is as costly as it can make it.
+
+Run as `python -I -S answer_program.py SHAPE`. Shapes are in `SHAPES`, by name: the method they answer, and
+the lines they answer it with. Other requests are answered well. Standard library only, so that it starts
+quickly.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+Lines = Callable[[Message], list[bytes]]
+
+HIDDEN = "\u200b"
+CAPABILITIES: Message = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}, "logging": {}}
+GREETING: Message = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": CAPABILITIES,
+    "serverInfo": {"name": "hostile", "version": "1"},
+}
+MODERN_GREETING: Message = {
+    "resultType": "complete",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": CAPABILITIES,
+    "serverInfo": {"name": "hostile", "version": "1"},
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+WELL: dict[str, Message] = {
+    "initialize": GREETING,
+    "tools/list": {"tools": [{"name": "attack", "inputSchema": {"type": "object"}}]},
+    "resources/list": {"resources": [{"uri": "x:1", "name": "one"}]},
+    "resources/templates/list": {"resourceTemplates": []},
+    "prompts/list": {"prompts": [{"name": "p"}]},
+    "resources/read": {"contents": [{"uri": "x:1", "text": "done"}]},
+    "prompts/get": {"messages": []},
+    "completion/complete": {"completion": {"values": ["done"]}},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+
+
+def line(**message: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False).encode() + b"\n"
+
+
+def result(make: Callable[[], Message]) -> Lines:
+    """Answer with a result."""
+    return lambda request: [line(id=request["id"], result=make())]
+
+
+def prompt(content: Message, count: int) -> Lines:
+    return result(lambda: {"messages": [{"role": "user", "content": content}] * count})
+
+
+def contents(part: Message, count: int) -> Lines:
+    return result(lambda: {"contents": [{"uri": "x:1", **part}] * count})
+
+
+def completion(make: Callable[[], list[Any]]) -> Lines:
+    return result(lambda: {"completion": {"values": make()}})
+
+
+TEXT = {"type": "text", "text": "a"}
+
+SHAPES: dict[str, tuple[str, Lines]] = {
+    # Answers of very many values, and those of as many as are let through.
+    "prompt messages": ("prompts/get", prompt(TEXT, 90_000)),
+    "hidden prompt messages": ("prompts/get", prompt({"type": "text", "text": HIDDEN}, 50_000)),
+    "just enough prompt messages": ("prompts/get", prompt({"type": "text", "text": "a" + HIDDEN}, 1_500)),
+    "prompt links": (
+        "prompts/get",
+        prompt({"type": "resource_link", "uri": "x:1", "name": "a", "_meta": {"fairlead/x": 1}}, 900),
+    ),
+    "prompt of lists": ("prompts/get", prompt({"type": "text", "text": [[0] * 10] * 100}, 15)),
+    "prompt text": ("prompts/get", prompt({"type": "text", "text": 'é\n"\\' * 300_000}, 1)),
+    "prompt numbers": ("prompts/get", result(lambda: {"messages": [], "_meta": {"n": [1.5] * 800_000}})),
+    "resource contents": ("resources/read", contents({"text": "a"}, 100_000)),
+    "hidden resource contents": ("resources/read", contents({"text": HIDDEN}, 60_000)),
+    "just enough resource contents": ("resources/read", contents({"text": "a" + HIDDEN}, 2_300)),
+    "resource numbers": ("resources/read", contents({"text": "a", "_meta": {"n": [1.5] * 800_000}}, 1)),
+    "slow resource numbers": ("resources/read", contents({"text": "", "_meta": {"n": [1e300] * 15_000}}, 1)),
+    "empty resource objects": ("resources/read", contents({"text": "a", "_meta": {"n": [{}] * 900_000}}, 1)),
+    "resource text": ("resources/read", contents({"text": ("a" + HIDDEN) * 400_000}, 1)),
+    "resource data": ("resources/read", contents({"blob": "QUJD" * 900_000}, 1)),
+    "resource data that is none": ("resources/read", contents({"blob": "QUJD" * 900_000 + "!"}, 1)),
+    "resource keys": (
+        "resources/read",
+        result(lambda: {"contents": [], "_meta": {HIDDEN * (n % 5) + str(n): 0 for n in range(6_000)}}),
+    ),
+    "completion values": ("completion/complete", completion(lambda: ["a"] * 400_000)),
+    "just enough completion values": ("completion/complete", completion(lambda: ["a" + HIDDEN] * 49_000)),
+    "slow completion numbers": ("completion/complete", completion(lambda: [1e300] * 90_000)),
+}
+
+
+def main(shape: str) -> None:
+    method, lines = SHAPES[shape]
+    is_modern = shape.startswith("modern")
+    for sent in sys.stdin.buffer:
+        request = json.loads(sent)
+        if "id" not in request or "method" not in request:
+            continue
+        if request["method"] == method and "requestState" not in request["params"]:
+            answer = lines(request)
+        elif request["method"] == "server/discover" and is_modern:
+            answer = [line(id=request["id"], result=MODERN_GREETING)]
+        elif request["method"] in WELL:
+            answer = [line(id=request["id"], result={"resultType": "complete", **WELL[request["method"]]})]
+        else:
+            answer = [line(id=request["id"], error={"code": -32601, "message": "unknown"})]
+        for each in answer:
+            sys.stdout.buffer.write(each)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
