@@ -62,6 +62,10 @@ def completion(make: Callable[[], list[Any]]) -> Lines:
     return result(lambda: {"completion": {"values": make()}})
 
 
+def listed(name: str, entry: Callable[[int], Message], count: int) -> Lines:
+    return result(lambda: {name: [entry(number) for number in range(count)]})
+
+
 TEXT = {"type": "text", "text": "a"}
 
 SHAPES: dict[str, tuple[str, Lines]] = {
@@ -88,6 +92,27 @@ SHAPES: dict[str, tuple[str, Lines]] = {
     "resource keys": (
         "resources/read",
         result(lambda: {"contents": [], "_meta": {HIDDEN * (n % 5) + str(n): 0 for n in range(6_000)}}),
+    ),
+    # Lists that have to be cleaned entry by entry.
+    "hidden prompts": (
+        "prompts/list",
+        listed("prompts", lambda n: {"name": f"p{n}", "description": f"n{HIDDEN * 40}"}, 8_000),
+    ),
+    "hidden prompt arguments": (
+        "prompts/list",
+        listed("prompts", lambda n: {"name": f"p{n}", "arguments": [{"name": f"a{HIDDEN}"}] * 200}, 200),
+    ),
+    "hidden resources": (
+        "resources/list",
+        listed("resources", lambda n: {"uri": f"x:{n}", "name": f"n{HIDDEN * 40}"}, 8_000),
+    ),
+    "resources of hidden keys": (
+        "resources/list",
+        listed("resources", lambda n: {"uri": f"x:{n}", "name": "n", "_meta": {HIDDEN + "k": HIDDEN}}, 8_000),
+    ),
+    "long resources": (
+        "resources/list",
+        listed("resources", lambda n: {"uri": f"x:{n}", "name": f"{n}" + HIDDEN * 100_000}, 20),
     ),
     "completion values": ("completion/complete", completion(lambda: ["a"] * 400_000)),
     "just enough completion values": ("completion/complete", completion(lambda: ["a" + HIDDEN] * 49_000)),
