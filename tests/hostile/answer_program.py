@@ -66,6 +66,15 @@ def listed(name: str, entry: Callable[[int], Message], count: int) -> Lines:
     return result(lambda: {name: [entry(number) for number in range(count)]})
 
 
+def greeting(more: Callable[[], Message]) -> Lines:
+    return result(lambda: {**GREETING, **more()})
+
+
+def named(text: str) -> Message:
+    """What a server says of itself, the same text everywhere."""
+    return dict.fromkeys(("name", "version", "title", "description", "websiteUrl"), text)
+
+
 TEXT = {"type": "text", "text": "a"}
 
 SHAPES: dict[str, tuple[str, Lines]] = {
@@ -113,6 +122,28 @@ SHAPES: dict[str, tuple[str, Lines]] = {
     "long resources": (
         "resources/list",
         listed("resources", lambda n: {"uri": f"x:{n}", "name": f"{n}" + HIDDEN * 100_000}, 20),
+    ),
+    # What a server says of itself.
+    "hidden instructions": ("initialize", greeting(lambda: {"instructions": HIDDEN * 600_000})),
+    "half hidden instructions": ("initialize", greeting(lambda: {"instructions": f"a{HIDDEN}" * 200_000})),
+    "long instructions": ("initialize", greeting(lambda: {"instructions": "a\n" * 1_900_000})),
+    "modern instructions": (
+        "server/discover",
+        result(lambda: {**MODERN_GREETING, "instructions": f"a{HIDDEN}" * 400_000}),
+    ),
+    "hidden names": ("initialize", greeting(lambda: {"serverInfo": named(f"a{HIDDEN}" * 40_000)})),
+    "long names": ("initialize", greeting(lambda: {"serverInfo": named("\U000e0041" * 50_000)})),
+    "icons": (
+        "initialize",
+        greeting(
+            lambda: {"serverInfo": {**named("a"), "icons": [{"src": f"https://e.com/{HIDDEN}"}] * 9_000}}
+        ),
+    ),
+    "capabilities": (
+        "initialize",
+        greeting(
+            lambda: {"capabilities": {**CAPABILITIES, "experimental": {f"k{n}": {} for n in range(9_000)}}}
+        ),
     ),
     "completion values": ("completion/complete", completion(lambda: ["a"] * 400_000)),
     "just enough completion values": ("completion/complete", completion(lambda: ["a" + HIDDEN] * 49_000)),

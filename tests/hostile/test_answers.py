@@ -98,3 +98,18 @@ async def test_an_answer_of_a_thousand_parts_arrives_whole(tmp_path: Path) -> No
         assert len((await host.resources.read("x", "x:1")).parts) == 2_300
     async with open_host(tmp_path, seconds=SECONDS, x=entry_of("just enough completion values")) as host:
         assert (await host.prompts.complete("x", "p", "a", "")).values == ()
+
+
+async def test_what_a_server_says_of_itself_is_cleaned_and_bounded(tmp_path: Path) -> None:
+    async with open_host(tmp_path, seconds=SECONDS, x=entry_of("half hidden instructions")) as host:
+        listing = await host.list_now("x")
+        assert listing.instructions is not None
+        assert set(listing.instructions) == {"a"}
+        assert 60_000 < len(listing.instructions) <= 64 * 1024
+        assert any("hidden in its instructions" in note for note in listing.notes)
+        assert any("cut off" in note for note in listing.notes)
+    async with open_host(tmp_path, seconds=SECONDS, x=entry_of("hidden names")) as host:
+        server = (await host.describe("x")).name
+        assert server is not None
+        assert answer_program.HIDDEN not in server
+        assert 0 < len(server.encode()) <= 2 * 2048 + 1

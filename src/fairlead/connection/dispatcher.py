@@ -34,6 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.connection.deadline import Clock, Deadline
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS, Inbox
+from fairlead.connection.limits import MAX_DECODED_BYTES
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     ConnectionClosed,
@@ -235,7 +236,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         opts = opts or _NO_OPTIONS
         raw = result_of(await self._request(method, params, opts))
         try:
-            result = object_of(raw)
+            result = object_of(raw, MAX_DECODED_BYTES)
         except ValueError as exc:
             raise AnswerUnreadable(str(exc)) from exc
         version = opts.get("headers", {}).get(MCP_PROTOCOL_VERSION_HEADER)
@@ -449,7 +450,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     def _notified(self, method: str, raw: msgspec.Raw) -> None:
         try:
-            params = object_of(raw) if raw else None
+            params = object_of(raw, MAX_DECODED_BYTES) if raw else None
         except ValueError:
             self.noise.keep(bytes(raw))
             return

@@ -322,13 +322,16 @@ def _request_id(scalar: bytes) -> RequestId | None:
     return value
 
 
-def object_of(raw: msgspec.Raw) -> dict[str, Any]:
+def object_of(raw: msgspec.Raw, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]:
     """Return the object in `raw`; an absent one or `null` is empty.
 
-    Raises `ValueError` where it is none, or has so many values that reading them would hold the event loop.
+    Raises `ValueError` where it is none, or so long or of so many values that reading it would hold the event
+    loop.
     """
     if not raw or raw == _NULL:
         return {}
+    if len(memoryview(raw)) > max_bytes:
+        raise ValueError(f"it is longer than {max_bytes} bytes")
     _require_few_values(raw)
     try:
         return _decode_object(raw)
