@@ -75,6 +75,41 @@ def named(text: str) -> Message:
     return dict.fromkeys(("name", "version", "title", "description", "websiteUrl"), text)
 
 
+def asks(count: int, question: Callable[[], Message]) -> Lines:
+    """Answer with questions, as the modern protocol has it."""
+    return result(
+        lambda: {
+            "resultType": "input_required",
+            "requestState": "s",
+            "inputRequests": dict.fromkeys(map(str, range(count)), question()),
+        }
+    )
+
+
+def form(message: str, fields: Message) -> Message:
+    params = {"message": message, "requestedSchema": {"type": "object", "properties": fields}}
+    return {"method": "elicitation/create", "params": params}
+
+
+def sampling(count: int) -> Message:
+    messages = [{"role": "user", "content": TEXT}] * count
+    return {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": 1}}
+
+
+def error(data: object) -> Lines:
+    return lambda request: [line(id=request["id"], error={"code": -1, "message": "no", "data": data})]
+
+
+def logs(params: Message) -> Lines:
+    """Log something, and answer well."""
+
+    def answer(request: Message) -> list[bytes]:
+        said = line(method="notifications/message", params={"level": "info", **params})
+        return [said, line(id=request["id"], result=WELL["tools/call"])]
+
+    return answer
+
+
 TEXT = {"type": "text", "text": "a"}
 
 SHAPES: dict[str, tuple[str, Lines]] = {
@@ -145,6 +180,32 @@ SHAPES: dict[str, tuple[str, Lines]] = {
             lambda: {"capabilities": {**CAPABILITIES, "experimental": {f"k{n}": {} for n in range(9_000)}}}
         ),
     ),
+    # Questions that come with an answer: thousands at once, or of thousands of values.
+    "modern questions for folders": ("tools/call", asks(30_000, lambda: {"method": "roots/list"})),
+    "modern questions by form": ("tools/call", asks(7_000, lambda: form("a", {}))),
+    "modern questions for a model": ("tools/call", asks(5_500, lambda: sampling(1))),
+    "modern questions of no kind": ("tools/call", asks(40_000, lambda: {"method": "x"})),
+    "modern question of many messages": ("tools/call", asks(1, lambda: sampling(9_000))),
+    "modern question of just enough messages": ("tools/call", asks(1, lambda: sampling(1_500))),
+    "modern question of hidden texts": (
+        "tools/call",
+        asks(1, lambda: form("a", {f"f{n}": {"type": "string", "title": f"a{HIDDEN}"} for n in range(900)})),
+    ),
+    # Errors and notifications whose data has to be cleaned.
+    "hidden error data": ("tools/call", error([HIDDEN] * 10_500)),
+    "hidden error keys": ("tools/call", error({HIDDEN * (n % 5) + str(n // 5): 0 for n in range(4_500)})),
+    "hidden error text": ("tools/call", error(HIDDEN * 20_000)),
+    "half hidden error text": ("tools/call", error(f"a{HIDDEN}" * 15_000)),
+    "hidden log data": ("tools/call", logs({"data": [HIDDEN] * 10_500})),
+    "hidden log keys": (
+        "tools/call",
+        logs({"data": {HIDDEN * (n % 5) + str(n // 5): 0 for n in range(4_500)}}),
+    ),
+    "hidden log text": ("tools/call", logs({"data": HIDDEN * 1_100_000})),
+    "log text of escapes": ("tools/call", logs({"data": "\n" * 1_700_000})),
+    "just enough log text of escapes": ("tools/call", logs({"data": "\n" * 500_000})),
+    "log data of many values": ("tools/call", logs({"data": [0] * 49_000})),
+    "hidden logger": ("tools/call", logs({"data": "", "logger": f"a{HIDDEN}" * 250_000})),
     "completion values": ("completion/complete", completion(lambda: ["a"] * 400_000)),
     "just enough completion values": ("completion/complete", completion(lambda: ["a" + HIDDEN] * 49_000)),
     "slow completion numbers": ("completion/complete", completion(lambda: [1e300] * 90_000)),

@@ -112,4 +112,4 @@ async def test_what_a_server_says_of_itself_is_cleaned_and_bounded(tmp_path: Pat
         server = (await host.describe("x")).name
         assert server is not None
         assert answer_program.HIDDEN not in server
-        assert 0 < len(server.encode()) <= 2 * 2048 + 1
+        assert 0 < len(server.encode()) <= 2 * 1024 + 1

@@ -452,7 +452,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         try:
             params = object_of(raw, MAX_DECODED_BYTES) if raw else None
         except ValueError:
-            self.noise.keep(bytes(raw))
+            self.noise.keep(bytes(memoryview(raw)[:_MAX_NOISE_BYTES]))
             return
         if method == "notifications/progress" and (progress := progress_of(params or {})) is not None:
             token, report = progress

@@ -14,6 +14,9 @@ To decode as many bytes of escaped characters takes some 10 ms.
 MAX_VALUES = 50_000
 """The most JSON values in anything that is decoded on the event loop; to read them takes some 20 ms."""
 
+MAX_REQUEST_VALUES = 20_000
+"""The most JSON values in what a server asks: after decoding, they are repaired and validated as well."""
+
 
 class LineTooLong(Exception):
     """A line went past the limit. Where it is raised, the stream cannot be followed any further."""

@@ -21,7 +21,7 @@ MAX_INSTRUCTIONS: Final = 64 * 1024
 """How many characters of a server's instructions are kept."""
 MAX_RAW_INSTRUCTIONS: Final = 2 * MAX_INSTRUCTIONS
 """How many are looked at: cleaning may take some out, and no secret may be cut before it is masked."""
-MAX_INFO_TEXT: Final = 2048
+MAX_INFO_TEXT: Final = 1024
 """How many characters of each text are kept that a server says of itself: name, version, title and so on."""
 MAX_RAW_INFO_TEXT: Final = 4 * MAX_INFO_TEXT + 1
 """How many are looked at; one more than the gate does, by which it knows that a text was cut."""

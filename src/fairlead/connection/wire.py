@@ -18,7 +18,13 @@ from mcp_types import INTERNAL_ERROR, RequestId
 
 from fairlead.catalog import gate
 from fairlead.catalog.slices import has_more_values, has_slow_numbers
-from fairlead.connection.limits import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
+from fairlead.connection.limits import (
+    MAX_DECODED_BYTES,
+    MAX_LINE_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_VALUES,
+    LineTooLong,
+)
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotEncodable,
@@ -207,8 +213,9 @@ def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:
         frame = None
     if frame is not None and frame.method is None:
         return frame
-    if len(line) > MAX_MESSAGE_BYTES:
-        return _unusable(line, f"it is longer than {MAX_MESSAGE_BYTES} bytes and no plain answer")
+    most = MAX_DECODED_BYTES if frame is not None and frame.id is None else MAX_MESSAGE_BYTES
+    if len(line) > most:
+        return _unusable(line, f"it is longer than {most} bytes and no plain answer")
     if has_more_values(line, MAX_VALUES):
         return _unusable(line, f"it has more than {MAX_VALUES} values")
     return frame
@@ -322,7 +329,9 @@ def _request_id(scalar: bytes) -> RequestId | None:
     return value
 
 
-def object_of(raw: msgspec.Raw, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]:
+def object_of(
+    raw: msgspec.Raw, max_bytes: int = MAX_MESSAGE_BYTES, max_values: int = MAX_VALUES
+) -> dict[str, Any]:
     """Return the object in `raw`; an absent one or `null` is empty.
 
     Raises `ValueError` where it is none, or so long or of so many values that reading it would hold the event
@@ -332,17 +341,17 @@ def object_of(raw: msgspec.Raw, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str,
         return {}
     if len(memoryview(raw)) > max_bytes:
         raise ValueError(f"it is longer than {max_bytes} bytes")
-    _require_few_values(raw)
+    _require_few_values(raw, max_values)
     try:
         return _decode_object(raw)
     except RecursionError as exc:
         raise ValueError(str(exc)) from exc
 
 
-def _require_few_values(raw: msgspec.Raw) -> None:
+def _require_few_values(raw: msgspec.Raw, most: int) -> None:
     view = memoryview(raw)
-    if len(view) > _FEW_VALUES_BYTES and has_more_values(view, MAX_VALUES):
-        raise ValueError(f"it has more than {MAX_VALUES} values")
+    if len(view) > _FEW_VALUES_BYTES and has_more_values(view, most):
+        raise ValueError(f"it has more than {most} values")
     if len(view) > _FEW_VALUES_BYTES and has_slow_numbers(bytes(view)):
         raise ValueError("it is full of numbers near the limits of a double")
 
