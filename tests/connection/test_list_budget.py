@@ -11,6 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from fairlead.connection import lists
+from fairlead.connection.server_messages import MAX_INSTRUCTIONS
 from fairlead.errors import ListFailed
 from fairlead.host.host import Host
 from fairlead.host.member import ServerStatus
@@ -119,7 +120,7 @@ async def test_instructions_are_cut_to_a_limit(machine: Machine, tmp_path: Path)
         listing = host.listing("x")
         assert listing is not None
         assert listing.instructions is not None
-        assert len(listing.instructions) == lists.MAX_INSTRUCTIONS
+        assert len(listing.instructions) == MAX_INSTRUCTIONS
 
 
 @pytest.mark.requirement("HARD-86")

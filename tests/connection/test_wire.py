@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fairlead.catalog.slices import has_more_values
 from fairlead.connection.limits import MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
@@ -21,7 +22,6 @@ from fairlead.connection.wire import (
     Progress,
     Unusable,
     error_frame,
-    has_more_values,
     notification_frame,
     object_of,
     parse,

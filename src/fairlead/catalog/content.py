@@ -10,6 +10,7 @@ blocks that an older version does not have into some that it has.
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
@@ -399,7 +400,7 @@ def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
     found: Mapping[str, Any] = said if is_object(said) else {"values": said}
     values: object = found.get("values")
     items: list[Any] = values if is_list(values) else [] if values is None else [values]
-    made: dict[str, Any] = {"values": [*_completed_values(items)][:MAX_VALUES]}
+    made: dict[str, Any] = {"values": [*islice(_completed_values(items), MAX_VALUES)]}
     total, more = found.get("total"), found.get("hasMore")
     if isinstance(total, float) and total.is_integer():
         total = int(total)

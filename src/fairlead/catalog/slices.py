@@ -94,6 +94,36 @@ _QUICK_BYTES = 4096
 _MAX_EXPONENTS = 500
 
 
+def has_more_values_steps(text: bytes | bytearray | memoryview, limit: int) -> "Steps[bool]":
+    """Tell whether JSON text has more than `limit` values, without decoding it.
+
+    Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
+    commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
+    """
+    turn, count, quotes, carried = Turn(), 0, 0, b""
+    for start in range(0, len(text), SLICE_BYTES):
+        piece = carried + bytes(text[start : start + SLICE_BYTES])
+        carried = b""
+        if b"\\" in piece:
+            if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+                piece, carried = piece[:-1], b"\\"
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        outside = b"".join(parts[quotes % 2 :: 2])
+        count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        quotes += len(parts) - 1
+        if count + quotes // 2 > limit:
+            return True
+        if turn.is_over():
+            yield
+    return False
+
+
+def has_more_values(text: bytes | bytearray | memoryview, limit: int) -> bool:
+    """The same at once, for a message whose bytes are bounded."""
+    return finish(has_more_values_steps(text, limit))
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 

@@ -24,7 +24,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from fairlead.catalog import gate
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer, refusal
-from fairlead.connection.server_messages import repair_notification, repair_request
+from fairlead.connection.server_messages import (
+    MAX_INFO_TEXT,
+    MAX_INSTRUCTIONS,
+    repair_notification,
+    repair_request,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +121,13 @@ def _nobodys(sdk: ClientSession, peer: Peer) -> types.ErrorData | None:
 
 
 class _AnsweringSession(ClientSession):
-    """The SDK's session, less whatever servers hide in what they say about themselves."""
+    """The SDK's session, less whatever servers hide in what they say about themselves.
+
+    That is bounded at the handshake, and cleaned once for as long as no more secrets are known.
+    """
+
+    _cleaned_info: tuple[int, types.Implementation] | None = None
+    _cleaned_instructions: tuple[int, str] | None = None
 
     @property
     def server_info(self) -> types.Implementation | None:
@@ -124,15 +135,31 @@ class _AnsweringSession(ClientSession):
         info = super().server_info
         if info is None:
             return None
-        return info.model_copy(
-            update={"name": gate.content(info.name), "version": gate.content(info.version)}
-        )
+        known = self._cleaned_info
+        if known is None or known[0] != gate.generation():
+            known = self._cleaned_info = gate.generation(), _clean_info(info)
+        return known[1]
 
     @property
     def instructions(self) -> str | None:
         """What the server wants a model to know."""
         said = super().instructions
-        return None if said is None else gate.content(said)
+        if said is None:
+            return None
+        known = self._cleaned_instructions
+        if known is None or known[0] != gate.generation():
+            known = self._cleaned_instructions = gate.generation(), gate.content(said, MAX_INSTRUCTIONS)
+        return known[1]
+
+
+def _clean_info(info: types.Implementation) -> types.Implementation:
+    texts = {
+        name: gate.content(said, MAX_INFO_TEXT)
+        for name in ("name", "version", "title", "description", "website_url")
+        if isinstance(said := getattr(info, name), str)
+    }
+    icons = [icon for icon in info.icons or () if gate.content(icon.src) == icon.src]
+    return info.model_copy(update={**texts, "icons": icons or None})
 
 
 class _Introduced(Dispatcher[TransportContext]):

@@ -34,6 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.connection.deadline import Clock, Deadline
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS, Inbox
+from fairlead.connection.limits import MAX_DECODED_BYTES
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     ConnectionClosed,
@@ -235,7 +236,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         opts = opts or _NO_OPTIONS
         raw = await self._request(method, params, opts)
         try:
-            result = object_of(raw)
+            result = object_of(raw, MAX_DECODED_BYTES)
         except ValueError as exc:
             raise AnswerUnreadable(str(exc)) from exc
         version = opts.get("headers", {}).get(MCP_PROTOCOL_VERSION_HEADER)
@@ -449,9 +450,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     def _notified(self, method: str, raw: msgspec.Raw) -> None:
         try:
-            params = object_of(raw) if raw else None
+            params = object_of(raw, MAX_DECODED_BYTES) if raw else None
         except ValueError:
-            self.noise.keep(bytes(raw))
+            self.noise.keep(bytes(memoryview(raw)[:_MAX_NOISE_BYTES]))
             return
         if method == "notifications/progress" and (progress := progress_of(params or {})) is not None:
             token, report = progress

@@ -26,6 +26,7 @@ from mcp.shared.jsonrpc_dispatcher import (
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ProgressToken, RequestId
 
+from fairlead.connection.limits import MAX_REQUEST_VALUES
 from fairlead.connection.wire import Calls, error_frame, object_of, result_frame
 
 logger = logging.getLogger(__name__)
@@ -201,7 +202,7 @@ class Inbox:
             self.refuse(request_id, INTERNAL_ERROR, "too many requests at once")
             return
         try:
-            params = object_of(raw) if raw else None
+            params = object_of(raw, max_values=MAX_REQUEST_VALUES) if raw else None
         except ValueError:
             self.refuse(request_id, INVALID_PARAMS, "the parameters cannot be read")
             return

@@ -5,8 +5,17 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The longest request, notification or error. A result is passed on as bytes and may be longer."""
 
+MAX_DECODED_BYTES = 1024 * 1024
+"""The longest notification, and the longest answer that is decoded whole on the event loop (a handshake).
+
+To decode as many bytes of escaped characters takes some 10 ms.
+"""
+
 MAX_VALUES = 50_000
 """The most JSON values in anything that is decoded on the event loop; to read them takes some 20 ms."""
+
+MAX_REQUEST_VALUES = 20_000
+"""The most JSON values in what a server asks: after decoding, they are repaired and validated as well."""
 
 
 class LineTooLong(Exception):

@@ -19,7 +19,6 @@ from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog import gate
 from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
-from fairlead.catalog.sanitise import inspect
 from fairlead.catalog.slices import has_slow_numbers
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import RequestExpired, RequestRejected
@@ -39,7 +38,6 @@ MAX_ENTRY_PARTS = 40_000
 """How many commas and brackets a definition may have: every part is an object once it is read."""
 MAX_PAGE_PARTS = 600_000
 """How many commas and brackets a page may have: so many are read in less than 50 ms."""
-MAX_INSTRUCTIONS = 64 * 1024
 MAX_NOTE = 2_000
 
 _MAX_NAMED = 10
@@ -259,12 +257,7 @@ class Lister:
             rejected += unreadable
             await anyio.lowlevel.checkpoint()
         rejected += [RejectedTool(name=_name_in(head), reason=_TOO_LARGE) for head in pages.too_large]
-        instructions, notes = self._session.instructions, _hidden_instructions(self._session)
-        if instructions is not None and len(instructions) > MAX_INSTRUCTIONS:
-            notes.append(
-                f"its instructions are cut off after {MAX_INSTRUCTIONS} of {len(instructions)} characters"
-            )
-            instructions = instructions[:MAX_INSTRUCTIONS]
+        instructions, notes = await self._session.read_instructions()
         listing = Listing(
             tools=tuple(tools),
             rejected=tuple(rejected),
@@ -458,13 +451,6 @@ def _is_costly(definition: bytes) -> bool:
 def _count_parts(text: bytes) -> int:
     """What JSON costs to read, roughly: it is read at the speed of its separators."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
-
-
-def _hidden_instructions(session: Session) -> list[str]:
-    """What was hidden in what the server wants a model to know."""
-    said = session.sdk.initialize_result or session.sdk.discover_result
-    found = inspect(said.instructions or "").findings if said else ()
-    return [f"hidden in its instructions ({hidden.kind}): {gate.masked(hidden.sample)}" for hidden in found]
 
 
 def _with_headers(

@@ -11,14 +11,15 @@ import anyio
 import mcp_types as types
 import msgspec
 from mcp.client.session import ClientRequestContext
-from pydantic import ValidationError
 
 from fairlead.catalog.results import may_have_string
 from fairlead.config.shapes import is_object
+from fairlead.connection.limits import MAX_REQUEST_VALUES
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
 from fairlead.connection.peer import QUESTION
 from fairlead.connection.server_messages import REPAIRED_REQUESTS, repair_request
 from fairlead.connection.session import Session
+from fairlead.connection.wire import object_of
 from fairlead.errors import Delivery
 
 MAX_ROUNDS = 10
@@ -51,7 +52,12 @@ class _Tagged(msgspec.Struct, rename="camel"):
     request_state: msgspec.Raw = msgspec.Raw()
 
 
+class _Questions(msgspec.Struct, rename="camel"):
+    input_requests: dict[str, msgspec.Raw] | None = None
+
+
 _decode = msgspec.json.Decoder(_Tagged).decode
+_decode_questions = msgspec.json.Decoder(_Questions).decode
 
 
 def may_need_more(result: msgspec.Raw) -> bool:
@@ -95,16 +101,24 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
 
 
 def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
+    """The questions of a result, counted before any of them is parsed."""
     try:
-        asked = types.InputRequiredResult.model_validate(_repaired(result), by_name=False)
-    except (ValidationError, msgspec.DecodeError, RecursionError) as exc:
+        questions = _decode_questions(result).input_requests or {}
+        if len(questions) > MAX_QUESTIONS:
+            raise _too_many(len(questions))
+        asked = object_of(result, max_values=MAX_REQUEST_VALUES)
+        valid = types.InputRequiredResult.model_validate(_repaired(asked), by_name=False)
+    except (ValueError, RecursionError) as exc:  # pydantic's and msgspec's errors are ValueErrors, too
         raise AnswerUnreadable("it asks for input in a way nobody understands") from exc
-    return asked.input_requests or {}
+    return valid.input_requests or {}
 
 
-def _repaired(result: msgspec.Raw) -> dict[str, Any]:
+def _too_many(count: int) -> QuestionRefused:
+    return QuestionRefused(types.INVALID_REQUEST, f"it asks {count} things at once")
+
+
+def _repaired(asked: dict[str, Any]) -> dict[str, Any]:
     """The result with each request in it as the protocol has it."""
-    asked = msgspec.json.decode(result, type=dict[str, Any])
     requests: object = asked.get("inputRequests")
     for request in requests.values() if is_object(requests) else ():
         if is_object(request) and (method := request.get("method")) in REPAIRED_REQUESTS:
@@ -116,7 +130,7 @@ def _repaired(result: msgspec.Raw) -> dict[str, Any]:
 async def answer_questions(questions: Mapping[str, types.InputRequest], session: Session) -> dict[str, Any]:
     """Put questions to our side, all at once, and return the answers by their keys."""
     if len(questions) > MAX_QUESTIONS:
-        raise QuestionRefused(types.INVALID_REQUEST, f"it asks {len(questions)} things at once")
+        raise _too_many(len(questions))
     answers: dict[str, Any] = {}
     refused: list[types.ErrorData] = []
 

@@ -17,6 +17,15 @@ from fairlead.config.shapes import is_list, is_object
 
 Params = Mapping[str, Any]
 
+MAX_INSTRUCTIONS: Final = 64 * 1024
+"""How many characters of a server's instructions are kept."""
+MAX_RAW_INSTRUCTIONS: Final = 2 * MAX_INSTRUCTIONS
+"""How many are looked at: cleaning may take some out, and no secret may be cut before it is masked."""
+MAX_INFO_TEXT: Final = 1024
+"""How many characters of each text are kept that a server says of itself: name, version, title and so on."""
+MAX_RAW_INFO_TEXT: Final = 4 * MAX_INFO_TEXT + 1
+"""How many are looked at; one more than the gate does, by which it knows that a text was cut."""
+MAX_ICONS: Final = 16
 DEFAULT_MAX_TOKENS: Final = 1024
 """For a server that asks for a model's words without saying how many."""
 
@@ -139,9 +148,11 @@ def repair_handshake(result: Mapping[str, Any]) -> dict[str, Any]:
     for name, is_valid in _HANDSHAKE_OPTIONS.items():
         if name in made and not is_valid(made[name]):
             del made[name]
+    if "instructions" in made:
+        made["instructions"] = made["instructions"][:MAX_RAW_INSTRUCTIONS]
     if "ttlMs" in made and (ttl := read_number(made.pop("ttlMs"))) is not None:
         made["ttlMs"] = max(0, int(ttl))
-    if "protocolVersion" in made:
+    if "protocolVersion" in made or "serverInfo" in made:
         made["serverInfo"] = _repair_info(made.get("serverInfo"))
     return made
 
@@ -183,8 +194,14 @@ def _repair_info(value: object) -> dict[str, Any]:
         elif not isinstance(said, str):
             made[name] = "unknown"
     if "icons" in made:
-        made["icons"] = repair_icons(made["icons"])
-    return {name: item for name, item in made.items() if name not in _INFO_TEXTS or _is_text(item)}
+        icons: object = made["icons"]
+        valid = repair_icons(icons[:MAX_ICONS] if is_list(icons) else icons)
+        made["icons"] = [icon for icon in valid if len(icon["src"]) <= MAX_INFO_TEXT]
+    return {
+        name: item[:MAX_RAW_INFO_TEXT] if isinstance(item, str) else item
+        for name, item in made.items()
+        if name not in _INFO_TEXTS or _is_text(item)
+    }
 
 
 _INFO_TEXTS: Final = frozenset(("title", "description", "websiteUrl"))

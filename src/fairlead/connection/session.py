@@ -29,10 +29,12 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
+from fairlead.catalog import gate
 from fairlead.connection.answering import Questions
 from fairlead.connection.deadline import Deadline
 from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.peer import CALLER, SESSION_META_KEY, Introduction
+from fairlead.connection.server_messages import MAX_INSTRUCTIONS, MAX_RAW_INSTRUCTIONS
 from fairlead.connection.tasks import NAME_PARAMETERS, supports_tasks
 from fairlead.connection.tracing import TRACE
 
@@ -78,10 +80,23 @@ class Session:
         """What the server says it can do."""
         return self.sdk.server_capabilities or types.ServerCapabilities()
 
-    @property
-    def instructions(self) -> str | None:
-        """What the server wants a model to know."""
-        return self.sdk.instructions
+    async def read_instructions(self) -> tuple[str | None, list[str]]:
+        """What the server wants a model to know, cleaned in steps, and what is odd about it."""
+        said = self.sdk.initialize_result or self.sdk.discover_result
+        if said is None or said.instructions is None:
+            return None, []
+        cleaner = gate.Cleaner()
+        cleaned = await gate.run(cleaner.text_steps(said.instructions))
+        notes = [
+            f"hidden in its instructions ({each.kind}): {gate.masked(each.sample)}"
+            for each in cleaner.found.values()
+        ]
+        was_cut = len(said.instructions) >= MAX_RAW_INSTRUCTIONS
+        if was_cut:
+            cleaned = cleaned[: max(0, len(cleaned) - gate.secret_reach())]  # half a secret may be at the end
+        if was_cut or len(cleaned) > MAX_INSTRUCTIONS:
+            notes.append(f"its instructions are cut off after {MAX_INSTRUCTIONS} characters")
+        return cleaned[:MAX_INSTRUCTIONS], notes
 
     @property
     def mirrors_arguments(self) -> bool:

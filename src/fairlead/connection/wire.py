@@ -17,8 +17,14 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from fairlead.catalog import gate
-from fairlead.catalog.slices import has_slow_numbers
-from fairlead.connection.limits import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
+from fairlead.catalog.slices import has_more_values, has_slow_numbers
+from fairlead.connection.limits import (
+    MAX_DECODED_BYTES,
+    MAX_LINE_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_VALUES,
+    LineTooLong,
+)
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotEncodable,
@@ -38,7 +44,6 @@ _LONG_TEXT_BYTES = 64 * 1024
 _MAX_REPAIRED_BYTES = 256 * 1024
 _MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
 """In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
-_SLICE_BYTES = 64 * 1024
 _SPLIT_BYTES = 16 * 1024
 """Up to this size data may be nothing but newlines: what is larger is cut up before it comes here."""
 _MAX_SKIPPED_LINES = 32
@@ -226,34 +231,12 @@ def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:
         frame = None
     if frame is not None and frame.method is None:
         return frame
-    if len(line) > MAX_MESSAGE_BYTES:
-        return _unusable(line, f"it is longer than {MAX_MESSAGE_BYTES} bytes and no plain answer")
+    most = MAX_DECODED_BYTES if frame is not None and frame.id is None else MAX_MESSAGE_BYTES
+    if len(line) > most:
+        return _unusable(line, f"it is longer than {most} bytes and no plain answer")
     if has_more_values(line, MAX_VALUES):
         return _unusable(line, f"it has more than {MAX_VALUES} values")
     return frame
-
-
-def has_more_values(text: bytes | bytearray | memoryview, limit: int) -> bool:
-    """Tell whether JSON text has more than `limit` values, without decoding it.
-
-    Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
-    commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
-    """
-    count, quotes, carried = 0, 0, b""
-    for start in range(0, len(text), _SLICE_BYTES):
-        piece = carried + bytes(text[start : start + _SLICE_BYTES])
-        carried = b""
-        if b"\\" in piece:
-            if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
-                piece, carried = piece[:-1], b"\\"
-            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        parts = piece.split(b'"')
-        outside = b"".join(parts[quotes % 2 :: 2])
-        count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
-        quotes += len(parts) - 1
-        if count + quotes // 2 > limit:
-            return True
-    return False
 
 
 def _large_answer(line: bytes | bytearray) -> Frame | None:
@@ -387,24 +370,29 @@ def _request_id(scalar: bytes) -> RequestId | None:
     return value
 
 
-def object_of(raw: msgspec.Raw) -> dict[str, Any]:
+def object_of(
+    raw: msgspec.Raw, max_bytes: int = MAX_MESSAGE_BYTES, max_values: int = MAX_VALUES
+) -> dict[str, Any]:
     """Return the object in `raw`; an absent one or `null` is empty.
 
-    Raises `ValueError` where it is none, or has so many values that reading them would hold the event loop.
+    Raises `ValueError` where it is none, or so long or of so many values that reading it would hold the event
+    loop.
     """
     if not raw or raw == _NULL:
         return {}
-    _require_few_values(raw)
+    if len(memoryview(raw)) > max_bytes:
+        raise ValueError(f"it is longer than {max_bytes} bytes")
+    _require_few_values(raw, max_values)
     try:
         return _decode_object(raw)
     except RecursionError as exc:
         raise ValueError(str(exc)) from exc
 
 
-def _require_few_values(raw: msgspec.Raw) -> None:
+def _require_few_values(raw: msgspec.Raw, most: int) -> None:
     view = memoryview(raw)
-    if len(view) > _FEW_VALUES_BYTES and has_more_values(view, MAX_VALUES):
-        raise ValueError(f"it has more than {MAX_VALUES} values")
+    if len(view) > _FEW_VALUES_BYTES and has_more_values(view, most):
+        raise ValueError(f"it has more than {most} values")
     if len(view) > _FEW_VALUES_BYTES and has_slow_numbers(bytes(view)):
         raise ValueError("it is full of numbers near the limits of a double")
 

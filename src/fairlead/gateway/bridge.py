@@ -101,7 +101,8 @@ class Bridge:
 
     async def elicit_form(self, question: FormQuestion) -> FormAnswer:
         """Have the client's person fill in a form."""
-        schema = gate.value(msgspec.json.decode(msgspec.json.encode(question.requested_schema)))
+        copied = msgspec.json.decode(msgspec.json.encode(question.requested_schema))
+        schema = await gate.run(gate.Cleaner(counts=False).value_steps(copied))
 
         def request(turn: Turn) -> types.ElicitRequest:
             message = self._labelled(question.server_id, question.message, turn)

@@ -3,17 +3,23 @@
 import base64
 import binascii
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
 from fairlead.catalog import gate
 from fairlead.catalog.content import NOT_BASE64, REPAIRED, repair_contents, repair_prompt
+from fairlead.config.shapes import is_object
 from fairlead.errors import CallFailed, FairleadError
+from fairlead.host.background import USUAL_BYTES, run_off_loop
 
 ItemT = TypeVar("ItemT")
+
+MAX_VALUES: Final = gate.MAX_VALUES
+"""The most JSON values of an answer with resource contents or prompt messages: over a thousand of these."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +28,20 @@ class Gathered(Generic[ItemT]):
 
     items: tuple[ItemT, ...]
     failures: dict[str, FairleadError]
+
+
+async def require_few_values(server_id: str, raw: bytes, limit: int = MAX_VALUES) -> None:
+    """Refuse an answer that has more values than the event loop can handle at once.
+
+    Parsing, repairing and encoding an answer take their time for each value.
+
+    Raises:
+        CallFailed: It has more than `limit`.
+    """
+    if len(raw) > limit and await gate.run(gate.has_more_values_steps(raw, limit)):
+        message = f"what it answered has more than {limit:,} values"
+        hint = "ask for less at a time: a part of it, or a more precise URI or argument"
+        raise CallFailed(server_id, message, delivery="done", hint=hint)
 
 
 class Answered:
@@ -45,8 +65,9 @@ class Answered:
 
     @classmethod
     async def read(cls, server_id: str, raw: msgspec.Raw, *, untrusted: bool) -> Self:
-        """Have an answer pass the gate. Raises `CallFailed` where it cannot be read."""
+        """Have an answer pass the gate. Raises `CallFailed` where it is too much or cannot be read."""
         original = bytes(raw)
+        await require_few_values(server_id, original)
         try:
             cleaned = await gate.run(gate.answer_steps(original))
         except (ValueError, RecursionError) as exc:
@@ -55,13 +76,26 @@ class Answered:
         return cls(server_id, cleaned, original=original, untrusted=untrusted)
 
     @cached_property
+    def valid(self) -> dict[str, Any]:
+        """The answer, as far as it is known what is valid."""
+        return self.data
+
+    async def prepare(self) -> None:
+        """Parse and repair a large answer off the event loop, so that every property is there at once."""
+        with suppress(CallFailed):  # raised again where the property is used
+            await run_off_loop(lambda: self.valid, len(self.raw) // USUAL_BYTES)
+
+    @cached_property
     def data(self) -> dict[str, Any]:
         """The whole answer, as plain data."""
         try:
-            return msgspec.json.decode(self.raw, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as exc:
-            message = f"what it answered cannot be read: {exc}"
+            said: object = gate.decode(self.raw)
+        except (ValueError, RecursionError) as exc:
+            message = f"what it answered cannot be read: {gate.text(str(exc))}"
             raise CallFailed(self._server_id, message, delivery="done") from gate.shown_cause(exc)
+        if not is_object(said):
+            raise CallFailed(self._server_id, "what it answered is not an object", delivery="done")
+        return said
 
     def _not_asked_for(self, exc: Exception) -> CallFailed:
         message = f"what it answered is not what was asked for: {exc}"

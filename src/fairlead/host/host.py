@@ -53,6 +53,7 @@ from fairlead.host.custom import Custom, CustomCapabilities
 from fairlead.host.logins import Logins
 from fairlead.host.member import Member, Person, ServerStatus
 from fairlead.host.members import Members
+from fairlead.host.offers import KnownOffers
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.own_tools import RESERVED
 from fairlead.host.permission import Permission, Proposal, require_callable
@@ -119,6 +120,7 @@ class Host:
         """The sites that the built-in documentation reader may read."""
         self.resources = Resources(self)
         self.prompts = Prompts(self)
+        self.known_offers = KnownOffers()
         self.tasks = Tasks(self)
         self.custom = Custom(self)
         self.approvals = Approvals(records.store)

@@ -1,14 +1,16 @@
 """Resources, templates and prompts of one server or of all, from what is known or by asking."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from fairlead.catalog import gate
 from fairlead.catalog.cleaning import clean_offers
 from fairlead.catalog.entries import Listing
 from fairlead.catalog.offers import Offer, Prompt, Resource, ResourceTemplate
 from fairlead.errors import FairleadError
+from fairlead.host.background import run_off_loop, size_of_definitions
 from fairlead.host.contents import Gathered
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ async def gather(
 
     async def ask(name: str) -> None:
         try:
-            found[name] = offers_in(await host.offers(name), kind, name)
+            found[name] = await host.known_offers.read(await host.offers(name), kind, name)
         except FairleadError as exc:
             failures[name] = exc
 
@@ -56,20 +58,49 @@ async def gather(
 
 async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
     listing = await host.offers(server_id)
-    known = offers_in(listing, kind, server_id)
+    known = await host.known_offers.read(listing, kind, server_id)
     if known:
         return known
     # Some offer what they did not declare, and were not asked for it when they connected.
     connection = await host.reach(server_id)
     asked = await connection.list_undeclared(_LISTS[kind])
-    return tuple(clean_offers(server_id, kind, asked))
+    return await _read_off_loop(server_id, kind, tuple(asked))
+
+
+class KnownOffers:
+    """What was read of listings, by server and kind: read again when the list or a known secret changes."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, type[Offer]], tuple[tuple[bytes, ...], int, tuple[Any, ...]]] = {}
+
+    async def read(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
+        """What of that kind is in a listing. Many or large definitions are read off the event loop."""
+        definitions, generation = _definitions(listing, kind), gate.generation()
+        known = self._read.get((server_id, kind))
+        if known is not None and known[0] is definitions and known[1] == generation:
+            return known[2]
+        offers = await _read_off_loop(server_id, kind, definitions)
+        self._read[server_id, kind] = definitions, generation, offers
+        return offers
+
+
+async def _read_off_loop(
+    server_id: str, kind: type[OfferT], definitions: tuple[bytes, ...]
+) -> tuple[OfferT, ...]:
+    return await run_off_loop(
+        lambda: tuple(clean_offers(server_id, kind, definitions)), size_of_definitions(definitions)
+    )
 
 
 def offers_in(listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
-    """What of that kind is in what a server said it offers."""
+    """What of that kind is in a listing, read at once: not for an event loop that serves others."""
+    return tuple(clean_offers(server_id, kind, _definitions(listing, kind)))
+
+
+def _definitions(listing: Listing, kind: type[Offer]) -> tuple[bytes, ...]:
     definitions: dict[type[Offer], tuple[bytes, ...]] = {
         Resource: listing.resources,
         ResourceTemplate: listing.templates,
         Prompt: listing.prompts,
     }
-    return tuple(clean_offers(server_id, kind, definitions[kind]))
+    return definitions[kind]

@@ -29,7 +29,9 @@ class Prompts:
         connection = await self._host.reach(server_id)
         params = {"name": name, "arguments": dict(arguments or {})}
         raw = await connection.request("prompts/get", params, safe_to_repeat=True)
-        return await PromptResult.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        result = await PromptResult.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        await result.prepare()
+        return result
 
     async def complete(
         self,

@@ -35,6 +35,7 @@ class Resources:
         raw = await connection.request("resources/read", {"uri": uri}, safe_to_repeat=True)
         contents = await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
         contents.uri = uri
+        await contents.prepare()
         return contents
 
     @staticmethod
