@@ -62,3 +62,9 @@ async def call_tool(
 async def call_json(dispatcher: WireDispatcher, name: str, **arguments: Any) -> Any:
     """Call a tool whose text is JSON and return what it says."""
     return json.loads(await call_tool(dispatcher, name, arguments))
+
+
+async def call_large(dispatcher: WireDispatcher, name: str, **arguments: Any) -> Any:
+    """The same as the host calls tools: the result stays bytes, and so it may be large."""
+    raw = await dispatcher.call_raw("tools/call", {"name": name, "arguments": arguments}, {"timeout": 20})
+    return json.loads(json.loads(bytes(raw))["content"][0]["text"])

@@ -20,7 +20,7 @@ from fairlead.connection.guardian import Guardian
 from fairlead.connection.outcomes import ConnectionClosed, SpawnFailed
 from fairlead.connection.process import Command
 from fairlead.connection.stdio import StdioDispatcher
-from tests.connection.servers import call_json, call_tool, hostile, running
+from tests.connection.servers import call_json, call_large, call_tool, hostile, running
 
 PR_GET_CHILD_SUBREAPER = 37
 SECONDS = 30
@@ -379,7 +379,7 @@ async def test_servers_start_where_a_host_has_many_open_files(guardian: Guardian
 async def test_a_request_larger_than_a_socket_holds_arrives(guardian: Guardian) -> None:
     values = {f"LARGE_{number}": "x" * 100_000 for number in range(12)}
     async with serving(guardian, hostile(env=values)) as server:
-        environment: Mapping[str, str] = await call_json(server, "environment")
+        environment: Mapping[str, str] = await call_large(server, "environment")
 
     assert values.items() <= environment.items()
 

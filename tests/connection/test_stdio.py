@@ -19,7 +19,7 @@ from fairlead.connection.outcomes import (
 )
 from fairlead.connection.process import Command
 from fairlead.connection.stdio import StdioDispatcher
-from tests.connection.servers import Context, call_json, call_tool, hostile, running
+from tests.connection.servers import Context, call_json, call_large, call_tool, hostile, running
 from tests.loops import LOOPS, backend_of
 
 
@@ -217,7 +217,7 @@ async def test_a_large_message_passes_both_ways_where_the_limit_allows_it() -> N
 
     async with StdioDispatcher(hostile(), max_line_bytes=64_000_000) as dispatcher, running(dispatcher):
         with anyio.fail_after(60):
-            assert await call_json(dispatcher, "echo", text=text) == {"text": text}
+            assert await call_large(dispatcher, "echo", text=text) == {"text": text}
 
 
 @pytest.mark.requirement("HARD-17")
