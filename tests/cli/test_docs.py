@@ -138,7 +138,7 @@ def test_an_entry_that_makes_no_sense_is_shown_and_can_be_removed(
 
 
 def test_a_file_that_does_not_load_is_told_after_it_was_written(fairlead: Fairlead, machine: Machine) -> None:
-    machine.write_user('{"gateway": {"port": -1}}')
+    machine.write_user('{"policy": {"approval": 1}}')
     outcome = fairlead("docs", "allow", "docs.test")
     assert "does not load" in outcome.err
     assert allowed(machine) == ["docs.test"]

@@ -69,6 +69,14 @@ async def listed(http: aiohttp.ClientSession, served: Served, principal: str) ->
             await anyio.sleep(0.05)
 
 
+async def all_answered(issuer: AuthorizationServer) -> None:
+    """Wait until the server has been asked nothing for a while: other lists come after that of the tools."""
+    seen = -1
+    with anyio.fail_after(30):
+        while seen != (seen := len(issuer.asked("/mcp"))):
+            await anyio.sleep(0.5)
+
+
 @pytest.mark.requirement("HARD-80")
 async def test_each_principal_uses_its_own_login_and_no_other(tmp_path: Path) -> None:
     with authorization_server() as issuer:
@@ -76,6 +84,7 @@ async def test_each_principal_uses_its_own_login_and_no_other(tmp_path: Path) ->
             await log_in(served, LOCAL, "ada")
             assert await whoami(http, served, LOCAL) == "ada"
             await listed(http, served, LOCAL)  # in the background, with its login
+            await all_answered(issuer)
             before = len(issuer.asked("/mcp"))
             assert "ada" not in await whoami(http, served, ALICE)
             with_login = [seen for seen in issuer.asked("/mcp")[before:] if "authorization" in seen.headers]
