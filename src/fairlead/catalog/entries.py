@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
@@ -62,7 +62,7 @@ class ToolEntry:
     key: ToolKey
     definition: bytes = field(repr=False)
     title: str | None = None
-    """Cleaned and masked, as the description is."""
+    """As the server has it, as the description is: `shown_entry` has both cleaned and masked."""
     description: str | None = None
     listed_digests: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     """Digests of what the server listed, where `definition` has secrets masked: one pair for each format.
@@ -86,6 +86,15 @@ class ToolEntry:
     def read(self) -> dict[str, Any]:
         """The whole definition."""
         return msgspec.json.decode(self.definition, type=dict[str, Any])
+
+
+def shown_entry(entry: ToolEntry) -> ToolEntry:
+    """The same tool with a title and a description that may be shown. Long ones take long to clean."""
+    return replace(
+        entry,
+        title=None if entry.title is None else gate.content(entry.title),
+        description=None if entry.description is None else gate.content(entry.description),
+    )
 
 
 def tool_called(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
@@ -198,8 +207,8 @@ def read_tools(
             ToolEntry(
                 key=key,
                 definition=bytes(definition),
-                title=None if head.title is None else gate.content(head.title),
-                description=None if head.description is None else gate.content(head.description),
+                title=head.title,
+                description=head.description,
             )
         )
     return tools, rejected

@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup
 
 from fairlead.catalog import gate
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.entries import Listing, ToolEntry, shown_entry
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
 from fairlead.config.consent import ConsentKey
@@ -45,6 +45,7 @@ from fairlead.errors import (
     StoreError,
 )
 from fairlead.events import Event, ToolsChanged
+from fairlead.host.background import run_off_loop, size_of_tools
 from fairlead.host.bundles import Selection, select
 from fairlead.host.bus import EventBus, Subscriber
 from fairlead.host.calls import Calls, OnProgress, call_options
@@ -365,7 +366,12 @@ class Host:
         listing = await self.offers(server_id)
         if listing.is_partial and not listing.tools:
             listing = await self.list_now(server_id)  # which raises why there are none
-        return listing.tools
+        tools = listing.tools
+
+        def show() -> tuple[ToolEntry, ...]:
+            return tuple(map(shown_entry, tools))  # anew: secrets become known meanwhile
+
+        return await run_off_loop(show, size_of_tools(tools))
 
     async def list_now(self, server_id: str) -> Listing:
         """What a server offers, as it says in this run. It is connected if it is not."""
