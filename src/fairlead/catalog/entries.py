@@ -54,7 +54,7 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolEntry:
-    """One tool. `definition` is the server's own, byte for byte: what nobody reads is not lost.
+    """One tool. `definition` is the server's own, byte for byte: fields that Fairlead does not read are kept.
 
     Of a tool that was read from the store it has known secrets masked (see `cleaning.mask_listing`).
     """

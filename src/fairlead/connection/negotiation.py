@@ -39,7 +39,7 @@ class SilentOnProbe(Exception):
 
 
 class NoCommonVersion(RequestFailed):
-    """The server chose a protocol version that nobody here speaks."""
+    """The server chose a protocol version that Fairlead does not speak."""
 
 
 class Negotiation:
@@ -119,7 +119,9 @@ class Negotiation:
         raw = await self._dispatcher.send_raw_request("initialize", params, options)
         result = types.InitializeResult.model_validate(repair_handshake(raw), by_name=False)
         if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            message = f"it chose version {gate.text(result.protocol_version, 100)}, which nobody here speaks"
+            message = (
+                f"it chose version {gate.text(result.protocol_version, 100)}, which Fairlead does not speak"
+            )
             raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, message)
         self._sdk.adopt(result)
         version = {MCP_PROTOCOL_VERSION_HEADER: result.protocol_version}

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Generator
+from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
@@ -54,7 +55,7 @@ async def open_stdio(grace_seconds: float) -> AsyncGenerator[tuple[Received, Sen
         lines = _Lines(stdout, grace_seconds)
         chunks = _read_in_thread(stdin)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lines.read, chunks)
+            tasks.start_soon(lines.read, chunks, tasks.cancel_scope)
             tasks.start_soon(lines.write, tasks.cancel_scope)
             yield lines.received, lines.sent
             chunks.close()
@@ -72,7 +73,7 @@ class _Lines:
         self._answered = anyio.Event()
         self._writing = anyio.Lock()
 
-    async def read(self, chunks: MemoryObjectReceiveStream[bytes]) -> None:
+    async def read(self, chunks: MemoryObjectReceiveStream[bytes], scope: anyio.CancelScope) -> None:
         """Hand the client's messages to the server until the client closes stdin and has its answers."""
         splitter = LineSplitter(_MAX_LINE_BYTES)
         async with self._to_server:
@@ -91,6 +92,8 @@ class _Lines:
                         await self._answered.wait()
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the server has ended, and reads no more
+            except OSError:
+                scope.cancel()  # the client is gone, and takes no refusal
 
     async def _take(self, line: bytes | bytearray | Unusable) -> None:
         for message in read_messages(line):
@@ -165,7 +168,7 @@ def _read_in_thread(descriptor: int) -> MemoryObjectReceiveStream[bytes]:
                 data = b""
             try:
                 asyncio.run_coroutine_threadsafe(send(data), loop).result()
-            except (RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            except (RuntimeError, CancelledError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the loop or the reader is gone
 
     threading.Thread(target=read, name="stdin", daemon=True).start()

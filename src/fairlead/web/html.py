@@ -81,5 +81,5 @@ def _text(text: str) -> str:
 
 
 def _content(text: str) -> str:
-    """The text of an element. Known secrets are masked here, once for every page, whoever wrote them."""
+    """The text of an element. Known secrets are masked here, once for every page, wherever they come from."""
     return _text(gate.masked(text))
