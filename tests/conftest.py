@@ -32,6 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `long`, except where everything is to run."""
+    if os.environ.get("FAIRLEAD_FULL"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 LOOP_LIMIT_SECONDS = 0.5
 """How long any asynchronous test may hold its event loop; hostile servers are examined with less."""
 

@@ -109,7 +109,18 @@ async def test_a_goodbye_that_never_ends_keeps_nobody_from_closing(machine: Mach
 
 
 @pytest.mark.requirement("HARD-67")
-@pytest.mark.parametrize("flood", ["comments", "blank-lines", "logs", "pings", "one-byte-chunks", "requests"])
+@pytest.mark.parametrize(
+    "flood",
+    [
+        "comments",
+        "logs",
+        "requests",
+        *(
+            pytest.param(flood, marks=pytest.mark.long)
+            for flood in ("blank-lines", "pings", "one-byte-chunks")
+        ),
+    ],
+)
 async def test_the_older_transport_brings_answers_amid_a_flood(flood: str) -> None:
     async def answer(*_: object) -> dict[str, Any]:
         return {}

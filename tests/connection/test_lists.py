@@ -115,6 +115,7 @@ async def test_a_list_that_takes_too_long_is_an_error(
 
 
 @pytest.mark.requirement("HARD-45")
+@pytest.mark.long
 async def test_twenty_thousand_tools_are_listed(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", more_tools=20_000)
     async with hosting(machine, x=server.entry(max_list_items=50_000)) as host:

@@ -27,10 +27,16 @@ SECONDS = 240
 ERAS = {"legacy": HANDSHAKE, "modern": MODERN}
 
 pytestmark = pytest.mark.slow
-QUICK = [("python", "legacy"), ("python", "modern"), ("typescript_1", "legacy")]
-FULL = [(family, era) for family in ("typescript_2", "fastmcp", "inspector") for era in ERAS]
-"""Run by `.ci/full`, which sets FAIRLEAD_FULL."""
-CLIENTS = [*QUICK, *FULL] if os.environ.get("FAIRLEAD_FULL") else QUICK
+CLIENTS = [
+    ("python", "legacy"),
+    ("python", "modern"),
+    ("typescript_1", "legacy"),
+    *(
+        pytest.param(family, era, marks=pytest.mark.long)
+        for family in ("typescript_2", "fastmcp", "inspector")
+        for era in ERAS
+    ),
+]
 
 needs_sdks = pytest.mark.skipif(
     not (SDKS / ".installed").exists(), reason="no TypeScript SDKs: run tests/tools/install"

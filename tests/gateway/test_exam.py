@@ -4,7 +4,6 @@ Nothing is expected to fail.
 """
 
 import itertools
-import os
 from pathlib import Path
 
 import anyio
@@ -50,7 +49,8 @@ async def test_the_everything_server_passes_by_itself(revision: str, tmp_path: P
     ("upstream", "revision"),
     [
         *itertools.product(["stdio", "http"], REVISIONS),
-        ("older stdio", "2025-11-25"),  # what the modern revision asks for, a server of the older era has not
+        # What the modern revision asks for, a server of the older era has not.
+        pytest.param("older stdio", "2025-11-25", marks=pytest.mark.long),
     ],
 )
 async def test_the_gateway_passes_as_the_server_behind_it_does(
@@ -61,13 +61,15 @@ async def test_the_gateway_passes_as_the_server_behind_it_does(
             assert await examine(url, revision, tmp_path / "results") == {}
 
 
-# Which servers stand behind two gateways; all of them only in `.ci/full`, which sets FAIRLEAD_FULL.
-_SHORT: list[tuple[Upstream, str]] = [("older stdio", "2025-11-25"), ("stdio", "2026-07-28")]
-_LONG: list[tuple[Upstream, str]] = [("stdio", "2025-11-25"), ("http", "2025-11-25"), ("http", "2026-07-28")]
-
-
 @pytest.mark.parametrize(
-    ("upstream", "revision"), [*_SHORT, *(_LONG if os.environ.get("FAIRLEAD_FULL") else ())]
+    ("upstream", "revision"),
+    [
+        ("stdio", "2026-07-28"),
+        pytest.param("http", "2026-07-28", marks=pytest.mark.long),
+        ("stdio", "2025-11-25"),
+        pytest.param("http", "2025-11-25", marks=pytest.mark.long),
+        pytest.param("older stdio", "2025-11-25", marks=pytest.mark.long),
+    ],
 )
 async def test_two_gateways_in_a_row_pass_as_the_server_behind_them_does(
     machine: Machine, upstream: Upstream, revision: str, tmp_path: Path

@@ -125,7 +125,10 @@ async def test_pins_that_are_too_large_are_not_read_and_nothing_is_offered(
 
 @pytest.mark.requirement("HARD-68")
 @pytest.mark.parametrize("behaviour", ["huge-pages", "tiny", "duplicates", "one-huge-page"])
-@pytest.mark.parametrize("method", listing_stdio.FIELDS)
+@pytest.mark.parametrize(
+    "method",
+    ["tools/list", *(pytest.param(method, marks=pytest.mark.long) for method in [*listing_stdio.FIELDS][1:])],
+)
 async def test_hostile_lists_hold_the_loop_at_no_step(machine: Machine, method: str, behaviour: str) -> None:
     entry = {
         "command": sys.executable,

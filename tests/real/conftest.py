@@ -1,6 +1,5 @@
 """What tests with real servers share: the servers, a site for those that read the web, and a last look."""
 
-import os
 from collections.abc import AsyncGenerator, Generator
 
 import pytest
@@ -9,9 +8,6 @@ from tests.conftest import Machine
 from tests.real.processes import children, marked
 from tests.real.servers import NPM_BIN, PYTHON_BIN, SERVERS, RealServer, mark_of
 from tests.real.site import Site, open_site
-
-collect_ignore = [] if os.environ.get("FAIRLEAD_FULL") else ["test_more_servers.py"]
-"""The large set takes half an hour: `.ci/full` runs it."""
 
 
 @pytest.fixture(autouse=True)

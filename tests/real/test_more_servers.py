@@ -1,6 +1,6 @@
 """The large set of real servers: each by itself, and all behind one gateway with every family of clients.
 
-Only with FAIRLEAD_FULL set, as `.ci/full` does: see `tests/real/more_servers.py`. Prints a table at the end.
+A step of its own in `.ci/full`: see `tests/real/more_servers.py`. Prints a table at the end.
 """
 
 import json
@@ -62,7 +62,7 @@ HEAD = (
 )
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         not all((row.folder / ".installed").exists() for row in ROWS.values()),
         reason="the large set of servers is not installed: run tests/tools/install-more-servers",
