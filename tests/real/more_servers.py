@@ -287,6 +287,7 @@ ROWS: dict[str, Row] = {
     "mongodb": Row(
         package="mongodb-mcp-server",
         program="mongodb-mcp-server",
+        version=MODERN,
         env={"MDB_MCP_TELEMETRY": "disabled"},
         calls=_call("list-connections", {}, "no active connections"),
     ),
