@@ -34,7 +34,7 @@ _GRACE_SECONDS = 0.5
 
 # Imported rather than run as a script, so that its bytecode is cached; without its package, whose imports
 # would double its start. The folder comes last on the path: it has modules that are named like standard ones.
-_BOOT = "import sys; sys.path.append(sys.argv[1]); import reaper; reaper.main(int(sys.argv[2]))"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); import reaper; reaper.main(int(sys.argv[2]), sys.argv[3])"
 
 
 class _GuardianGone(Exception):
@@ -137,7 +137,7 @@ class _GuardianProcess:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [_interpreter(), "-I", "-S", "-c", _BOOT, _FOLDER, str(os.getpid())],
+                    [_interpreter(), "-I", "-S", "-c", _BOOT, _FOLDER, str(os.getpid()), _resource_limits()],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -300,9 +300,10 @@ def _encode_request(command: Command) -> bytes:
         [os.fsencode(f"{name}={value}") for name, value in env.items()],
     )
     fields = [
-        f"{_umask()} {command.exit_seconds} {command.terminate_seconds}".encode(),
+        f"{command.exit_seconds} {command.terminate_seconds}".encode(),
+        b"%d" % _umask(),
         " ".join(map(str, command.descriptors)).encode(),
-        " ".join(f"{number},{soft},{hard}" for number, soft, hard in _resource_limits()).encode(),
+        _resource_limits().encode(),
     ]
     for items in lists:
         fields += [b"%d" % len(items), *items]
@@ -312,10 +313,12 @@ def _encode_request(command: Command) -> bytes:
     return b"%d\0" % len(data) + data
 
 
-def _resource_limits() -> list[tuple[int, int, int]]:
+def _resource_limits() -> str:
+    """The limits of this process, as `reaper.py` reads them."""
     import resource  # this module is imported on systems that have none
 
-    return [(number, *resource.getrlimit(number)) for number in _resource_numbers()]
+    limits = ((number, *resource.getrlimit(number)) for number in _resource_numbers())
+    return " ".join(f"{number},{soft},{hard}" for number, soft, hard in limits)
 
 
 @cache
