@@ -292,22 +292,23 @@ def _encode_request(command: Command) -> bytes:
     env = child_environment(command.env, command.parent)
     if any("=" in name or not name for name in env):
         raise ValueError("illegal environment variable name")
-    program = os.fsencode(command.argv[0])
-    folders = [b""] if b"/" in program else [os.fsencode(folder) for folder in os.get_exec_path(env)]
-    lists = (
-        [os.path.join(folder, program) for folder in folders],
-        [os.fsencode(argument) for argument in command.argv],
-        [os.fsencode(f"{name}={value}") for name, value in env.items()],
-    )
+    program = command.argv[0]
+    paths = [program]
+    if "/" not in program:
+        paths = [f"{folder}/{program}" if folder else program for folder in os.get_exec_path(env)]
     fields = [
-        f"{command.exit_seconds} {command.terminate_seconds}".encode(),
-        b"%d" % _umask(),
-        " ".join(map(str, command.descriptors)).encode(),
-        _resource_limits().encode(),
+        f"{command.exit_seconds} {command.terminate_seconds}",
+        str(_umask()),
+        " ".join(map(str, command.descriptors)),
+        _resource_limits(),
+        str(len(paths)),
+        *paths,
+        str(len(command.argv)),
+        *command.argv,
+        str(len(env)),
+        *[f"{name}={value}" for name, value in env.items()],
     ]
-    for items in lists:
-        fields += [b"%d" % len(items), *items]
-    data = b"\0".join(fields) + b"\0"
+    data = os.fsencode("\0".join(fields) + "\0")  # all at once: there may be a hundred
     if data.count(b"\0") != len(fields):
         raise ValueError("embedded null byte")
     return b"%d\0" % len(data) + data
