@@ -603,3 +603,31 @@ def test_every_control_character_is_seen_in_results_of_every_size(
         for place in (0, len(plain) // 2, len(plain)):
             said = plain[:place] + bytes((code,)) + plain[place:]
             assert gate.is_plain(said) == (code in b"\t\n" or 0x20 <= code < 0x7F)
+
+
+@pytest.mark.requirement("HARD-61")
+@pytest.mark.parametrize("size", [100, 2047, 2048, 2049, 2304, 2305, 4096, 4097, 70_000])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        '"fairlead/untrusted":1',
+        '"blob":"x"',
+        '"mimeType":"x"',
+        "\x7f",
+        "\x1b",
+        "\\u200b",
+        "\\u0041",
+        "\u200b",
+    ],
+)
+@pytest.mark.parametrize("masker", [SECRETS, Masker()], ids=["secrets", "no secrets"])
+def test_what_is_not_plain_is_noticed_at_any_size_and_place(
+    monkeypatch: pytest.MonkeyPatch, masker: Masker, size: int, hidden: str
+) -> None:
+    monkeypatch.setattr(gate, "SECRETS", masker)
+    spare = size - len(hidden.encode())
+    for before in (0, spare // 2, spare):
+        raw = b"x" * before + hidden.encode() + b"x" * (spare - before)
+        assert len(raw) == size
+        assert not gate.is_plain(raw, b'"mimeType"', b'"blob"')
+    assert gate.is_plain(b"x" * size, b'"mimeType"', b'"blob"')

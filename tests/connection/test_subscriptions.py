@@ -45,6 +45,11 @@ def wire(server: AskingServer) -> list[str]:
     return said
 
 
+def count_asked(server: AskingServer) -> int:
+    """How often the server was asked to tell of `test://a`."""
+    return sum(said in ("subscribe test://a", "listen test://a") for said in wire(server))
+
+
 async def settle(host: Host) -> None:
     """Let the server hear everything that is on its way to it."""
     await anyio.wait_all_tasks_blocked()
@@ -63,6 +68,25 @@ async def test_an_older_server_is_told_of_each_resource_once_and_when_it_is_no_l
             assert wire(server)[2:] == ["unsubscribe test://b"]
         await settle(host)
     assert wire(server)[3:] == ["unsubscribe test://a"]
+
+
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
+async def test_a_resource_that_is_watched_only_later_is_asked_for_then_and_again_after_a_reconnect(
+    machine: Machine, tmp_path: Path, version: str
+) -> None:
+    server = AskingServer(tmp_path / "record", version=version)
+    async with hosting(machine, x=server.entry()) as host:
+        with anyio.fail_after(SECONDS):
+            await host.connect("x")
+            await settle(host)
+            assert count_asked(server) == 0
+            for times in (1, 2):
+                async with host.resources.watch("x", "test://a"):
+                    assert count_asked(server) == times
+                await settle(host)
+            await host.close("x")
+            async with host.resources.watch("x", "test://a"):  # what the run before answered counts no more
+                assert count_asked(server) == 3
 
 
 async def test_a_modern_stream_is_open_before_the_one_it_replaces_is_closed(

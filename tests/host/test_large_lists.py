@@ -28,6 +28,7 @@ async def settle(host: Host) -> int:
         return len((await host.tools.ready(seconds=60)).catalog)
 
 
+@pytest.mark.requirement("HARD-66")
 @pytest.mark.requirement("HARD-68")
 @pytest.mark.parametrize("fields", [{"trust": "trusted"}, ALL], ids=["trusted", "pinned"])
 async def test_ten_thousand_tools_hold_the_loop_at_no_step(

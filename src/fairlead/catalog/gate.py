@@ -236,10 +236,18 @@ def is_plain(raw: bytes, *names: bytes) -> bool:
 
     Nor may it mention these `names`, which are given with their quotes.
     """
-    if mentions(raw, _QUOTED_MARK, *names):
-        return False  # it may be a mark that the server wrote itself
-    # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there.
-    if b"\\" in raw and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):
+    is_small = len(raw) <= _SMALL_BYTES
+    if is_small:  # most results are, and a call of a function costs as much as looking through them
+        if raw.rfind(_QUOTED_MARK) >= 0:
+            return False  # it may be a mark that the server wrote itself
+        for name in names:
+            if raw.rfind(name) >= 0:
+                return False
+    elif mentions(raw, _QUOTED_MARK, *names):
+        return False
+    # To look for one byte takes a thirtieth of the time that escapes take, and mostly it is not there. Of a
+    # small result, `find` takes half of the time of `in`.
+    if raw.find(b"\\") >= 0 and (_ESCAPED_LETTER.search(raw) or has_hiding_escape(raw)):
         return False
     if not raw.isascii():
         try:
@@ -247,7 +255,7 @@ def is_plain(raw: bytes, *names: bytes) -> bool:
         except ValueError:
             return False
     if not SECRETS.knows_any:
-        return not _has_control(raw)
+        return not (raw.translate(None, _PRINTED) if is_small else _has_control(raw))
     # One native pass leaves what both checks look at: control characters, digits and capitals.
     looked_at = raw.translate(None, _QUIET)
     return not looked_at.translate(None, _PRINTED) and not SECRETS.may_hold(raw, looked_at)
@@ -255,6 +263,7 @@ def is_plain(raw: bytes, *names: bytes) -> bool:
 
 _CONTROL = tuple(bytes((code,)) for code in sorted({*range(0x80)} - {*_PRINTED}))
 _FEW_BYTES = 4096
+_SMALL_BYTES = 2048
 
 
 def _has_control(raw: bytes) -> bool:

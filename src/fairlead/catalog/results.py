@@ -64,9 +64,9 @@ class ToolResult:
         definition: bytes | None = None,
     ) -> None:
         self.server_id = server_id
-        self.raw = bytes(raw)
+        self.raw = raw if type(raw) is bytes else bytes(raw)
         """The result as it may be handed on."""
-        self._original = self.raw if original is None else original
+        self._original = original
         self.untrusted = untrusted
         """It comes from a server nobody vouches for: to a model it is data, never instructions."""
         self.remarks = remarks
@@ -111,7 +111,7 @@ class ToolResult:
         return ToolResult(
             self.server_id,
             msgspec.json.encode({**fields, "content": blocks}),
-            original=self._original,
+            original=self.raw if self._original is None else self._original,
             untrusted=self.untrusted,
             remarks=remarks,
             definition=self.definition,
@@ -120,6 +120,8 @@ class ToolResult:
     @property
     def original(self) -> bytes:
         """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        if self._original is None:
+            return self.raw
         if not isinstance(self._original, bytes):
             self._original = bytes(self._original)  # one that was too large to be opened
         return self._original
@@ -127,7 +129,7 @@ class ToolResult:
     @property
     def original_size(self) -> int:
         """How many bytes the server wrote."""
-        return len(self._original)
+        return len(self.raw if self._original is None else self._original)
 
     @cached_property
     def _shape(self) -> _Shape:
@@ -237,7 +239,7 @@ def mentions(raw: bytes, *names: bytes) -> bool:
 def says_error(raw: bytes | memoryview) -> bool:
     """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
     size = len(raw)
-    if size <= _LONG_BYTES and isinstance(raw, bytes) and raw.rfind(b'"isError"') < 0 and b"\\" not in raw:
+    if size <= _LONG_BYTES and isinstance(raw, bytes) and raw.rfind(b'"isError"') < 0 and raw.find(b"\\") < 0:
         return False  # nearly every result
     if size > _LONG_BYTES and (last := _OUTCOME_LAST.search(raw, len(raw) - 512)) is not None:
         return last[1] in TRUE
@@ -258,7 +260,7 @@ def may_have_string(raw: bytes, *quoted: bytes) -> bool:
     It may be spelled with escapes. One byte is found at the speed of memory, so a text without a backslash,
     as most are, is not searched for them.
     """
-    return mentions(raw, *quoted) or (b"\\" in raw and raw.rfind(b"\\u00") >= 0)
+    return mentions(raw, *quoted) or (raw.find(b"\\") >= 0 and raw.rfind(b"\\u00") >= 0)
 
 
 class _Promise(msgspec.Struct, rename="camel"):

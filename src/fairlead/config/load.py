@@ -22,7 +22,7 @@ from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, tra
 from fairlead.config.paths import current_folder
 from fairlead.config.principal import Caller
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
-from fairlead.config.secrets import missing_variables, resolve_all, strings
+from fairlead.config.secrets import has_references, missing_variables, resolve_all
 from fairlead.config.shapes import ISOLATED, as_list, as_object, is_list
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
 from fairlead.config.targets import Target, target_of
@@ -160,7 +160,7 @@ class LoadedServer:
     @property
     def has_references(self) -> bool:
         """Is there anything to resolve?"""
-        return any("${" in text for _, text in strings(self.entry))
+        return has_references(self.entry)
 
     def resolve(self, env: Mapping[str, str]) -> Server:
         """Its configuration with every reference replaced by the secret it stands for. Never print it."""

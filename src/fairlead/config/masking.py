@@ -572,9 +572,13 @@ SECRETS: Final = Masker()
 def _patterns_for(text: str) -> list[re.Pattern[str]]:
     """The patterns that can match: to look for a few words takes a fraction of the time."""
     lowered = text.lower()
-    return [
-        _compiled(pattern) for signs, pattern in _SHAPES.items() if any(sign in lowered for sign in signs)
-    ]
+    found: list[str] = []
+    for signs, pattern in _SHAPES.items():
+        for sign in signs:  # a loop: this runs for every line that is logged, and for every start
+            if sign in lowered:
+                found.append(pattern)
+                break
+    return [_compiled(pattern) for pattern in found]
 
 
 def _masked(match: re.Match[str]) -> str:

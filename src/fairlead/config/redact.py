@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from fairlead.config.masking import MASK, has_token
-from fairlead.config.secrets import FieldPath, Reference, references, split, strings
+from fairlead.config.secrets import FieldPath, Reference, has_references, references, split, strings
 from fairlead.config.shapes import as_list, as_object, value_at
 
 _SENSITIVE_NAME = re.compile(
@@ -96,8 +96,9 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[s
     values, unless that is nothing special (`is_ordinary`): to mask `localhost` or a folder wherever a server
     says it would garble what has nothing to do with secrets.
     """
-    referring = [(path, text) for path, text in strings(entry) if "${" in text]
-    if referring:
+    referring: list[tuple[FieldPath, str]] = []
+    if has_references(entry):
+        referring = [(path, text) for path, text in strings(entry) if "${" in text]
         yield from _values_of_references(referring, resolved)
     yield from header_secrets(_texts(resolved.get("headers")))
     wanted = {path[:2] for path in literal_secrets(resolved)}

@@ -93,6 +93,21 @@ def strings(value: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, st
             waiting += [((*path, index), items[index]) for index in range(len(items) - 1, -1, -1)]
 
 
+def has_references(value: object) -> bool:
+    """Is there a `${` in any string inside a value?"""
+    waiting: list[object] = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            if "${" in value:
+                return True
+        elif isinstance(value, dict):
+            waiting += cast("dict[str, object]", value).values()
+        elif isinstance(value, list | tuple):
+            waiting += cast("list[object]", value)
+    return False
+
+
 def reference_faults(document: Mapping[str, object]) -> Iterator[tuple[FieldPath, str, str | None]]:
     """Every malformed reference in a document: path, message, hint."""
     for path, text in strings(dict(document)):

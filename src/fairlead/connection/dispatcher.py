@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -152,6 +152,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._clock = Clock()
         self._running = False
         self._closed = asyncio.Event()
+        self._on_closed: list[Callable[[], object]] = []
         self._loop = asyncio.get_running_loop()
         self._posts_under_way = 0
         self._answers = 0
@@ -201,10 +202,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
             async with anyio.create_task_group() as self._tasks:
                 self._inbox = Inbox(self, self.kind, self._tasks, handlers, self._max_inbound_requests)
                 self._running = self.ending is None
-                self._tasks.start_soon(self._receive_arrived)
                 self._started()
                 task_status.started()
-                await self._closed.wait()
+                await self._receive_arrived()
                 self._tasks.cancel_scope.cancel()
         finally:
             self._end(Ending(kind="closed", message="the connection was closed"))
@@ -214,6 +214,13 @@ class WireDispatcher(Dispatcher[TransportContext]):
         await self._closed.wait()
         assert self.ending is not None
         return self.ending
+
+    def call_when_closed(self, callback: Callable[[], object]) -> None:
+        """Have a function called once the connection is over, in whatever context notices that it is."""
+        if self.ending is not None:
+            callback()
+        else:
+            self._on_closed.append(callback)
 
     def call_raw(
         self,
@@ -334,6 +341,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
         for call in self._calls:
             call.settle(ConnectionClosed(ending, call.delivery))
         self._closed.set()
+        self._something_arrived.set()  # which `run` waits for
+        for callback in self._on_closed:
+            callback()
+        self._on_closed.clear()
 
     # Messages from the server.
 
@@ -392,8 +403,11 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._end(ending)
 
     async def _receive_arrived(self) -> None:
-        """Handle what callbacks put off, in slices, so that a flood leaves others their turn."""
-        while True:
+        """Handle what callbacks put off, until the connection is over.
+
+        In slices, so that a flood leaves others their turn.
+        """
+        while self.ending is None:
             await self._something_arrived.wait()
             self._something_arrived.clear()
             slice_ends = self._loop.time() + _SLICE_SECONDS
@@ -404,6 +418,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
                     return
                 for item in arrived if isinstance(arrived, list) else parse(arrived):
                     self._handle(item)
+                    if self.ending is not None:
+                        return
                     if self._loop.time() >= slice_ends:
                         await asyncio.sleep(0)
                         slice_ends = self._loop.time() + _SLICE_SECONDS

@@ -34,7 +34,7 @@ _GRACE_SECONDS = 0.5
 
 # Imported rather than run as a script, so that its bytecode is cached; without its package, whose imports
 # would double its start. The folder comes last on the path: it has modules that are named like standard ones.
-_BOOT = "import sys; sys.path.append(sys.argv[1]); import reaper; reaper.main(int(sys.argv[2]))"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); import reaper; reaper.main(int(sys.argv[2]), sys.argv[3])"
 
 
 class _GuardianGone(Exception):
@@ -137,7 +137,7 @@ class _GuardianProcess:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [_interpreter(), "-I", "-S", "-c", _BOOT, _FOLDER, str(os.getpid())],
+                    [_interpreter(), "-I", "-S", "-c", _BOOT, _FOLDER, str(os.getpid()), _resource_limits()],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -292,30 +292,34 @@ def _encode_request(command: Command) -> bytes:
     env = child_environment(command.env, command.parent)
     if any("=" in name or not name for name in env):
         raise ValueError("illegal environment variable name")
-    program = os.fsencode(command.argv[0])
-    folders = [b""] if b"/" in program else [os.fsencode(folder) for folder in os.get_exec_path(env)]
-    lists = (
-        [os.path.join(folder, program) for folder in folders],
-        [os.fsencode(argument) for argument in command.argv],
-        [os.fsencode(f"{name}={value}") for name, value in env.items()],
-    )
+    program = command.argv[0]
+    paths = [program]
+    if "/" not in program:
+        paths = [f"{folder}/{program}" if folder else program for folder in os.get_exec_path(env)]
     fields = [
-        f"{_umask()} {command.exit_seconds} {command.terminate_seconds}".encode(),
-        " ".join(map(str, command.descriptors)).encode(),
-        " ".join(f"{number},{soft},{hard}" for number, soft, hard in _resource_limits()).encode(),
+        f"{command.exit_seconds} {command.terminate_seconds}",
+        str(_umask()),
+        " ".join(map(str, command.descriptors)),
+        _resource_limits(),
+        str(len(paths)),
+        *paths,
+        str(len(command.argv)),
+        *command.argv,
+        str(len(env)),
+        *[f"{name}={value}" for name, value in env.items()],
     ]
-    for items in lists:
-        fields += [b"%d" % len(items), *items]
-    data = b"\0".join(fields) + b"\0"
+    data = os.fsencode("\0".join(fields) + "\0")  # all at once: there may be a hundred
     if data.count(b"\0") != len(fields):
         raise ValueError("embedded null byte")
     return b"%d\0" % len(data) + data
 
 
-def _resource_limits() -> list[tuple[int, int, int]]:
+def _resource_limits() -> str:
+    """The limits of this process, as `reaper.py` reads them."""
     import resource  # this module is imported on systems that have none
 
-    return [(number, *resource.getrlimit(number)) for number in _resource_numbers()]
+    limits = ((number, *resource.getrlimit(number)) for number in _resource_numbers())
+    return " ".join(f"{number},{soft},{hard}" for number, soft, hard in limits)
 
 
 @cache

@@ -61,6 +61,10 @@ class Link:
         """Take no more requests."""
         self.wanted = False
         self.hurry = self.hurry or hurry
+        self.wake()
+
+    def wake(self) -> None:
+        """Have its owner look whether it is to be closed, or has something to do."""
         self.woken.set()
 
     def released(self, now: float) -> None:
@@ -68,7 +72,7 @@ class Link:
         self.in_flight -= 1
         self.last_used = now
         if not self.wanted:
-            self.woken.set()
+            self.wake()
 
 
 @asynccontextmanager

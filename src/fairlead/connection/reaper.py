@@ -19,9 +19,8 @@ folder, stdin, stdout, stderr and any further ones. The guardian forks a reaper,
 
 A byte on the control socket asks the reaper to stop the server: it has `exit_seconds` to exit (half a second
 where the byte is `q`, for a server that answered nothing), then all descendants get SIGTERM and,
-`terminate_seconds` later, SIGKILL until none is left. Then the reaper exits,
-which closes the control socket. SIGTERM comes at once when the server has exited, or when the control socket,
-the guardian or the host is gone.
+`terminate_seconds` later, SIGKILL until none is left. Then the reaper exits, which closes the control socket.
+SIGTERM comes at once when the server has exited, or the control socket, the guardian or the host is gone.
 
 On systems without subreapers (macOS) the server's process group is ended; there, a descendant that left the
 group outlives the server.
@@ -31,19 +30,24 @@ This module imports little: it is loaded once for each host, and each reaper is 
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
+import resource
 import select
-import signal
 import sys
 import time
 
-# Not `socket`: with what that imports, the guardian would take a third longer to start.
+# Not `socket` and `signal`: with what those import, the guardian would take twice as long to start, and forks
+# would have more memory to copy.
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Collection
+else:
+    import _signal as signal
 
 _MAX_DESCRIPTORS = 200
 """How many file descriptors one request can carry; Linux allows 253."""
@@ -64,6 +68,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ENOENT, _EIO, _EAGAIN = 2, 5, 11
 
 _prctl: Callable[[int, int], object] | None = None
+_own_limits = b""
+"""The resource limits of this process, encoded as in a request. Servers mostly get the same."""
 _ignored: list[int] = []
 """The signals that this process ignores, and a server must not: ours, and those that the host ignores."""
 
@@ -71,28 +77,19 @@ _ignored: list[int] = []
 class _Request:
     """What a server process is started with, apart from its file descriptors.
 
-    Each field ends with a NUL byte, which none can contain: the umask and the two grace periods; the numbers
+    Each field ends with a NUL byte, which none can contain: the two grace periods; the umask; the numbers
     that further descriptors get; resource limits as `number,soft,hard`; then three lists, each with its
     length first: the paths to try, as a shell tries the folders of PATH; the arguments; the environment.
+
+    The reaper reads only the grace periods: what a forked process writes to has to be copied for it.
     """
 
-    __slots__ = ("argv", "env", "exit_seconds", "limits", "numbers", "programs", "terminate_seconds", "umask")
+    __slots__ = ("exit_seconds", "fields", "terminate_seconds")
 
     def __init__(self, data: bytes) -> None:
-        fields = iter(data.split(b"\0"))
-
-        def group() -> list[bytes]:
-            return [next(fields) for _ in range(int(next(fields)))]
-
-        umask, exit_seconds, terminate_seconds = next(fields).split()
-        self.umask = int(umask)
+        grace, _, self.fields = data.partition(b"\0")
+        exit_seconds, _, terminate_seconds = grace.partition(b" ")
         self.exit_seconds, self.terminate_seconds = float(exit_seconds), float(terminate_seconds)
-        self.numbers = [int(number) for number in next(fields).split()]
-        self.limits = [[int(part) for part in limit.split(b",")] for limit in next(fields).split()]
-        self.programs, self.argv = group(), group()
-        self.env: dict[bytes, bytes] = {}
-        for variable in group():
-            name, _, self.env[name] = variable.partition(b"=")
 
 
 class _Reaper:
@@ -138,7 +135,7 @@ class _Reaper:
                 if self._abandoned:
                     return None
                 continue
-            received = _receive(self._control, 1 << 20)
+            received = _receive(self._control, 65536)  # more would be mapped and unmapped
             if not received:
                 return None
             data += received
@@ -179,9 +176,9 @@ class _Reaper:
 
     # Waiting.
 
-    def _wait(self, seconds: float | None, *, hear: bool = True) -> set[int]:
+    def _wait(self, seconds: float | None, *, hear: bool = True) -> dict[int, int]:
         """Wait for something to happen, and take note of it: exits, the host's words, who is gone."""
-        ready = {fd for fd, _ in self._poll.poll(None if seconds is None else max(0, seconds) * 1000)}
+        ready = dict(self._poll.poll(None if seconds is None else max(0, seconds) * 1000))
         if self._life in ready:
             self._abandoned = True
             self._poll.unregister(self._life)
@@ -266,21 +263,26 @@ def _become_server(request: _Request, descriptors: list[int], reaper: int, error
     what = b"folder"
     number = 0
     try:
+        umask, numbers, limits, *groups = request.fields.split(b"\0")
         os.setsid()
         for ignored in _ignored:
             signal.signal(ignored, signal.SIG_DFL)
-        os.umask(request.umask)
-        _limit(request.limits)
-        folder, *files = descriptors
-        os.fchdir(folder)
+        os.umask(int(umask))
+        if limits != _own_limits:
+            _limit(limits)
+        os.fchdir(descriptors.pop(0))
         what = b"program"
-        errors = _place(files, [0, 1, 2, *request.numbers], errors)
+        if numbers:
+            errors = _place(descriptors, [0, 1, 2, *map(int, numbers.split())], errors)
+        else:  # none of them has one of these numbers: the guardian's own have
+            for fd in (0, 1, 2):
+                os.dup2(descriptors[fd], fd)
         if _prctl is not None:
             # Even a reaper that is killed takes its server along.
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != reaper:
                 os._exit(255)
-        number = _execute(request)
+        number = _execute(groups)
     except OSError as exc:
         number = exc.errno or _EIO
     finally:
@@ -290,8 +292,6 @@ def _become_server(request: _Request, descriptors: list[int], reaper: int, error
 
 def _place(files: list[int], numbers: list[int], keep: int) -> int:
     """Give descriptors the numbers they have in the server, and return the new number of `keep`."""
-    import fcntl  # loaded once, by the guardian
-
     above = max(numbers) + 1
     keep = fcntl.fcntl(keep, fcntl.F_DUPFD_CLOEXEC, above)
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in files]
@@ -300,10 +300,9 @@ def _place(files: list[int], numbers: list[int], keep: int) -> int:
     return keep
 
 
-def _limit(limits: list[list[int]]) -> None:
-    import resource  # loaded once, by the guardian
-
-    for number, soft, hard in limits:
+def _limit(limits: bytes) -> None:
+    for limit in limits.split():
+        number, soft, hard = map(int, limit.split(b","))
         if resource.getrlimit(number) != (soft, hard):
             try:
                 resource.setrlimit(number, (soft, hard))
@@ -311,13 +310,19 @@ def _limit(limits: list[list[int]]) -> None:
                 continue  # the host was given more than the guardian, and only the superuser may take it
 
 
-def _execute(request: _Request) -> int:
+def _execute(groups: list[bytes]) -> int:
     """Execute the first program that is there. Returns only the errno of why there is none."""
+    arguments = 1 + int(groups[0])
+    variables = arguments + 1 + int(groups[arguments])
+    programs, argv = groups[1:arguments], groups[arguments + 1 : variables]
+    env: dict[bytes, bytes] = {}
+    for variable in groups[variables + 1 : variables + 1 + int(groups[variables])]:
+        name, _, env[name] = variable.partition(b"=")
     found = 0
     number = _ENOENT
-    for program in request.programs:
+    for program in programs:
         try:
-            os.execve(program, request.argv, request.env)  # noqa: S606 - a program, never a shell's line
+            os.execve(program, argv, env)  # noqa: S606 - a program, never a shell's line
         except OSError as exc:
             number = exc.errno or _EIO
             # One that is there and cannot be run says more than another that is not there.
@@ -477,10 +482,10 @@ class _Guardian:
                 _send(pid, signal.SIGCONT if seconds < _GIVE_UP_SECONDS else signal.SIGKILL)
             self._wait(_TICK_SECONDS)
 
-    def _wait(self, seconds: float | None) -> set[int]:
+    def _wait(self, seconds: float | None) -> dict[int, int]:
         if self._has_orphans:
             seconds = _TICK_SECONDS
-        ready = {fd for fd, _ in self._poll.poll(None if seconds is None else seconds * 1000)}
+        ready = dict(self._poll.poll(None if seconds is None else seconds * 1000))
         if self._wake in ready:
             os.read(self._wake, 4096)
         if self._wake in ready or self._has_orphans:
@@ -517,8 +522,9 @@ class _Guardian:
         for level, kind, packed in ancillary:
             if (level, kind) == (SOL_SOCKET, SCM_RIGHTS):
                 fds += memoryview(packed[: len(packed) // 4 * 4]).cast("i").tolist()
-        for fd in fds:
-            os.set_inheritable(fd, False)
+        if not _CLOSE_ON_EXEC:
+            for fd in fds:
+                os.set_inheritable(fd, False)
         if len(fds) >= 5:  # else the descriptors did not fit: the host sees its control socket close
             control = socket(AF_UNIX, SOCK_STREAM, 0, fds.pop(0))
             self._fork(control, fds)
@@ -563,8 +569,6 @@ def _open_process(host: int) -> int | None:
 
 def _load_prctl() -> None:
     global _prctl
-    if not _IS_LINUX:
-        return
     try:
         import ctypes
 
@@ -575,20 +579,17 @@ def _load_prctl() -> None:
     _prctl = lambda option, value: function(option, ctypes.c_ulong(value), zero, zero, zero)  # noqa: E731
 
 
-def _preload() -> None:
-    """Import what forked processes use, so that each need not do so itself."""
-    __import__("fcntl")
-    __import__("resource")
-
-
-def main(host: int) -> None:
-    """Be the guardian of the process `host`, whose socket is our stdin."""
-    _preload()
+def main(host: int, limits: str) -> None:
+    """Be the guardian of the process `host`, whose socket is our stdin, with the same resource limits."""
+    global _own_limits
+    _own_limits = limits.encode()
+    _limit(_own_limits)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for name in _IGNORED_SIGNALS:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     _ignored.extend(n for n in range(1, signal.NSIG) if signal.getsignal(n) == signal.SIG_IGN)
-    _load_prctl()
+    if _IS_LINUX:
+        _load_prctl()
     _become_subreaper()
     # What is never written to is shared with the reapers.
     gc.disable()

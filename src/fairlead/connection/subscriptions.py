@@ -43,11 +43,18 @@ class _Stream:
 class Subscriptions:
     """The wishes of one connection."""
 
-    def __init__(self, on_missed: Callable[[], None], on_updated: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_missed: Callable[[], None],
+        on_updated: Callable[[str], None],
+        on_stirred: Callable[[], None],
+    ) -> None:
         self._on_missed = on_missed
         """Called when lists may have changed unheard."""
         self._on_updated = on_updated
         """Called with a resource that a modern server says has changed."""
+        self._on_stirred = on_stirred
+        """Called when other things are wanted than before, for links that need no `keep` until then."""
         self._uris: Counter[str] = Counter()
         self._stirred = anyio.Event()
         """Set when other things are wanted than before."""
@@ -88,6 +95,12 @@ class Subscriptions:
         """Forget the streams of an earlier link: to be called before `opened` and `keep`."""
         self._opened = anyio.Event()
         self._was_overtaken = False
+        self._answers.clear()
+        self._stream = None
+
+    def are_needed(self, link: Link) -> bool:
+        """Is there something to tell a server, so that `keep` has to run?"""
+        return self.are_wanted or (link.session.modern and announces_changes(link.session))
 
     async def opened(self, link: Link) -> None:
         """Wait until changes of lists would be heard of: what changed before is in the lists read next."""
@@ -102,6 +115,7 @@ class Subscriptions:
             self._uris[uri] += step
         if set(+self._uris) != before:
             self._stirred.set()
+            self._on_stirred()
 
     def _answer(self, uri: str, reason: str | None) -> None:
         self._answers[uri] = reason
@@ -110,8 +124,6 @@ class Subscriptions:
 
     async def keep(self, link: Link) -> None:
         """See to it that the server knows what is wanted, for as long as the link is used."""
-        self._answers.clear()
-        self._stream = None
         if link.session.modern:
             await self._keep_listening(link)
         else:

@@ -159,7 +159,7 @@ class Supervised:
         self._changed = anyio.Event()
         self._task_support: dict[str, Support] = {}
         """Tools of an older server that can, or must, be called as tasks."""
-        self._subscriptions = Subscriptions(self.refresh, self._peer.updated)
+        self._subscriptions = Subscriptions(self.refresh, self._peer.updated, self._wake_links)
         self._session_key = secrets.token_hex(16)
         """What gateways that go by sessions know this connection by, over all its runs."""
         self._pages = Pages(self._peer)
@@ -280,7 +280,8 @@ class Supervised:
         seconds = self._limits.startup_timeout_ms / 1000
         async with AsyncExitStack() as admitted:
             with attempt.starting as starting:
-                await anyio.sleep(self.backoff.wait_seconds)
+                if (pause := self.backoff.wait_seconds) > 0:
+                    await anyio.sleep(pause)
                 if self._admission is not None:
                     await admitted.enter_async_context(self._admission.start())
                 attempt.began = anyio.current_time()
@@ -355,12 +356,11 @@ class Supervised:
         self._subscriptions.begin()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch, link)
+                session.dispatcher.call_when_closed(link.wake)
                 tasks.start_soon(self._keep_listed, link)
-                tasks.start_soon(self._subscriptions.keep, link)
                 if self._log_level is not None:
                     tasks.start_soon(self._set_log_level, session, self._log_level)
-                await self._until_over(link)
+                await self._until_over(link, tasks)
                 tasks.cancel_scope.cancel()
         finally:
             self._links.discard(link)
@@ -400,13 +400,15 @@ class Supervised:
 
     # Watching.
 
-    async def _watch(self, link: Link) -> None:
-        await link.session.dispatcher.wait_closed()
-        link.woken.set()
-
-    async def _until_over(self, link: Link) -> None:
+    async def _until_over(self, link: Link, tasks: TaskGroup) -> None:
+        """Wait until a link is lost, left or idle for too long."""
         idle = self._limits.idle_stop_ms
+        keeps_subscriptions = False
         while link.session.dispatcher.ending is None and not link.is_left:
+            if not keeps_subscriptions and self._subscriptions.are_needed(link):
+                # Not before: to most servers there is nothing to say, and a task costs as much as a request.
+                keeps_subscriptions = True
+                tasks.start_soon(self._subscriptions.keep, link)
             if link.in_flight or self._subscriptions.are_wanted:
                 link.last_used = time.monotonic()
             patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
@@ -416,6 +418,10 @@ class Supervised:
             with anyio.move_on_after(max(patience, 0.05)):
                 await link.woken.wait()
             link.woken = anyio.Event()
+
+    def _wake_links(self) -> None:
+        for link in self._links:
+            link.wake()
 
     def _give_up(self, link: Link, error: ServerError | None = None) -> None:
         """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""

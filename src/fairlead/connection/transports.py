@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,13 +156,15 @@ async def _in_process(server: LoadedServer, around: Surroundings) -> AsyncGenera
         if own is None:
             resolved = await _resolved(server, around)
             await _permitted(server, resolved, around)
+            # Here rather than above: a host without built-in servers need not load them, and that takes long.
+            await to_thread.run_sync(import_module, "fairlead.servers.builtin")
             own = stack.enter_context(_built_in(server, resolved, around))
         yield await stack.enter_async_context(MemoryDispatcher(own.sdk_server()))
 
 
 @contextmanager
 def _built_in(server: LoadedServer, resolved: Server, around: Surroundings) -> Generator["McpServer"]:
-    from fairlead.servers.builtin import Reach, built_in_server  # a host without them need not load them
+    from fairlead.servers.builtin import Reach, built_in_server  # loaded by now
 
     assert isinstance(resolved, BuiltinServer)
     roots = server.root_folders() or (server.definition.source.base,)

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -29,6 +31,8 @@ SWITCH_SECONDS: Final = 0.0005
 
 ResultT = TypeVar("ResultT")
 
+_loaded: set[str] = set()
+"""The modules that `load_off_loop` has imported. `sys.modules` has those, too, that are only half loaded."""
 _one_thread: RunVar[CapacityLimiter] = RunVar("fairlead_background_thread")
 
 
@@ -68,8 +72,22 @@ async def run_off_loop(work: Callable[[], ResultT], size: int) -> ResultT:
     Returns:
         What the function returns.
     """
-    if size <= AT_ONCE:
-        return work()
+    return work() if size <= AT_ONCE else await run_in_background(work)
+
+
+async def load_off_loop(module: str) -> None:
+    """Import a module in the background thread: some take a second, the first time they are needed.
+
+    Raises:
+        ImportError: It is not there.
+    """
+    if module not in _loaded:
+        await run_in_background(partial(import_module, module))
+        _loaded.add(module)
+
+
+async def run_in_background(work: Callable[[], ResultT]) -> ResultT:
+    """Run a function in the background thread, as `run_off_loop` does where there is much to do."""
     try:
         limiter = _one_thread.get()
     except LookupError:

@@ -8,12 +8,14 @@ comes later and is not that is not handed out, and neither is what is hidden in 
 
 import hashlib
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fairlead.catalog import gate
 from fairlead.errors import CallFailed
+from fairlead.host.background import run_in_background
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host
@@ -79,7 +81,7 @@ class Skills:
         content = await self.read(skill, skill.uri)
         try:
             text = gate.content(content.decode())
-            head = _read_head(text)
+            head = await run_in_background(partial(_read_head, text))  # YAML takes long, and long to load
         except ValueError as exc:
             raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from gate.shown_cause(exc)
         if head != skill.frontmatter:

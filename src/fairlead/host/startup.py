@@ -46,9 +46,13 @@ class Startups:
                 self._settle(start, member, "ready")
 
         try:
-            async with anyio.create_task_group() as tasks:
+            if len(wanted) == 1:  # as one that is used for the first time: a task would cost as much again
                 for server_id, member in wanted.items():
-                    tasks.start_soon(one, server_id, member)
+                    await one(server_id, member)
+            else:
+                async with anyio.create_task_group() as tasks:
+                    for server_id, member in wanted.items():
+                        tasks.start_soon(one, server_id, member)
         finally:
             if not start.is_over:
                 self._tasks.start_soon(self._see_through, start)

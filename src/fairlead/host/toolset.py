@@ -17,7 +17,14 @@ from fairlead.catalog.search import Hit
 from fairlead.config.principal import LOCAL, Caller
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
-from fairlead.host.background import AT_ONCE, run_off_loop, size_of_catalog, size_of_tools
+from fairlead.host.background import (
+    AT_ONCE,
+    load_off_loop,
+    run_in_background,
+    run_off_loop,
+    size_of_catalog,
+    size_of_tools,
+)
 from fairlead.host.bundles import Selection
 from fairlead.host.calls import OnProgress
 from fairlead.host.catalogs import cost_of, has_reading, is_direct
@@ -177,7 +184,10 @@ class Toolset:
         catalog = (await self.ready()).catalog
         by_meaning = self.selection.search == "meaning"
         find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
-        hits = await run_off_loop(find, size_of_catalog(catalog))
+        if by_meaning:  # the first one loads a model
+            hits = await run_in_background(find)
+        else:
+            hits = await run_off_loop(find, size_of_catalog(catalog))
         return Found(hits=hits, unavailable=self.unavailable)
 
     # What a model gets.
@@ -225,6 +235,7 @@ class Toolset:
 
     async def for_langchain(self) -> "Sequence[FairleadTool]":
         """The tools as LangChain and LangGraph take them. Needs the extra `langchain`."""
+        await load_off_loop("fairlead.adapters.langchain")
         from fairlead.adapters.langchain import to_langchain
 
         made = await self._adapt(lambda entry, name: to_langchain(entry, name, self._caller(name)))
@@ -232,6 +243,7 @@ class Toolset:
 
     async def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
         """The tools as Pydantic AI takes them. Needs the extra `pydantic-ai`."""
+        await load_off_loop("fairlead.adapters.pydantic_ai")
         from fairlead.adapters.pydantic_ai import to_pydantic_ai
 
         made = await self._adapt(lambda entry, name: to_pydantic_ai(entry, name, self._caller(name)))

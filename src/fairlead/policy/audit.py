@@ -19,7 +19,16 @@ from fairlead.config.masking import SECRETS, Masker
 from fairlead.config.models import Audit
 from fairlead.errors import StoreError, VersionConflict
 from fairlead.policy.argument_shapes import Fingerprint, SafeNames, masked_values, shape_of
-from fairlead.policy.audit_records import LOG, AuditRecord, SharedFields, Stage, encode, encode_with, noted
+from fairlead.policy.audit_records import (
+    LOG,
+    CallFields,
+    SharedFields,
+    Stage,
+    encode,
+    encode_shared,
+    encode_with,
+    noted,
+)
 from fairlead.store.store import ANY, NewRecordValue, Store
 
 NAMESPACE = "audit"
@@ -117,24 +126,24 @@ class AuditedCall(msgspec.Struct, gc=False):
         described = self._arguments
         if isinstance(described, dict):
             described = log.describe(described)
-        record = AuditRecord(
-            at=self._at,
-            call=f"{log.run}-{self._number}",
-            stage=self._stage,
-            arguments=described.shape,
-            arguments_digest=described.digest,
-            values=described.values,
-            asked_at=self._asked_at,
-            sent_at=self._sent_at,
+        fields = CallFields(
+            self._at,
+            f"{log.run}-{self._number}",
+            self._stage,
+            described.shape,
+            described.digest,
+            described.values,
+            self._asked_at,
+            self._sent_at,
         )
         if end is not None:
-            record.outcome, record.delivery, record.bytes = end.outcome, end.delivery, end.size
+            fields.outcome, fields.delivery, fields.bytes = end.outcome, end.delivery, end.size
             if end.findings:
-                record.findings = tuple(end.findings)
+                fields.findings = tuple(end.findings)
             if self._began and end.at:
-                record.seconds = end.at - self._began
+                fields.seconds = end.at - self._began
         shared = log.shared_fields(subject, self._principal, self._verdict, self._reason, self._by)
-        return encode_with(shared, record)
+        return encode_with(shared, fields)
 
 
 class _Described(msgspec.Struct, frozen=True):
@@ -226,7 +235,7 @@ class AuditLog:
         key = (subject, principal, verdict, reason, by)
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._shared[key] = encode(
+            shared = self._shared[key] = encode_shared(
                 SharedFields(
                     principal=self._name(principal),
                     server=subject.server,

@@ -59,13 +59,40 @@ class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
     details: dict[str, Any] | None = None
 
 
+class CallFields(msgspec.Struct, omit_defaults=True, gc=False):
+    """What a call's record says of this call alone, in the words of `AuditRecord`.
+
+    Every call makes one: given by position, it takes half of the time that it takes by name.
+    """
+
+    at: float
+    call: str
+    stage: Stage
+    arguments: dict[str, Any] | None = None
+    arguments_digest: str = ""
+    values: Any = None
+    asked_at: float | None = None
+    sent_at: float | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    delivery: str = ""
+    outcome: str = ""
+    findings: tuple[str, ...] = ()
+
+
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
-def encode_with(shared: bytes, record: AuditRecord) -> bytes:
-    """A record that says nothing of its shared fields, joined with those as they are encoded already."""
-    return encode(record)[:-1] + (b"," + shared[1:] if len(shared) > len(b"{}") else b"}")
+def encode_shared(shared: SharedFields) -> bytes:
+    """The end of records that have these fields in common, for `encode_with`."""
+    encoded = encode(shared)
+    return b"," + encoded[1:] if len(encoded) > len(b"{}") else b"}"
+
+
+def encode_with(shared: bytes, fields: CallFields) -> bytes:
+    """A call's record, with the shared fields as they are encoded already."""
+    return encode(fields)[:-1] + shared
 
 
 def noted(
