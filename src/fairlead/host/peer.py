@@ -247,11 +247,7 @@ class ServerPeer:
         """Pass on what the server logs."""
         raw = to_json(params.data)
         cleaned = gate.json_bytes(raw, MAX_LOG_BYTES)
-        text = (
-            params.data
-            if isinstance(params.data, str)
-            else raw[: 4 * gate.MAX_TEXT_BYTES].decode(errors="ignore")
-        )
+        text = params.data if isinstance(params.data, str) else raw.decode(errors="replace")
         self._emit(
             ServerLogged(
                 server_id=self._server_id,
