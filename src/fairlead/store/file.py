@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import sqlite3
 import stat
 import sys
@@ -139,8 +140,10 @@ def _explain(path: Path, exc: sqlite3.Error) -> StoreError:
 def _secure(path: Path) -> None:
     """Make the folder (0700) and the file (0600), and refuse those that others could have prepared."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if sys.platform != "win32" and path.parent.stat().st_mode & 0o022:
-        raise _open_to_others(path)
+    if sys.platform != "win32":
+        if path.parent.stat().st_mode & 0o022:
+            raise _open_to_others(path)
+        _require_safe_ancestors(path)
     # Closing any descriptor of a database drops this process's locks on it. So an existing file is never
     # opened here, and a new one only while no other thread can have connected to it.
     try:
@@ -176,7 +179,8 @@ def require_trusted(path: Path) -> tuple[int, int]:
         Device and inode: a file that takes its place while it is open has others.
 
     Raises:
-        StoreError: It is gone, or other users can write to it or to its folder, or own it.
+        StoreError: It is gone, or other users own it or its folder, can write to them, or can put another
+            folder in the place of one of those above.
     """
     try:
         folder, file = path.parent.stat(), path.lstat()
@@ -197,7 +201,41 @@ def require_trusted(path: Path) -> tuple[int, int]:
                 )
         if file.st_mode & 0o022:
             raise StoreError(f"store `{path}`: other users can write to it", hint=f"run `chmod 600 {path}`")
+        _require_safe_ancestors(path)
     return file.st_dev, file.st_ino
+
+
+def _require_safe_ancestors(path: Path) -> None:
+    """Refuse a store where other users could rename one of the folders above its own, and put theirs there.
+
+    In a folder with the sticky bit (`/tmp`) only the owner of an entry can rename it. Folders that a group
+    can write to are refused unless it is the user's own group or root's.
+    """
+    folder = path.parent.absolute()
+    # As it is named and as it is found: links on the way lie in the one, and lead to the other.
+    for above in dict.fromkeys((*folder.parents, *Path(os.path.realpath(folder)).parents)):
+        try:
+            found = above.stat()
+        except OSError as exc:
+            raise StoreError(
+                f"store `{path}`: `{above}`: {exc.strerror}", hint="check the permissions of that folder"
+            ) from exc
+        if found.st_uid not in (0, os.geteuid(), _NO_USER):
+            raise StoreError(
+                f"store `{path}`: the folder `{above}` above it belongs to another user",
+                hint="name a file in a folder of yours as `store.path`, or set XDG_STATE_HOME to one",
+            )
+        by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())
+        if not found.st_mode & stat.S_ISVTX and (found.st_mode & stat.S_IWOTH or by_group):
+            command = f"chmod go-w {shlex.quote(str(above))}"
+            raise StoreError(
+                f"store `{path}`: other users can write to the folder `{above}` above it, and replace it",
+                hint=f"run `{command if found.st_uid == os.geteuid() else f'sudo {command}'}`",
+            )
+
+
+_NO_USER = 65_534
+"""Who owns the files of other users inside a user namespace, as in a rootless container."""
 
 
 def _open_to_others(path: Path) -> StoreError:
