@@ -1,6 +1,8 @@
 """Opens the SQLite file of a store: private to the user, in write-ahead mode, with this version's tables."""
 
 import contextlib
+import hashlib
+import logging
 import os
 import shlex
 import sqlite3
@@ -8,8 +10,10 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+
+import msgspec
 
 from fairlead.errors import StoreError
 
@@ -41,7 +45,57 @@ CREATE TABLE record (
 CREATE INDEX record_log ON record (log);
 """
 
-MIGRATIONS = (_TABLES,)
+
+class _Snapshot(msgspec.Struct):
+    format: int = 1
+
+
+def _drop_unmasked(connection: sqlite3.Connection) -> None:
+    """Drop the texts of servers that an earlier release stored as they came, with secrets in them.
+
+    What they hold cannot be told here: the secrets of a server are known only to a process that started it.
+    Snapshots and the last errors of servers are made anew. Of pins the digests stay, which are all that
+    comparing takes; the definitions, kept to show what changed, are filled in when a server lists the same
+    again. Values that cannot be read are left to those who read them: damaged pins hold their tools back.
+    """
+    connection.execute("DELETE FROM entry WHERE namespace = 'trouble'")
+    snapshots = connection.execute("SELECT key, value FROM entry WHERE namespace = 'catalog'").fetchall()
+    for key, value in snapshots:
+        with contextlib.suppress(msgspec.DecodeError, TypeError):
+            if msgspec.json.decode(value, type=_Snapshot).format > 1:
+                continue
+        connection.execute("DELETE FROM entry WHERE namespace = 'catalog' AND key = ?", (key,))
+    for key, value in connection.execute("SELECT key, value FROM entry WHERE namespace = 'pins'").fetchall():
+        with contextlib.suppress(msgspec.DecodeError, TypeError, UnicodeEncodeError):
+            row = ("pins", key, _without_texts(value))
+            connection.execute("INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)", row)
+
+
+def _without_texts(pins: bytes) -> bytes:
+    whole = msgspec.json.decode(pins, type=dict[str, msgspec.Raw])
+    tools = msgspec.json.decode(whole.get("tools", b"{}"), type=dict[str, dict[str, msgspec.Raw]])
+    for pin in tools.values():
+        pin["definition"] = msgspec.Raw(NO_DEFINITION)
+    made: dict[str, object] = {**whole, "tools": tools}
+    instructions = msgspec.json.decode(whole.get("instructions", b"null"), type=str | None)
+    if instructions is not None:
+        made["instructions"] = text_digest(instructions)
+    return msgspec.json.encode(made)
+
+
+NO_DEFINITION = b"{}"
+"""What stands in a pin for a definition that was dropped."""
+
+
+DIGEST_PREFIX = "sha256:"
+
+
+def text_digest(text: str) -> str:
+    """What stands for a text that was dropped, so that it is known when it comes again."""
+    return f"{DIGEST_PREFIX}{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+
+
+MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (_TABLES, _drop_unmasked)
 """Each step takes a file from one schema version to the next. Steps are added, never edited once released."""
 
 STORE_NAMESPACE = "store"
@@ -59,6 +113,8 @@ _REASONS = {
     sqlite3.SQLITE_IOERR: ("the disk failed", "check that the disk works and has space"),
 }
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+logger = logging.getLogger(__name__)
 
 _creation = threading.Lock()
 
@@ -288,12 +344,26 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         if version > len(MIGRATIONS):
             raise StoreError(f"store `{path}`: a newer Fairlead wrote it", hint="update Fairlead")
         for step in MIGRATIONS[version:]:
+            if not isinstance(step, str):
+                step(connection)
+                continue
             for statement in step.split(";"):  # executescript() would commit after each
                 connection.execute(statement)
         if version == 0:
             new = (STORE_NAMESPACE, GENERATION, b"2")
             connection.execute("INSERT INTO entry (namespace, key, value) VALUES (?, ?, ?)", new)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    if version:
+        _forget_old_bytes(connection)
+
+
+def _forget_old_bytes(connection: sqlite3.Connection) -> None:
+    """Write the file anew, so that its pages and its journal hold nothing of what a migration dropped."""
+    try:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError:  # no space, or in use: what was in the pages is overwritten at least
+        logger.warning("the store was not written anew after its migration", exc_info=True)
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:
