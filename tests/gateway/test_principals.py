@@ -416,3 +416,25 @@ async def test_a_server_that_hangs_does_not_hold_up_the_first_introduction(
                 answer = await Raw(http, f"{served.url}/mcp", BOB).modern("server/discover")
             assert "result" in answer
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_a_client_that_can_open_pages_is_sent_to_the_link_of_its_principal(tmp_path: Path) -> None:
+    able: dict[str, Any] = {
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}}}
+    }
+    call: dict[str, Any] = {"name": "notes_whoami", "arguments": {}}
+    async with with_a_stranger(tmp_path) as (served, bob):
+        served.gateway.login_links.origin = "https://gateway.test"
+        link = "log in at https://gateway.test/connect/"
+        assert link in (await bob.modern("server/discover", meta=able))["result"]["instructions"]
+        asked = (await bob.modern("tools/call", meta=able, **call))["result"]
+        assert asked["resultType"] == "input_required", asked
+        ((key, question),) = asked["inputRequests"].items()
+        assert question["params"]["mode"] == "url"
+        assert question["params"]["url"].startswith("https://gateway.test/connect/")
+        again = {"inputResponses": {key: {"action": "decline"}}, "requestState": asked["requestState"]}
+        answered = await bob.modern("tools/call", 2, meta=able, **call, **again)
+        assert answered["result"]["isError"]
+        assert question["params"]["url"] in text_of(answered)
+        assert link in text_of(await bob.modern("tools/call", 3, meta=able, **call)), "it is asked once"
