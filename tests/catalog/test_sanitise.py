@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.adapters.adapted import description_of
+from fairlead.catalog import gate
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.sanitise import (
-    MAX_SAMPLE_CHARACTERS,
+    MAX_READ_CHARACTERS,
     Finding,
     clean,
     clean_bytes,
@@ -239,7 +240,8 @@ def test_a_reviewer_reads_what_was_hidden() -> None:
 
 def test_a_sample_is_short_and_hides_nothing_itself() -> None:
     (tags,) = inspect("\U000e0041" * 10_000).findings
-    assert tags == Finding(kind="tag", count=10_000, sample="A" * (MAX_SAMPLE_CHARACTERS - 1) + "…")
+    assert tags == Finding(kind="tag", count=10_000, sample="A" * MAX_READ_CHARACTERS)
+    assert gate.sample(tags.sample) == "A" * (gate.MAX_SAMPLE_CHARACTERS - 1) + "…"
     (selectors,) = inspect("x\U000e010b\U000e014b\ufe00").findings  # they stand for an escape sequence
     assert selectors.sample == "⟨U+E010B⟩⟨U+E014B⟩⟨U+FE00⟩"
 

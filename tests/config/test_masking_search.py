@@ -2,7 +2,9 @@
 
 import base64
 import html
+import html.entities
 import json
+import quopri
 import re
 import string
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.config.encodings import Views
 from fairlead.config.masking import Masker
 
 pytestmark = pytest.mark.requirement("HARD-62")
@@ -118,6 +121,89 @@ ENCODERS: dict[str, Callable[[str], str]] = {
     "URL in JSON": lambda text: json.dumps(quote(text, safe=""))[1:-1],
     "JSON in a URL": lambda text: quote(json.dumps(text), safe=""),
 }
+
+
+def escapes_of_c(text: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in text.encode())
+
+
+def mail(text: str) -> str:
+    return quopri.encodestring(text.encode(), quotetabs=True).decode()
+
+
+NAMES = {character: name for name, character in html.entities.html5.items() if name.endswith(";")}
+
+MORE_ENCODERS: dict[str, Callable[[str], str]] = {
+    "octal escapes": escapes_of_c,
+    "long escapes of C": lambda text: "".join(f"\\U{ord(character):08x}" for character in text),
+    "escapes with braces": lambda text: "".join(f"\\u{{{ord(character):x}}}" for character in text),
+    "quoted-printable": mail,
+    "quoted-printable, broken into lines": lambda text: "=\n".join(re.findall(".{1,7}", mail(text), re.S)),
+    "quoted-printable in JSON": lambda text: json.dumps(mail(text)[:7] + "=\r\n" + mail(text)[7:])[1:-1],
+    "hex with colons in base64": lambda text: encoded_64(b"", b"")(text.encode().hex(":")),
+    "hex with blanks in base64": lambda text: encoded_64(b"x", b"")(text.encode().hex(" ")),
+    "JavaScript in base64": lambda text: encoded_64(b"", b"")(javascript(text)),
+    "percent in base64": lambda text: encoded_64(b"", b"")(percent_all(text)),
+    "HTML in base64": lambda text: encoded_64(b"", b"")("".join(f"&#{ord(one)};" for one in text)),
+    "base64 three times": lambda text: encoded_64(b"", b"")(encoded_64(b"", b"")(encoded_64(b"", b"")(text))),
+    "base64 in hex": lambda text: encoded_64(b"", b"")(text).encode().hex(),
+    "hex in hex": lambda text: text.encode().hex().encode().hex().upper(),
+    "base64 of UTF-16 in base64": lambda text: encoded_64(b"", b"")(
+        base64.b64encode(text.encode("utf-16-le")).decode()
+    ),
+}
+
+
+@pytest.mark.parametrize("encoding", MORE_ENCODERS)
+def test_escapes_of_c_and_mail_and_encodings_around_each_other_are_found(encoding: str) -> None:
+    encode = MORE_ENCODERS[encoding]
+    secrets = [
+        "Tr0ub4dor&3-secretValue",
+        "abcdefghijkl",
+        "p@ss w\xf6rd/42+x=",
+        "deadbeefcafe0011",
+        "x=y_z|q.w",
+    ]
+    for secret in secrets:
+        masker = Masker()
+        masker.learn(secret)
+        for before, after in (
+            ("", ""),
+            ("it is ", "; no more"),
+            ('{"key":"', '"}'),
+            ("key=", "&x=20"),
+        ):
+            text = before + encode(secret) + after
+            assert masker.may_hold(text.encode()), (secret, text)
+            shown = masker.mask_known(text)
+            assert encode(secret) not in shown
+            assert not masker.may_hold(shown.encode())
+
+
+def test_punctuation_by_its_name_in_html_hides_no_secret() -> None:
+    masker = Masker()
+    masker.learn("sk_live_51H8+xYz/9Q=")
+    text = "".join(f"&{NAMES[one]}" if not one.isalnum() else one for one in "sk_live_51H8+xYz/9Q=")
+    assert masker.mask_known(f"<p>{text}</p>") == "<p>•••</p>"
+
+
+def test_a_secret_in_mail_is_masked_where_it_is() -> None:
+    masker = Masker()
+    masker.learn("k3y=with=Signs_and_length")
+    text = "Hello,\nyour key is k3y=3Dwith=3DSig=\nns_and_length, keep it.\n"
+    assert masker.mask_known(text) == "Hello,\nyour key is •••, keep it.\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["YWFh" * 50_000, "61" * 100_000, "aWlp" * 50_000, "=41" * 60_000, "\\101" * 50_000, "&amp;" * 40_000],
+)
+def test_encodings_around_each_other_take_no_more_than_a_multiple_of_their_bytes(text: str) -> None:
+    masker = Masker()
+    masker.learn("Tr0ub4dor&3-secretValue")
+    views = Views(text.encode())
+    assert sum(map(len, views.texts)) <= 16 * len(text)
+    assert not masker.may_hold(text.encode())
 
 
 # A plain search: everything is decoded, in all ways and everywhere, and then compared.

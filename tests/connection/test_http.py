@@ -51,9 +51,10 @@ async def test_an_answer_may_come_on_a_stream_with_progress_before_it() -> None:
         assert reports == [(1.0, 2.0)]
 
 
-async def test_an_answer_may_come_on_the_stream_for_everything_else() -> None:
+@pytest.mark.requirement("HARD-52")
+async def test_an_answer_on_the_stream_for_everything_else_is_none() -> None:
     async with serving() as server, connected(server) as dispatcher:
-        assert await call_text(dispatcher, "answer_elsewhere") == "from elsewhere"
+        assert await call_text(dispatcher, "answer_elsewhere") == "where it belongs"
 
 
 async def test_an_error_without_an_id_is_the_answer_to_the_request_it_came_for() -> None:
@@ -261,7 +262,7 @@ async def test_a_new_session_can_be_begun_and_listened_to() -> None:
         await dispatcher.notify("notifications/initialized", None, LEGACY)
         await server.listening.wait()
         assert dispatcher.session_id == "session-2"
-        assert await call_text(dispatcher, "answer_elsewhere") == "from elsewhere"
+        assert await call_text(dispatcher, "answer_elsewhere") == "where it belongs"
 
 
 async def test_the_session_is_ended_on_leaving() -> None:
@@ -332,7 +333,7 @@ async def test_a_stream_that_broke_off_is_opened_again(monkeypatch: pytest.Monke
         server.listener.writer.close()
         await server.listening.wait()
         assert server.requests[-1].headers["last-event-id"] == "seen"
-        assert await call_text(dispatcher, "answer_elsewhere") == "from elsewhere"
+        assert await call_text(dispatcher, "answer_elsewhere") == "where it belongs"
 
 
 async def test_a_message_too_long_on_it_costs_that_message_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +345,7 @@ async def test_a_message_too_long_on_it_costs_that_message_alone(monkeypatch: py
         await server.listener.event({"method": "x" * 3000}, event_id="long")
         await server.listening.wait()
         assert "last-event-id" not in server.requests[-1].headers
-        assert await call_text(dispatcher, "answer_elsewhere") == "from elsewhere"
+        assert await call_text(dispatcher, "answer_elsewhere") == "where it belongs"
 
 
 async def test_from_2026_on_nothing_the_server_asks_is_answered() -> None:

@@ -234,7 +234,7 @@ def test_what_is_no_message_is_unusable_and_quoted(line: bytes) -> None:
 
     assert (item.answers, item.asks) == (None, None)
     assert item.excerpt
-    assert len(item.excerpt) <= 400
+    assert len(item.excerpt) <= 4_000
 
 
 @pytest.mark.requirement("HARD-11")

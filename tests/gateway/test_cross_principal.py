@@ -9,10 +9,12 @@ import aiohttp
 import anyio
 import pytest
 
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.errors import UnknownArtifact
 from fairlead.gateway.errand_api import ANSWERS, PATH
 from fairlead.gateway.gateway import GatewayOptions
 from fairlead.host.operator import ApprovalAnswer
+from fairlead.host.tasks import KnownTask
 from tests.conftest import Machine
 from tests.gateway.support import MODERN, Raw, Served, serving, text_of, until
 from tests.gateway.test_principals import ALICE, BOB
@@ -174,3 +176,79 @@ async def first_question(response: aiohttp.ClientResponse) -> str:
             if event.get("type") == "question":
                 return event["id"]
     pytest.fail("nothing was asked")
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_naming_the_session_of_another_principal_or_token_leads_to_ones_own(tmp_path: Path) -> None:
+    server = scripted(tmp_path, "a", tools=["pid"])
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+
+        async def pid_of(name: str, session: Any) -> str:
+            client = Raw(http, f"{served.url}/mcp", name)
+            answer = await client.modern(
+                "tools/call", name="a_pid", arguments={}, meta={SESSION_META_KEY: session}
+            )
+            return text_of(answer) if "result" in answer else f"refused {name} {session!r}"
+
+        alices = await pid_of(f"{ALICE}#one", "s")
+        assert await pid_of(f"{ALICE}#one", "s") == alices
+        others = [
+            (BOB, "s"),
+            (f"{BOB}#one", "s"),
+            (f"{ALICE}#two", "s"),
+            (ALICE, "s"),
+            ("local", "s"),
+            ("token:alice2#one", "s"),
+            ("TOKEN:ALICE#one", "s"),
+            (f"{ALICE}#one", "s "),
+            (f"{ALICE}#one", "S"),
+            (f"{ALICE}#one", f"{ALICE}\0s"),
+            (BOB, f"{ALICE}\0one\0s"),
+            (BOB, "s" * 10_000),
+            (BOB, {"s": 1}),
+            (BOB, ["s"]),
+            (BOB, None),
+        ]
+        for name, session in others:
+            assert await pid_of(name, session) != alices, (name, session)
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_the_session_id_of_another_principal_or_token_is_no_session(tmp_path: Path) -> None:
+    server = scripted(tmp_path, "a", tools=["pid"])
+    async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        alice = Raw(http, f"{served.url}/mcp", f"{ALICE}#one")
+        await alice.begin()
+        mine = text_of(await alice.older("tools/call", name="a_pid", arguments={}))
+        for other in (BOB, "local", ALICE, f"{ALICE}#two", "TOKEN:ALICE#one", f"{BOB}#one"):
+            thief = Raw(http, alice.url, other)
+            thief.headers = {**alice.headers, "Authorization": f"Bearer {other}"}
+            call = {"jsonrpc": "2.0", "id": 9, "method": "tools/call"}
+            status, _, said = await thief.post({**call, "params": {"name": "a_pid", "arguments": {}}})
+            assert status in (401, 403, 404), other
+            assert mine not in json.dumps(said)
+            async with http.delete(alice.url, headers=thief.headers) as ended:
+                assert ended.status in (401, 403, 404), other
+            async with http.get(
+                alice.url, headers={**thief.headers, "Accept": "text/event-stream"}
+            ) as stream:
+                assert stream.status in (401, 403, 404), other
+        assert text_of(await alice.older("tools/call", name="a_pid", arguments={})) == mine
+
+
+@pytest.mark.requirement("HARD-80")
+@pytest.mark.parametrize(
+    "method", ["tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "tasks/update"]
+)
+async def test_no_task_is_reached_through_the_gateway_by_its_name(tmp_path: Path, method: str) -> None:
+    entry = scripted(tmp_path, "a").entry()
+    async with serving(tmp_path, a=entry) as served, aiohttp.ClientSession() as http:
+        await served.gateway.host.tasks._keep(  # pyright: ignore[reportPrivateUsage] - as if one had begun
+            KnownTask(server_id="a", tool="echo", task_id="alices-task", begun_at=0, principal=ALICE)
+        )
+        for principal in (BOB, "local", ALICE):
+            for task_id in ("alices-task", "a/alices-task", "a:alices-task"):
+                client = Raw(http, f"{served.url}/mcp", principal)
+                answer = await client.modern(method, taskId=task_id, inputResponses={})
+                assert "error" in answer, (principal, task_id)
+                assert "echo" not in json.dumps(answer["error"])

@@ -1,11 +1,14 @@
 """What belongs to one principal of a gateway is neither seen nor used by another."""
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
+import anyio.abc
 import pytest
 
 from fairlead.config.load import load_config
@@ -326,3 +329,112 @@ def test_a_login_link_is_for_one_principal_one_server_and_one_browser() -> None:
     assert links.url(ALICE, "notes") != url  # which is in use
     clock.advance(LINK_SECONDS + 1)
     assert links.find(code, "one browser") is None
+
+
+LINK = "log in at http://gateway.test/connect/"
+
+
+@asynccontextmanager
+async def with_a_stranger(tmp_path: Path, **more: Any) -> AsyncGenerator[tuple[Served, Raw]]:
+    """A gateway whose one server the local user is logged in at, and a principal that was never there."""
+    with authorization_server() as issuer:
+        async with serving(tmp_path, notes=notes(issuer, **more)) as served, aiohttp.ClientSession() as http:
+            served.gateway.login_links.origin = "http://gateway.test"
+            await log_in(served, LOCAL, "ada")
+            await listed(http, served, LOCAL)
+            yield served, Raw(http, f"{served.url}/mcp", BOB)
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_the_first_introduction_of_a_principal_names_its_login_link(tmp_path: Path) -> None:
+    async with with_a_stranger(tmp_path) as (served, bob):
+        discovered = await bob.modern("server/discover")
+        assert LINK in discovered["result"]["instructions"]
+        alice = Raw(bob.http, bob.url, ALICE)
+        params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        params["clientInfo"] = {"name": "raw", "version": "1"}
+        initialize: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        _, _, (answer,) = await alice.post(initialize)
+        said = answer["result"]["instructions"]
+        assert LINK in said
+        assert said != discovered["result"]["instructions"], "each has a link of its own"
+        local = await Raw(bob.http, bob.url, LOCAL).modern("server/discover")
+        assert "connect/" not in json.dumps(local)
+        await log_in(served, BOB, "grace")
+        await listed(bob.http, served, BOB)
+        assert LINK not in json.dumps(await bob.modern("server/discover"))
+
+
+@pytest.mark.requirement("HARD-80")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "notes_whoami", "arguments": {}}),
+        ("tools/call", {"name": "anything", "arguments": {}}),
+        ("resources/read", {"uri": "notes://anything"}),
+        ("prompts/get", {"name": "notes_anything", "arguments": {}}),
+        ("prompts/get", {"name": "anything", "arguments": {}}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}},
+        ),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/resource", "uri": "x:{a}"}, "argument": {"name": "a", "value": ""}},
+        ),
+    ],
+)
+async def test_the_first_error_of_a_principal_names_its_login_link(
+    tmp_path: Path, method: str, params: dict[str, Any]
+) -> None:
+    async with with_a_stranger(tmp_path) as (_, bob):
+        said = json.dumps(await bob.modern(method, **params))
+        assert LINK in said
+        assert "fairlead login" not in said
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_a_server_that_hangs_does_not_hold_up_the_first_introduction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.gateway.endpoint.LOGIN_WAIT_SECONDS", 0.2)
+
+    async def hang(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            async for _ in stream:
+                pass
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, hang)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        entry = {"url": f"http://127.0.0.1:{port}/mcp", "trust": "trusted"}
+        async with serving(tmp_path, notes=entry) as served, aiohttp.ClientSession() as http:
+            with anyio.fail_after(20):
+                answer = await Raw(http, f"{served.url}/mcp", BOB).modern("server/discover")
+            assert "result" in answer
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("HARD-80")
+async def test_a_client_that_can_open_pages_is_sent_to_the_link_of_its_principal(tmp_path: Path) -> None:
+    able: dict[str, Any] = {
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}}}
+    }
+    call: dict[str, Any] = {"name": "notes_whoami", "arguments": {}}
+    async with with_a_stranger(tmp_path) as (served, bob):
+        served.gateway.login_links.origin = "https://gateway.test"
+        link = "log in at https://gateway.test/connect/"
+        assert link in (await bob.modern("server/discover", meta=able))["result"]["instructions"]
+        asked = (await bob.modern("tools/call", meta=able, **call))["result"]
+        assert asked["resultType"] == "input_required", asked
+        ((key, question),) = asked["inputRequests"].items()
+        assert question["params"]["mode"] == "url"
+        assert question["params"]["url"].startswith("https://gateway.test/connect/")
+        again = {"inputResponses": {key: {"action": "decline"}}, "requestState": asked["requestState"]}
+        answered = await bob.modern("tools/call", 2, meta=able, **call, **again)
+        assert answered["result"]["isError"]
+        assert question["params"]["url"] in text_of(answered)
+        assert link in text_of(await bob.modern("tools/call", 3, meta=able, **call)), "it is asked once"

@@ -68,12 +68,24 @@ def in_a_folder_of_a_group(path: Path) -> None:
     path.parent.chmod(0o770)
 
 
+def below_an_open_folder(path: Path) -> None:
+    path.parent.parent.chmod(0o777)
+
+
+def far_below_an_open_folder(path: Path) -> None:
+    path.parent.parent.parent.chmod(0o777)
+
+
 def owned_by_another(path: Path) -> None:
     os.chown(path, 12345, -1)
 
 
 def in_a_folder_of_another(path: Path) -> None:
     os.chown(path.parent, 12345, -1)
+
+
+def below_a_folder_of_another(path: Path) -> None:
+    os.chown(path.parent.parent, 12345, -1)
 
 
 def executed(path: Path, *statements: str) -> None:
@@ -122,6 +134,8 @@ DAMAGE: list[Callable[[Path], None]] = [
     linked,
     in_an_open_folder,
     in_a_folder_of_a_group,
+    below_an_open_folder,
+    far_below_an_open_folder,
     without_its_table,
     of_a_newer_release,
     with_damaged_pins,
@@ -129,7 +143,7 @@ DAMAGE: list[Callable[[Path], None]] = [
     with_pins_of_a_newer_release,
 ]
 if os.name == "posix" and os.geteuid() == 0:
-    DAMAGE.extend([owned_by_another, in_a_folder_of_another])
+    DAMAGE.extend([owned_by_another, in_a_folder_of_another, below_a_folder_of_another])
 
 
 @posix
@@ -163,14 +177,15 @@ async def test_a_store_that_cannot_be_trusted_lets_nothing_through(
 
 @posix
 @pytest.mark.requirement("HARD-83")
+@pytest.mark.parametrize("above", [0, 1, 2])
 async def test_the_hint_of_an_open_folder_mends_it_while_the_host_runs(
-    machine: Machine, server: ChangingServer
+    machine: Machine, server: ChangingServer, above: int
 ) -> None:
     path = await used(machine, server)
     with anyio.fail_after(SECONDS):
         async with hosting(machine, x=server.entry()) as host:
             await host.connect("x")
-            path.parent.chmod(0o777)
+            path.parents[above].chmod(0o777)
             await until(lambda: "echo" in held_back(host))
             with pytest.raises(CallDenied, match="other users can write") as caught:
                 await host.call("x", "echo", {"what": "a"})

@@ -94,6 +94,24 @@ MODES: dict[str, Callable[[Message, Message], Replies]] = {
 }
 
 
+STREAM_MODES: dict[str, Callable[[Message, Message], list[Reply]]] = {
+    # What is sent on the stream of a GET, which answers no request, before the honest answers.
+    "both-answered": lambda a, b: [answer(a["id"]), answer(b["id"])],
+    "both-failed": lambda a, b: [failure(a["id"]), failure(b["id"])],
+    "answers-in-a-batch": lambda a, b: [[answer(a["id"]), answer(b["id"])]],
+    "ids-as-text": lambda a, b: [answer(str(a["id"])), answer(float(b["id"]))],
+    "unreadable-results": lambda a, b: [{"jsonrpc": "2.0", "id": each["id"], "result": 5} for each in (a, b)],
+    "results-with-errors": lambda a, b: [{**answer(each["id"]), **failure(each["id"])} for each in (a, b)],
+    "requests-with-their-ids": lambda a, b: [ask(a["id"]), ask(b["id"], "sampling/createMessage")],
+    "both-cancelled": lambda a, b: [note("cancelled", requestId=each["id"]) for each in (a, b)],
+    "all-ids": lambda a, b: [answer(number) for number in range(-5, a["id"] + b["id"] + 50)],
+    "input-required": lambda a, b: [
+        {"jsonrpc": "2.0", "id": each["id"], "result": {"resultType": "input_required", "inputRequests": {}}}
+        for each in (a, b)
+    ],
+}
+
+
 class Pair:
     """The first two calls, once both are there."""
 
@@ -102,12 +120,19 @@ class Pair:
         self._record = record
         self._calls: list[Message] = []
         self.replies: Replies = ([], [])
+        self.streamed: list[Reply] = []
+        """What comes on the stream of a GET first."""
+        self.has_stream = mode in STREAM_MODES
 
     def add(self, request: Message) -> int:
         """Return which call this is, from 0; the replies are there with the second."""
         self._calls.append(request)
         if len(self._calls) == 2:
-            self.replies = MODES[self._mode](self._calls[0], self._calls[1])
+            first, second = self._calls
+            make = MODES.get(self._mode)
+            self.replies = make(first, second) if make else ([honest(first)], [honest(second)])
+            if self._mode in STREAM_MODES:
+                self.streamed = STREAM_MODES[self._mode](first, second)
         return len(self._calls) - 1
 
     def later_replies(self, request: Message) -> list[Reply]:
@@ -178,6 +203,8 @@ class HttpServer:
         self._pair = pair
         self._complete = asyncio.Event()
         self._sent = 0
+        self._stream: asyncio.StreamWriter | None = None
+        self._heard = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -185,6 +212,10 @@ class HttpServer:
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
                 sizes = [int(line.split(":")[1]) for line in lines if line.startswith("content-length:")]
                 sent = await reader.readexactly(sizes[0] if sizes else 0)
+                if lines[0].startswith("get") and self._pair.has_stream:
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                    self._stream = writer
+                    continue
                 if not lines[0].startswith("post"):
                     writer.write(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
                     continue
@@ -195,6 +226,8 @@ class HttpServer:
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
         if "id" not in request or "method" not in request:
+            if request.get("id") == LAST:
+                self._heard.set()
             writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
             return
         if request["method"] != "tools/call":
@@ -202,6 +235,7 @@ class HttpServer:
             return
         number = self._pair.add(request)
         if number == 1:
+            await self._send_on_stream()
             self._complete.set()
         await self._complete.wait()
         replies = self._pair.later_replies(request) if number > 1 else self._pair.replies[number]
@@ -209,6 +243,20 @@ class HttpServer:
         self._sent += 1
         if self._sent == 2:
             self._pair.note_sent()
+
+    async def _send_on_stream(self) -> None:
+        """Send what goes on the stream of a GET, and wait for the answer to a ping: then it was read."""
+        if not self._pair.has_stream:
+            return
+        assert self._stream is not None, "it opens the stream after the handshake"
+        for message in (*self._pair.streamed, ask(LAST)):
+            self._stream.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+        await self._stream.drain()
+        await asyncio.wait_for(self._heard.wait(), 10)
+
+
+LAST = "last"
+"""The id of the request that comes last on the stream of a GET."""
 
 
 async def serve_http(pair: Pair) -> None:

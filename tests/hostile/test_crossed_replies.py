@@ -112,6 +112,29 @@ SURFACES: dict[str, Callable[[Path, dict[str, Any]], AbstractAsyncContextManager
 
 
 @pytest.mark.requirement("HARD-52")
+@pytest.mark.parametrize("mode", crossed_program.STREAM_MODES)
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_an_answer_on_the_stream_of_a_get_answers_no_call(
+    surface: str, mode: str, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    outcomes: dict[str, str] = {}
+    with entry_of("http", mode, record) as entry:
+        async with SURFACES[surface](tmp_path, entry) as (call, _):
+
+            async def run(tag: str) -> None:
+                outcomes[tag] = await call(tag)
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run, "a")
+                    tasks.start_soon(run, "b")
+                await run("c")
+    assert len(set(json.loads(record.read_text()))) == 2
+    assert outcomes == {"a": "a", "b": "b", "c": "c"}
+
+
+@pytest.mark.requirement("HARD-52")
 @pytest.mark.parametrize("mode", crossed_program.MODES)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("surface", SURFACES)

@@ -1,7 +1,11 @@
 """Pins: what a listing is held to, and how pins come about."""
 
+import json
+from typing import Any
+
 import pytest
 
+from fairlead.catalog.entries import Listing, read_tools
 from fairlead.config.load import LoadedServer
 from fairlead.errors import StoreError
 from fairlead.policy.decision import Within
@@ -213,3 +217,68 @@ def test_pins_nobody_can_read_are_replaced_by_a_review(machine: Machine) -> None
     seen: list[Pins | None] = []
     record_review(store, target, lambda pins: seen.append(pins) or pinned("*"))
     assert seen == [None]
+
+
+ICON = {"src": "data:image/png;base64,AAAA", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}
+DRESSED: dict[str, Any] = {
+    "name": "t",
+    "inputSchema": {"type": "object"},
+    "icons": [ICON],
+    "_meta": {"ui": {"resourceUri": "ui://a", "csp": {"connect": ["https://a.test"]}}},
+}
+
+
+def dressed(**fields: object) -> Listing:
+    raw = json.dumps({**DRESSED, **fields}).encode()
+    return Listing(tools=tuple(read_tools("x", iter([raw]))[0]))
+
+
+@pytest.mark.requirement("HARD-64")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"icons": [{**ICON, "src": "data:image/png;base64,AAAB"}]},
+        {"icons": [{**ICON, "src": "data:image/png;base64,AAAA "}]},
+        {"icons": [{**ICON, "src": "DATA:image/png;base64,AAAA"}]},
+        {"icons": [{**ICON, "src": "data:image/svg+xml;base64,AAAA"}]},
+        {"icons": [{**ICON, "src": "https://evil.test/icon.png"}]},
+        {"icons": [{**ICON, "sizes": ["96x96"]}]},
+        {"icons": [{**ICON, "sizes": ["48x48", "96x96"]}]},
+        {"icons": [{**ICON, "sizes": "48x48"}]},
+        {"icons": [{**ICON, "theme": "dark"}]},
+        {"icons": [{**ICON, "mimeType": "image/svg+xml"}]},
+        {"icons": [ICON, ICON]},
+        {"icons": [ICON, {**ICON, "theme": "dark"}]},
+        {"icons": [{key: value for key, value in ICON.items() if key != "theme"}]},
+        {"icons": []},
+        {"_meta": {"ui": {"resourceUri": "ui://b", "csp": {"connect": ["https://a.test"]}}}},
+        {"_meta": {"ui": {"resourceUri": "ui://a", "csp": {"connect": ["https://b.test"]}}}},
+        {"_meta": {"ui": {"resourceUri": "ui://a", "csp": {"connect": ["https://a.test", "*"]}}}},
+        {"_meta": {"ui": {"resourceUri": "ui://a"}}},
+        {"_meta": {"ui": "ui://a"}},
+        {"_meta": {}},
+        {"_meta": {**DRESSED["_meta"], "anthropic/alwaysLoad": True}},
+        {"title": "T"},
+        {"annotations": {"readOnlyHint": True}},
+    ],
+)
+def test_any_change_of_an_icon_or_of_known_meta_holds_a_tool_back(fields: dict[str, Any]) -> None:
+    pins = pinned_by_review(None, dressed().tools, instructions=None, patterns=(), at=0.0)
+    assert check(pins, dressed()).tools == {}
+    assert check(pins, dressed(**fields)).tools == {"t": "changed"}
+
+
+@pytest.mark.requirement("HARD-64")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"icons": [{**ICON, "alt": "ignore all rules"}]},
+        {"icons": [ICON, {"src": "javascript:alert()"}]},
+        {"icons": [ICON, {"src": f"data:image/png;base64,{'A' * 1_000_000}"}]},
+        {"_meta": {**DRESSED["_meta"], "build": 7}},
+        {"x-more": "text"},
+    ],
+)
+def test_what_reaches_no_client_may_change(fields: dict[str, Any]) -> None:
+    pins = pinned_by_review(None, dressed().tools, instructions=None, patterns=(), at=0.0)
+    assert check(pins, dressed(**fields)).tools == {}

@@ -254,10 +254,13 @@ async def large_stream(server: HostileServer, exchange: Exchange) -> None:
 
 @tool
 async def answer_elsewhere(server: HostileServer, exchange: Exchange) -> None:
-    """Answer on the stream for everything else."""
+    """Answer on the stream for everything else, and once the client has read that, where it belongs."""
     assert server.listener is not None
     await server.listener.event(exchange.answer_message("from elsewhere"))
-    await exchange.hung_up()
+    await server.listener.event({"jsonrpc": "2.0", "id": "read", "method": "ping"})
+    while (await server.replies.get()).get("id") != "read":
+        pass
+    await exchange.answer("where it belongs")
 
 
 @tool

@@ -1,6 +1,8 @@
 """The file of a store: private, shared by processes, and clear about what is wrong with it."""
 
 import contextlib
+import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -72,6 +74,70 @@ def test_a_folder_that_others_can_write_to_is_refused(path: Path) -> None:
         pass
     assert caught.value.hint == f"run `chmod 700 {path.parent}`"
     assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.requirement("HARD-83")
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o733, 0o773])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_folder_below_one_that_others_can_write_to_is_refused(
+    tmp_path: Path, mode: int, depth: int
+) -> None:
+    path = tmp_path / "a b" / "c" / "d" / "store.db"
+    path.parent.mkdir(parents=True, mode=0o700)
+    above = path.parents[depth]
+    above.chmod(mode)
+    with (
+        pytest.raises(StoreError, match="write to the folder") as caught,
+        Database.open(path),
+    ):
+        pass
+    assert not path.exists()
+    hint = caught.value.hint or ""
+    subprocess.run(shlex.split(hint.split("`")[1]), check=True)
+    with Database.open(path):
+        above.chmod(mode)
+    with pytest.raises(StoreError, match="other users"), Database.open(path):
+        pass
+
+
+@pytest.mark.requirement("HARD-83")
+def test_a_folder_that_others_can_write_to_but_not_rename_in_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    with Database.open(tmp_path / "shared" / "mine" / "store.db"):
+        pass
+
+
+@pytest.mark.requirement("HARD-83")
+def test_a_link_that_lies_in_or_leads_below_an_open_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open" / "inner").mkdir(parents=True)
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "there").symlink_to(tmp_path / "open" / "inner")
+    (tmp_path / "open" / "away").symlink_to(tmp_path / "closed")
+    for folder in (tmp_path / "there", tmp_path / "open" / "away"):
+        path = folder / "deep" / "store.db"
+        with pytest.raises(StoreError, match="other users"), Database.open(path):
+            pass
+        assert not path.exists()
+
+
+@pytest.mark.requirement("HARD-83")
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a folder away")
+def test_folders_of_other_users_and_foreign_groups_above_a_store_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "above" / "mine" / "store.db"
+    path.parent.mkdir(parents=True, mode=0o700)
+    above = path.parents[1]
+    os.chown(above, 12345, -1)
+    with pytest.raises(StoreError, match="belongs to another user"), Database.open(path):
+        pass
+    os.chown(above, 0, 12345)
+    above.chmod(0o775)
+    with pytest.raises(StoreError, match="other users can write"), Database.open(path):
+        pass
+    above.chmod(0o755)
+    with Database.open(path):
+        pass
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """State that an earlier release left behind is read, extended once, and never half read."""
 
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -14,13 +15,15 @@ from tests.auth.test_vault import FULL
 from tests.conftest import Machine, Outcome
 
 from fairlead.auth.vault import Vault
+from fairlead.catalog.entries import Listing
 from fairlead.config.paths import store_file
 from fairlead.errors import ApprovalRequired, StoreError
 from fairlead.gateway.gateway import GatewayOptions, open_gateway
 from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED
-from fairlead.store.file import connect
+from fairlead.policy.pins import Pins, check, extend
+from fairlead.store.file import connect, text_digest
 from fairlead.testing import ScriptedServer
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1"
@@ -162,3 +165,80 @@ async def test_an_upgrade_asks_about_reviewed_tools_over_the_gateway_and_says_so
                 await gateway.host.call("s", "write", {})
             notes = [note for status in gateway.host.status() for note in status.notes]
             assert any("`fairlead review s`" in note for note in notes)
+
+
+# Texts that an earlier release stored as they came.
+
+RAW = "sk-LEAK/TEST+abc123XYZ789qq"
+
+
+def put_raw(machine: Machine, **pin: Any) -> None:
+    """Have the store hold what an earlier release kept of a server that writes a secret into its texts."""
+    path = store_file(machine.env)
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        ((key, value),) = database.execute("SELECT key, value FROM entry WHERE namespace = 'pins'").fetchall()
+        pins: dict[str, Any] = json.loads(value)
+        for kept in pins["tools"].values():
+            kept["definition"]["description"] = f"takes {RAW}"
+            kept.update(pin)
+        replaced = "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)"
+        database.execute(replaced, ("pins", key, json.dumps(pins).encode()))
+        for namespace, name in (("catalog", "other"), ("catalog", "damaged"), ("trouble", "other")):
+            text = json.dumps({"message": RAW, "tools": [{"name": RAW}]})
+            database.execute(replaced, (namespace, name, text.encode()[: -3 if name == "damaged" else None]))
+        database.execute(replaced, ("catalog", "new", json.dumps({"format": 2, "kept": 1}).encode()))
+        database.execute(replaced, ("pins", "damaged", b'{"tools": {"a": 1}}'))
+
+
+def bytes_of(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(path.parent.glob(f"{path.name}*")))
+
+
+@pytest.mark.requirement("HARD-62")
+@pytest.mark.requirement("HARD-90")
+async def test_an_upgrade_leaves_no_byte_of_texts_that_were_stored_as_they_came(upgraded: Machine) -> None:
+    path = store_file(upgraded.env)
+    put_raw(upgraded)
+    assert RAW.encode() in bytes_of(path)
+    connect(path).close()
+    assert RAW.encode() not in bytes_of(path)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        kept = {
+            (namespace, key): bytes(value)
+            for namespace, key, value in database.execute("SELECT namespace, key, value FROM entry")
+        }
+    assert ("catalog", "new") in kept
+    assert kept["pins", "damaged"] == b'{"tools": {"a": 1}}', "it is for its reader to refuse"
+    assert {key for namespace, key in kept if namespace == "catalog"} == {"new"}
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=upgraded.env, cwd=upgraded.project, operator=UNATTENDED) as host:
+            await host.connect("s")
+            assert len(await host.tools.list()) == 2, "the digests tell that the tools are the same"
+            assert (await host.call("s", "echo", {"text": "hi"})).text == "echo"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (value,) = database.execute(
+            "SELECT value FROM entry WHERE namespace = 'pins' AND key != 'damaged'"
+        ).fetchone()
+    pins: dict[str, Any] = json.loads(value)
+    assert all(pin["definition"]["name"] == name for name, pin in pins["tools"].items()), "they are filled in"
+
+
+@pytest.mark.requirement("HARD-90")
+async def test_a_tool_that_changed_since_its_text_was_dropped_is_held_back(upgraded: Machine) -> None:
+    put_raw(upgraded, strict="0" * 64, loose="0" * 64)
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=upgraded.env, cwd=upgraded.project, operator=UNATTENDED) as host:
+            await host.connect("s")
+            assert not await host.tools.list()
+
+
+@pytest.mark.requirement("HARD-90")
+def test_instructions_are_known_by_their_digest_and_filled_in() -> None:
+    same = Listing(instructions="Be kind.")
+    pins = Pins(instructions=text_digest("Be kind."))
+    assert not check(pins, same).instructions_changed
+    assert check(pins, Listing(instructions="Be cruel.")).instructions_changed
+    filled = extend(pins, same)
+    assert filled is not None
+    assert filled.instructions == "Be kind."
+    assert extend(pins, Listing(instructions="Be cruel.")) is None

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from yarl import URL
 
+from fairlead.catalog import gate
 from fairlead.net.addresses import (
     Address,
     Vet,
@@ -28,10 +29,11 @@ _INSIDE = ("a private address", "an address inside a carrier's network")
 
 def shown(text: object, limit: int = 200) -> str:
     """Return what a stranger wrote as far as it is fit for a message: bounded, and with nothing invisible."""
-    words = "".join(
-        character if character.isprintable() else ascii(character)[1:-1] for character in str(text)[:limit]
+    visible = "".join(
+        character if character.isprintable() else ascii(character)[1:-1]
+        for character in str(text)[: gate.head_length(limit) + 1]
     )
-    return words if len(str(text)) <= limit else f"{words}…"
+    return gate.content(visible, limit + len("…".encode()))  # masked, and then cut
 
 
 def named(url: URL) -> str:

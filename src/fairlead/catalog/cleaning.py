@@ -212,7 +212,7 @@ def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
 def _hidden_in(value: object) -> Iterator[Finding]:
     for where, text in texts(value):
         for found in inspect(text).findings:
-            sample = gate.masked(found.sample)  # what is hidden may spell a secret
+            sample = gate.sample(found.sample)  # what is hidden may spell a secret
             yield Finding(where=gate.masked(where), kind=found.kind, count=found.count, sample=sample)
 
 

@@ -27,7 +27,16 @@ from typing import Any, TypeGuard
 import msgspec
 
 from fairlead.catalog.results import mentions
-from fairlead.catalog.sanitise import Finding, Kind, clean, has_hiding_escape, inspect, made_visible, may_hide
+from fairlead.catalog.sanitise import (
+    MAX_READ_CHARACTERS,
+    Finding,
+    Kind,
+    clean,
+    has_hiding_escape,
+    inspect,
+    made_visible,
+    may_hide,
+)
 from fairlead.catalog.slices import (
     MAX_OPENED_BYTES,
     MAX_PARSED_BYTES,
@@ -86,6 +95,8 @@ MAX_DATA_BYTES = 65_536
 """Of the data of an error or a log message."""
 MAX_SMALL_VALUES = 2000
 """Of such data, where it has to be cleaned."""
+MAX_SAMPLE_CHARACTERS = 200
+"""Of what was hidden, in a finding."""
 _MAX_INSPECTED = 1000
 """In how many texts it is counted what was hidden; of more, nobody wants to know how many they are."""
 
@@ -97,14 +108,16 @@ def text(said: str, limit: int = MAX_TEXT_BYTES) -> str:
 
     For words that stand alone (errors, log lines, questions), where whatever looks like a secret goes too.
     """
-    return _cut(SECRETS.mask(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
+    length = head_length(limit)
+    return _cut(SECRETS.mask(clean(said[:length])), limit, was_cut=len(said) > length)
 
 
 def content(said: str, limit: int | None = None) -> str:
     """A text of a server that is content: as `text`, but only known secrets are masked."""
     if limit is None:
         return SECRETS.mask_known(clean(said))
-    return _cut(SECRETS.mask_known(clean(_head(said, limit))), limit, was_cut=len(said) > 4 * limit)
+    length = head_length(limit)
+    return _cut(SECRETS.mask_known(clean(said[:length])), limit, was_cut=len(said) > length)
 
 
 def log_line(said: str) -> str:
@@ -173,15 +186,28 @@ _PRINTED = bytes((*b"\t\n", *range(0x20, 0x7F)))
 _QUIET = bytes({*_PRINTED} - {*telling(_PRINTED)})
 
 
-def _head(said: str, limit: int) -> str:
-    # Cleaning can only shorten a text: four times as much as may be left is looked at, whatever came.
-    return said[: 4 * limit]
+def head_length(limit: int) -> int:
+    """How many characters of a text are looked at where `limit` bytes of it are shown.
+
+    Whoever cuts a text before it comes here leaves one more than this, which says that it was cut. Cleaning
+    can only shorten a text, so four times as much as may be left is looked at, whatever came; and as much as
+    a secret can be long that begins in what is shown.
+    """
+    return max(4 * limit, limit + SECRETS.reach)
+
+
+def sample(said: str) -> str:
+    """What was hidden in a text, as a `Finding` has it: masked, and then cut to what people want to see."""
+    shown = SECRETS.mask_known(said)
+    if len(said) >= MAX_READ_CHARACTERS:  # there may be more, and half of a secret at the end
+        shown = shown[: max(0, len(shown) - SECRETS.reach)]
+    return shown if len(shown) <= MAX_SAMPLE_CHARACTERS else f"{shown[: MAX_SAMPLE_CHARACTERS - 1]}…"
 
 
 def _cut(cleaned: str, limit: int, *, was_cut: bool) -> str:
     if was_cut:
         # What is at the end may be the first half of a secret.
-        cleaned = f"{cleaned[: -min(SECRETS.reach, 3 * limit)]}…" if SECRETS.knows_any else f"{cleaned}…"
+        cleaned = f"{cleaned[: -SECRETS.reach]}…" if SECRETS.knows_any else f"{cleaned}…"
     encoded = cleaned if cleaned.isascii() else cleaned.encode(errors="replace")
     if len(encoded) <= limit:
         return cleaned
@@ -374,7 +400,8 @@ class Cleaner:
         for finding in cleaned.findings:
             known = self.found.get(finding.kind)
             count = finding.count + (known.count if known else 0)
-            self.found[finding.kind] = replace(known or finding, count=count)
+            shown = known.sample if known else sample(finding.sample)
+            self.found[finding.kind] = replace(finding, count=count, sample=shown)
             self._findings += 1
         return cleaned.text
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fairlead.catalog import gate
 from fairlead.catalog.effort import pattern_states
 from fairlead.catalog.keywords import TYPES
 from fairlead.config.shapes import as_object, is_list, is_object
@@ -161,7 +162,7 @@ def _type_named(word: object) -> str:
     name = word.lower() if isinstance(word, str) else ""
     name = _OTHER_WORDS.get(name, name)
     if name not in TYPES:
-        raise Unusable(f"is {str(word)[:40]!r}, which is no type")
+        raise Unusable(f"is {gate.content(str(word), 40)!r}, which is no type")
     return name
 
 

@@ -140,9 +140,8 @@ def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
 
 
 def _described(repair: Repair) -> str:
-    return (
-        f"`{' '.join(gate.content(repair.name).split())[:80]}` ({(repair.reason or repair.changes[0])[:160]})"
-    )
+    name = " ".join(gate.content(repair.name).split())[:80]
+    return f"`{name}` ({gate.content(repair.reason or repair.changes[0], 160)})"
 
 
 # Protocol versions.

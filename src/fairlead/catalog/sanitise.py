@@ -30,7 +30,7 @@ Kind = Literal[
     "escape", "control", "tag", "bidi", "variation", "invisible", "surrogate", "private", "noncharacter"
 ]
 
-MAX_SAMPLE_CHARACTERS = 200
+MAX_READ_CHARACTERS = 8192
 MAX_ADVISED_CHARACTERS = 50_000
 """What nobody reads to its end is suspicious by that alone."""
 
@@ -203,7 +203,10 @@ def _cleaned_string(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """Something that was hidden in a text: how many of its kind, and the beginning of it, made readable."""
+    """Something that was hidden in a text: how many of its kind, and the beginning of it, made readable.
+
+    `gate.sample` masks and cuts it, in this order, for whoever sees it.
+    """
 
     kind: Kind
     count: int
@@ -259,11 +262,10 @@ def _kind_of(character: str) -> Kind:
 
 
 def _sample(kind: Kind, removed: str) -> str:
-    removed = removed[: 4 * MAX_SAMPLE_CHARACTERS]
+    removed = removed[:MAX_READ_CHARACTERS]
     decode = _DECODERS.get(kind)
     decoded = decode(removed) if decode else ""
-    sample = decoded if len(decoded) > 1 and decoded.isprintable() else made_visible(removed)
-    return sample if len(sample) <= MAX_SAMPLE_CHARACTERS else f"{sample[: MAX_SAMPLE_CHARACTERS - 1]}…"
+    return decoded if len(decoded) > 1 and decoded.isprintable() else made_visible(removed)
 
 
 def _read_tags(tags: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import jsonschema_rs
 
+from fairlead.catalog import gate
 from fairlead.catalog.coercion import coerce
 from fairlead.catalog.effort import FLAT_AND_SHORT, Size, Unbounded, effort, measure, weigh
 from fairlead.catalog.entries import ToolEntry
@@ -337,11 +338,11 @@ def _place(path: Sequence[str | int]) -> str:
     text = ""
     for step in path:
         if len(text) > MAX_MESSAGE:
-            return f"{text[:MAX_MESSAGE]}…"
+            break
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
+    return gate.content(text, MAX_MESSAGE)
 
 
 def _message(error: Exception) -> str:
     text = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
-    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
+    return gate.content(text, MAX_MESSAGE)  # it quotes the schema, and is masked before it is cut

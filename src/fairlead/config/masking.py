@@ -4,19 +4,31 @@ A secret is known by its value, once the code that handles it registered it (`le
 stands in an `Authorization` line, the tokens of well-known services, private keys, passwords in URLs, the
 parameters of an OAuth exchange. The time this takes is linear in the text, whoever wrote it.
 
-Known values are found in the encodings that a server may echo them in: as they are, percent-encoded, as JSON,
-HTML or hexadecimal escapes, in base64 at any offset (so inside `Basic` and `Bearer` headers too) and in hex,
-whatever the case, and whatever punctuation or white space stands between the digits. Base64 and hex may be
-those of UTF-16, and base64 may hold other base64 or hex.
+Known values are found in the encodings that a server may echo them in: as they are, percent-encoded, as
+escapes of JSON, C, HTML or quoted-printable, in base64 at any offset (so inside `Basic` and `Bearer` headers
+too) and in hex, whatever the case, and whatever punctuation or white space stands between the digits. Base64
+and hex may be those of UTF-16; base64, and hex without gaps, may hold any of these again, up to three times.
 """
 
 import base64
 import json
 import re
-from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Final
 from urllib.parse import quote, quote_plus
+
+from fairlead.config.encodings import (
+    BREAKS,
+    ENTITIES,
+    HEX_PREFIX,
+    LONG_RUNS_IN_TEXT,
+    MAX_ROUNDS,
+    RARE_ENTITIES,
+    Views,
+    decode_layer,
+    find_nested_texts,
+    has_escapes,
+)
 
 MASK = "•••"
 
@@ -91,11 +103,6 @@ def has_token(text: str) -> bool:
 # nearly all values: of the text and of every encoded value only the digits and capital letters are compared,
 # in their order. Few of them are in prose, so the searches cost next to nothing, and what is left out of both
 # cannot hide a match.
-_BASE64 = bytes({*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"})
-_NOT_BASE64 = bytes({*range(256)} - {*_BASE64})
-_STANDARD = bytes.maketrans(b"-_", b"+/")
-_HEX_LOWERED = bytes.maketrans(b"ABCDEF", b"abcdef")
-_NOT_HEX = bytes({*range(256)} - {*b"0123456789abcdefABCDEF"})
 _TELLING = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _NOT_TELLING = bytes({*range(256)} - {*_TELLING})
 _NOT_DIGITS = bytes({*range(256)} - {*b"0123456789"})
@@ -105,52 +112,6 @@ _MAX_SIEVED_DIGITS = 10
 """A longer sieved value rules out no more, and takes longer to look for."""
 _MAX_PATTERN_CHARACTERS = 64
 """Up to this length a value is located by a pattern, which takes about 20 ms to compile."""
-_MAX_ROUNDS = 3
-"""How many encodings around each other are undone."""
-
-
-_LAST_CHARACTER = 0x10FFFF
-_BREAKS = {"\n": "n", "\r": "r", "\t": "t"}
-"""Characters that JSON writes with a letter."""
-_ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
-"""The names that HTML and XML write characters by. The last comes last, since it begins all of them."""
-
-
-def _character(digits: bytes, base: int = 16) -> bytes:
-    code = int(digits, base)
-    return chr(code).encode(errors="surrogatepass") if code <= _LAST_CHARACTER else b""
-
-
-def _pair(match: re.Match[bytes]) -> bytes:
-    """The character that two escapes of UTF-16 spell together."""
-    return bytes.fromhex((match[1] + match[2]).decode()).decode("utf-16-be").encode()
-
-
-# Each begins with a literal, which the engine finds at the speed of memory.
-_Escape = tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]]
-_BACKSLASH_ESCAPES: tuple[_Escape, ...] = (
-    (
-        b"\\u",
-        re.compile(rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"),
-        _pair,
-    ),
-    (b"\\u", re.compile(rb"\\u([0-9a-fA-F]{4})"), lambda match: _character(match[1])),
-    (b"\\x", re.compile(rb"\\x([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
-)
-_ESCAPES: tuple[_Escape, ...] = (
-    (b"%", re.compile(rb"%([0-9a-fA-F]{2})"), lambda match: bytes((int(match[1], 16),))),
-    (
-        b"0",
-        re.compile(rb"0[xX]([0-9a-fA-F]{2})(?:[^0-9A-Za-z]{1,8}(?=0[xX]))?"),
-        lambda match: bytes((int(match[1], 16),)),
-    ),
-    (b"&", re.compile(rb"&(?:amp;){0,4}#[xX]0*+([0-9a-fA-F]{1,6});?"), lambda match: _character(match[1])),
-    (b"&", re.compile(rb"&(?:amp;){0,4}#0*+([0-9]{1,7});?"), lambda match: _character(match[1], 10)),
-)
-_APART = re.compile(rb"(#[xX]?[0-9a-fA-F]{1,16}+;?)(?:\\{1,16}[nrt]|[^0-9A-Za-z&\\]){1,4}(?=&)")
-"""What stands between the escapes of HTML where each is on a line of its own."""
-_BACKSLASHES = re.compile(rb"\\{2,}+")
-_HEX_PREFIX = re.compile(rb"0[xX]")
 
 
 class _Secret:
@@ -187,10 +148,10 @@ class _Secret:
         self.sieved += tuple(form for form in others if form not in self.sieved)
         if any(len(form) < _SHORTEST_SIEVED for form in others):
             self.is_sievable = False
-        if not self.is_plainly_sievable and not {*_BREAKS, *_ENTITIES.values()}.isdisjoint(value):
+        if not self.is_plainly_sievable and not {*BREAKS, *ENTITIES.values()}.isdisjoint(value):
             self.is_sievable = False  # escapes of these would have to be decoded first
 
-    def is_in(self, views: "_Views") -> bool:
+    def is_in(self, views: "Views") -> bool:
         # Plain loops: this runs for every value on every result, and generators take three times as long.
         for index, text in enumerate(views.texts):
             if self.plain in text or (index and self.bare in text) or (self.plus and self.plus in text):
@@ -274,8 +235,8 @@ def _variants(plain: bytes) -> tuple[bytes, ...]:
     """A value as it is after each round of decoding, as far as that changes it."""
     found: list[bytes] = []
     text = plain
-    for _ in range(_MAX_ROUNDS):
-        decoded = _unescaped(text)
+    for _ in range(MAX_ROUNDS):
+        decoded = decode_layer(text)
         if decoded == text or len(decoded) < _SHORTEST_SIEVED:
             break
         found.append(decoded)
@@ -306,149 +267,22 @@ def _spellings(character: str) -> str:
     if code < 0x100:
         digits = "".join(f"[{digit}{digit.upper()}]" for digit in f"{code:02x}")
         forms.append(rf"(?:\\{{1,16}}|0)[xX]{digits}[ ,]{{0,2}}")
+        forms.append(rf"\\{{1,16}}{code:03o}")
     forms += (f"&(?:amp;){{0,4}}#0*+{code};?", f"&(?:amp;){{0,4}}#[xX]0*+(?i:{code:x});?")
-    forms += [entity for entity, spelled in _ENTITIES.items() if spelled == character]
-    if character in _BREAKS:
-        forms.append(rf"\\{{1,16}}{_BREAKS[character]}")
+    forms += [entity for entity, spelled in ENTITIES.items() if spelled == character]
+    forms += [f"&(?:amp;){{0,4}}{name};" for name, spelled in RARE_ENTITIES.items() if spelled == character]
+    if character in BREAKS:
+        forms.append(rf"\\{{1,16}}{BREAKS[character]}")
     if character == " ":
         forms.append(r"\+")
-    return f"(?:{'|'.join(forms)})"
-
-
-class _Views:
-    """A text as it is searched: as it came and decoded, and what of it can be base64 or hex."""
-
-    __slots__ = ("base64", "hex", "texts")
-
-    def __init__(self, raw: bytes) -> None:
-        texts = _decoded(raw)
-        if b"#" in raw and (joined := _APART.sub(rb"\1", raw)) != raw:
-            texts += _decoded(joined)
-        inner = _inner_text(b"\n".join(texts))
-        if inner:
-            texts += _decoded(inner)
-        self.texts = texts
-        self.base64 = [text.translate(_STANDARD, _NOT_BASE64) for text in texts]
-        self.hex = [text.translate(_HEX_LOWERED, _NOT_HEX) for text in texts]
-        self.hex += [
-            _HEX_PREFIX.sub(b"", text).translate(_HEX_LOWERED, _NOT_HEX)
-            for text in texts
-            if b"0x" in text or b"0X" in text
-        ]
-
-
-def _decoded(raw: bytes) -> list[bytes]:
-    """A text, and what it is after each round of decoding its escapes."""
-    texts = [raw]
-    for _ in range(_MAX_ROUNDS):
-        text = _unescaped(texts[-1])
-        if text == texts[-1]:
-            break
-        texts.append(text)
-    return texts
-
-
-# Texts inside base64: runs of its letters are decoded, and what is text in them is searched like any text.
-_LONG_RUN = b"a" * 14
-"""As long as the base64 of the base64 of the shortest value is at least."""
-_RUN_LETTERS = bytes.maketrans(_BASE64, b"a" * len(_BASE64))
-_LONG_RUNS = re.compile(rb"(?:[A-Za-z0-9+/_-]{14,}+[^A-Za-z0-9+/_-]{0,4}+)++[A-Za-z0-9+/_-]*+")
-_LONG_RUNS_IN_TEXT = re.compile(_LONG_RUNS.pattern.decode())
-_INNER_LETTERS = bytes.maketrans(_BASE64 + b"=%", b"a" * (len(_BASE64) + 2))
-_INNER_RUN = b"a" * 11
-"""As long as the base64 of the shortest value."""
-_INNER_TEXTS = re.compile(rb"[\t\n\r -~]{11,}+")
-_INNER_UTF_16 = re.compile(rb"(?:[\t\n\r -~]\0){7,}+[\t\n\r -~]?+")
-_ZEROS = bytes(7)
-_ZERO_LETTERS = b"A" * 6
-"""Base64 of at least three zero bytes, wherever a group of four letters begins."""
-
-
-def _encoded_group(first: bytes, second: bytes, third: bytes) -> bytes:
-    """A pattern for the four letters of base64 that stand for three bytes, each one of these."""
-    sextets = (
-        {one >> 2 for one in first},
-        {(one & 0x03) << 4 | two >> 4 for one in first for two in second},
-        {(two & 0x0F) << 2 | three >> 6 for two in second for three in third},
-        {three & 0x3F for three in third},
-    )
-    return b"".join(b"[" + bytes(_LETTERS[sextet] for sextet in sorted(group)) + b"]" for group in sextets)
-
-
-_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_INNER_BYTES, _SHOWN_BYTES, _ZERO = _BASE64 + b"=%", bytes((*b"\t\n\r", *range(0x20, 0x7F))), b"\0"
-# Wherever the groups of four letters begin, what `_INNER_RUN` and `_ZEROS` look for fills these whole groups.
-_ENCODED_TEXT = re.compile(_encoded_group(_INNER_BYTES, _INNER_BYTES, _INNER_BYTES) * 3)
-_ENCODED_UTF_16 = re.compile(
-    _encoded_group(_ZERO, _SHOWN_BYTES, _ZERO) + _encoded_group(_SHOWN_BYTES, _ZERO, _SHOWN_BYTES)
-)
-
-
-def _inner_text(text: bytes) -> bytes:
-    """What can be read as encoded text or UTF-16 inside the long runs of base64 in a text."""
-    lettered = text.translate(_RUN_LETTERS)
-    at = lettered.find(_LONG_RUN)
-    if at < 0:
-        return b""
-    runs: list[bytes] = []
-    while at >= 0 and (run := _LONG_RUNS.match(text, at)) is not None:
-        runs.append(run[0])
-        at = lettered.find(_LONG_RUN, run.end())
-    # Zeros end what is read of each run, whatever its length: all four offsets are tried.
-    joined = (_ZERO_LETTERS.join(runs) + _ZERO_LETTERS).translate(_STANDARD, _NOT_BASE64)
-    if not _ENCODED_TEXT.search(joined) and not _ENCODED_UTF_16.search(joined):
-        return b""  # long words and paths, as nearly always: to decode them takes three times as long
-    found: list[bytes] = []
-    for skipped in range(4):
-        letters = joined[skipped:]
-        binary = base64.b64decode(letters + b"A" * (-len(letters) % 4))
-        if _INNER_RUN in binary.translate(_INNER_LETTERS):
-            found += _INNER_TEXTS.findall(binary)
-        if _ZEROS in binary[::2] or _ZEROS in binary[1::2]:
-            found += (wide.replace(b"\0", b"") for wide in _INNER_UTF_16.findall(binary))
-    return b"\n".join(found)
-
-
-def _has_escapes(text: bytes) -> bool:
-    """Can there be an escape that spells a digit or a capital letter?"""
-    # One byte is found at the speed of memory, and mostly it is not there. Lists of `0x4a` need no decoding:
-    # the sieve leaves out their zeros.
-    return any(sign in text and pattern.search(text) for sign, pattern in _TELLING_ESCAPES)
-
-
-_TELLING_ESCAPES = (
-    (b"%", re.compile(rb"%[0-9a-fA-F]{2}")),
-    (b"\\", re.compile(rb"\\[ux]")),
-    (b"&", re.compile(rb"&(?:amp;){0,4}#")),
-)
+    forms.append(rf"\\{{1,16}}(?:U{code:08x}|[uUxX]\{{0*+(?i:{code:x})\}})")
+    forms.append("".join(f"=(?i:{byte:02x})" for byte in character.encode(errors="surrogatepass")))
+    return rf"(?:{'|'.join(forms)})(?:=\r?\n)?"
 
 
 def telling(text: bytes) -> bytes:
     """What of a text the sieve compares: its digits and capital letters."""
     return text.translate(None, _NOT_TELLING)
-
-
-def _unescaped(text: bytes) -> bytes:
-    """The text with one layer of escapes decoded, and without the backslashes that are left."""
-    if b"\\" in text:
-        text = _BACKSLASHES.sub(rb"\\", text)  # each JSON around it doubles them
-        text = _substituted(text, _BACKSLASH_ESCAPES)
-        for character, letter in _BREAKS.items():
-            text = text.replace(b"\\" + letter.encode(), character.encode())
-        text = text.replace(b"\\", b"")
-    # These come last: a backslash that one of them spells is a layer of its own.
-    text = _substituted(text, _ESCAPES)
-    if b"&" in text:
-        for entity, character in _ENTITIES.items():
-            text = text.replace(entity.encode(), character.encode())
-    return text
-
-
-def _substituted(text: bytes, escapes: tuple[_Escape, ...]) -> bytes:
-    for sign, pattern, decode in escapes:
-        if sign in text:
-            text = pattern.sub(decode, text)
-    return text
 
 
 class Masker:
@@ -502,17 +336,17 @@ class Masker:
         if not self._secrets:
             return []
         views = None
-        if _has_escapes(raw):
-            views = _Views(raw)
+        if has_escapes(raw):
+            views = Views(raw)
             others = views.texts[1:]
         else:
-            others = _decoded(inner) if (inner := _inner_text(raw)) else ()
+            others = find_nested_texts(raw)
         found = _sift(self._secrets, raw, telling(raw) if sieved is None else sieved)
         for text in others:
             found += _sift(self._secrets, text, telling(text))
         if not found:
             return []
-        views = views or _Views(raw)
+        views = views or Views(raw)
         return [secret for secret in dict.fromkeys(found) if secret.is_in(views)]
 
     def mask_known(self, text: str) -> str:
@@ -529,20 +363,20 @@ class Masker:
             text = secret.mask_in(text)
         if not _holds_any(text, found):
             return text
-        text = _LONG_RUNS_IN_TEXT.sub(lambda run: MASK if _holds_any(run[0], found) else run[0], text)
+        text = LONG_RUNS_IN_TEXT.sub(lambda run: MASK if _holds_any(run[0], found) else run[0], text)
         return MASK if _holds_any(text, found) else text
 
 
 def _holds_any(text: str, secrets: list[_Secret]) -> bool:
-    views = _Views(text.encode(errors="surrogatepass"))
+    views = Views(text.encode(errors="surrogatepass"))
     return any(secret.is_in(views) for secret in secrets)
 
 
 def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secret]:
     """The values that may be in a text: all that are, and few others."""
     digits = kept.translate(None, _NOT_DIGITS)
-    if b"0" in digits and _HEX_PREFIX.search(text):
-        digits += b" " + _HEX_PREFIX.sub(b"", text).translate(None, _NOT_DIGITS)
+    if b"0" in digits and HEX_PREFIX.search(text):
+        digits += b" " + HEX_PREFIX.sub(b"", text).translate(None, _NOT_DIGITS)
     bare = text.translate(None, b"\\") if b"\\" in text else text
     can_match = len(kept) >= _SHORTEST_SIEVED
     # Plain loops: this runs for every value on every result.

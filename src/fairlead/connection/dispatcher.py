@@ -42,7 +42,7 @@ from fairlead.connection.outcomes import (
     RequestExpired,
     RequestFailed,
 )
-from fairlead.connection.tail import MAX_LINES, Tail
+from fairlead.connection.tail import MAX_LINES, Tail, excerpt
 from fairlead.connection.wire import (
     Calls,
     Frame,
@@ -468,7 +468,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         try:
             params = object_of(raw, MAX_DECODED_BYTES) if raw else None
         except ValueError:
-            self.noise.keep(bytes(memoryview(raw)[:_MAX_NOISE_BYTES]))
+            self.noise.keep(excerpt(memoryview(raw)))
             return
         if method == "notifications/progress" and (progress := progress_of(params or {})) is not None:
             token, report = progress

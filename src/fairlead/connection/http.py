@@ -183,14 +183,14 @@ class HttpDispatcher(WireDispatcher):
         """Take in a message from the response to `call`, or from the server's own stream.
 
         A response answers its own request and no other: a server or proxy that crosses its replies costs an
-        error, and never brings one caller what was meant for another.
+        error, and never brings one caller what was meant for another. The server's own stream answers none.
         """
         for item in parse(message):
             answers = item.answers if isinstance(item, Unusable) else None if item.method else item.id
-            if call is None or answers is None or self._calls.get(answers) is call:
+            if answers is None or (call is not None and self._calls.get(answers) is call):
                 self._handle(item)
             else:
-                logger.debug("an answer came in the response to another request")
+                logger.debug("an answer came where its request was not made")
 
     async def _read_body(self, call: Call, response: aiohttp.ClientResponse) -> None:
         body = await read_body(response, self._max_message_bytes)

@@ -117,8 +117,8 @@ async def refusal(
 def challenge_in(response: aiohttp.ClientResponse) -> str | None:
     """Return what a response says about logging in."""
     # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
-    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))[:MAX_HEADER]
-    return gate.content(_decoded(said)) or None
+    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))
+    return gate.content(_decoded(said), MAX_HEADER) or None
 
 
 def shown(text: str | None, limit: int = _MAX_EXCERPT) -> str:
@@ -149,7 +149,7 @@ def _session_unknown(status: int, error: RequestFailed | None, *, named: bool) -
 def _first_line(response: aiohttp.ClientResponse, body: bytes) -> str:
     if response.content_type != "text/plain":
         return ""
-    line = gate.log_text(body[:_MAX_EXCERPT]).strip().partition("\n")[0]
+    line = gate.text(body.decode(errors="replace"), _MAX_EXCERPT).strip().partition("\n")[0]
     return f": {line}" if line else ""
 
 

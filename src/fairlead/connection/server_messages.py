@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from fairlead.catalog import gate
 from fairlead.catalog.content import repair_blocks, repair_role, text_block
 from fairlead.catalog.repairs import repair_icons
 from fairlead.config.shapes import is_list, is_object
@@ -23,8 +24,6 @@ MAX_RAW_INSTRUCTIONS: Final = 2 * MAX_INSTRUCTIONS
 """How many are looked at: cleaning may take some out, and no secret may be cut before it is masked."""
 MAX_INFO_TEXT: Final = 1024
 """How many characters of each text are kept that a server says of itself: name, version, title and so on."""
-MAX_RAW_INFO_TEXT: Final = 4 * MAX_INFO_TEXT + 1
-"""How many are looked at; one more than the gate does, by which it knows that a text was cut."""
 MAX_ICONS: Final = 16
 DEFAULT_MAX_TOKENS: Final = 1024
 """For a server that asks for a model's words without saying how many."""
@@ -198,7 +197,7 @@ def _repair_info(value: object) -> dict[str, Any]:
         valid = repair_icons(icons[:MAX_ICONS] if is_list(icons) else icons)
         made["icons"] = [icon for icon in valid if len(icon["src"]) <= MAX_INFO_TEXT]
     return {
-        name: item[:MAX_RAW_INFO_TEXT] if isinstance(item, str) else item
+        name: item[: gate.head_length(MAX_INFO_TEXT) + 1] if isinstance(item, str) else item
         for name, item in made.items()
         if name not in _INFO_TEXTS or _is_text(item)
     }

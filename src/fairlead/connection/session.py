@@ -88,8 +88,7 @@ class Session:
         cleaner = gate.Cleaner()
         cleaned = await gate.run(cleaner.text_steps(said.instructions))
         notes = [
-            f"hidden in its instructions ({each.kind}): {gate.masked(each.sample)}"
-            for each in cleaner.found.values()
+            f"hidden in its instructions ({each.kind}): {each.sample}" for each in cleaner.found.values()
         ]
         was_cut = len(said.instructions) >= MAX_RAW_INSTRUCTIONS
         if was_cut:

@@ -24,13 +24,17 @@ class Tail:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._first: list[str] = []
         self._count = 0
-        self._kept: deque[bytes] = deque(maxlen=MAX_LINES)
+        self._kept: deque[bytes] = deque(maxlen=MAX_LINES)  # each as `excerpt` cuts it
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines that are left, oldest first."""
         while self._kept:
-            self.add(self._kept.popleft())
+            data = self._kept.popleft()
+            text = gate.log_text(data)
+            if len(data) > _MAX_LINE_BYTES:  # half of a secret may be at the end
+                text = text[: max(0, len(text) - gate.secret_reach())]
+            self._add(text)
         return tuple(self._lines)
 
     @property
@@ -44,18 +48,26 @@ class Tail:
 
     def keep(self, data: bytes) -> None:
         """Take in whole lines, to be cleaned only if they are read: so a flood of them costs little."""
-        self._kept.append(data[:_MAX_LINE_BYTES])
+        self._kept.append(excerpt(data))
 
     def add(self, data: bytes) -> str:
         """Take in whole lines, and return all of their text."""
         text = gate.log_text(data)
+        self._add(text)
+        return text
+
+    def _add(self, text: str) -> None:
         every = text.split("\n")
         if len(self._first) < MAX_FIRST_LINES:
             self._first += _bounded(every[:MAX_FIRST_LINES])
             del self._first[MAX_FIRST_LINES:]
         self._lines.extend(_bounded(every[-MAX_LINES - 1 :]))
         self._count += len(every) - every.count("")
-        return text
+
+
+def excerpt(data: bytes | bytearray | memoryview) -> bytes:
+    """As much of a line as has to be kept, for a beginning of it to be shown with every secret masked."""
+    return bytes(data[: _MAX_LINE_BYTES + gate.secret_reach()])
 
 
 def _bounded(lines: list[str]) -> list[str]:

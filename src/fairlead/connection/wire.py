@@ -32,12 +32,12 @@ from fairlead.connection.outcomes import (
     RequestRejected,
 )
 from fairlead.connection.server_messages import read_number
+from fairlead.connection.tail import excerpt as excerpt_of
 
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_MESSAGES = 1_000
 """What a batch may hold (2025-03-26 has them): all of one is worked on at once."""
 
-_EXCERPT_BYTES = 400
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
 _LARGE_BYTES = 256 * 1024
 _LONG_TEXT_BYTES = 64 * 1024
@@ -295,7 +295,7 @@ def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
         case b"[", _:
             return _batch(text, reason)
         case _:
-            return [Unusable(reason=reason, excerpt=bytes(line[:_EXCERPT_BYTES]))]
+            return [Unusable(reason=reason, excerpt=excerpt_of(line))]
 
 
 def _result_with_constants(text: bytes | bytearray) -> Frame | None:
@@ -320,14 +320,14 @@ def _result_with_constants(text: bytes | bytearray) -> Frame | None:
 def _batch(text: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
     if len(text) > MAX_BATCH_BYTES:
         reason = f"a batch is longer than the limit of {MAX_BATCH_BYTES} bytes"
-        return [Unusable(reason=reason, excerpt=bytes(text[:_EXCERPT_BYTES]))]
+        return [Unusable(reason=reason, excerpt=excerpt_of(text))]
     try:
         messages = [bytes(message) for message in _decode_batch(text)]
     except (ValueError, RecursionError):
         messages = []
     is_sound = 0 < len(messages) <= MAX_BATCH_MESSAGES
     if not is_sound or not all(message.startswith(b"{") for message in messages):
-        return [Unusable(reason=reason, excerpt=bytes(text[:_EXCERPT_BYTES]))]
+        return [Unusable(reason=reason, excerpt=excerpt_of(text))]
     return [item for message in messages for item in parse(message)]
 
 
@@ -338,7 +338,7 @@ def _unusable(text: bytes | bytearray, reason: str) -> Unusable:
     answers = not asks and (b"result" in members or b"error" in members)
     return Unusable(
         reason=reason,
-        excerpt=bytes(text[:_EXCERPT_BYTES]),
+        excerpt=excerpt_of(text),
         answers=request_id if answers else None,
         asks=request_id if asks else None,
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from secrets import token_hex
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from fairlead.host.uri_templates import UriTemplate, read_template
 from fairlead.policy.results import Source
 
 Blocks = Sequence[Mapping[str, Any]]
+
+MOST_TEMPLATES: Final = 500
+"""How many templates of a server are looked at for one that is being typed."""
 
 _MENTION: Final = re.compile(r"(?<!\S)@([A-Za-z0-9_.-]+):(\S+)")
 _BEGUN: Final = re.compile(r"(?<!\S)@(\S*)$")
@@ -118,10 +122,14 @@ def templates_of(session: Session, server_id: str) -> tuple[ResourceTemplate, ..
 
 def complete_uri(session: Session, server_id: str, begun: str) -> list[Suggestion]:
     """The URIs of a server that begin so, and what templates begin with."""
-    uris = [(resource.uri, resource.label) for resource in resources_of(session, server_id)]
+    uris = (
+        (resource.uri, resource.label)
+        for resource in resources_of(session, server_id)
+        if resource.uri.startswith(begun)
+    )
     templates = ((offer, offer.uri_template.partition("{")[0]) for offer in templates_of(session, server_id))
-    uris += [(start, offer.label) for offer, start in templates if len(start) > len(begun)]
-    return fitting(begun, uris)
+    starts = ((start, offer.label) for offer, start in templates if len(start) > len(begun))
+    return fitting(begun, chain(uris, starts))
 
 
 async def ask_uri(session: Session, server_id: str, begun: str) -> list[Suggestion]:
@@ -140,7 +148,7 @@ async def ask_uri(session: Session, server_id: str, begun: str) -> list[Suggesti
 
 
 def _read_templates(session: Session, server_id: str) -> Iterator[tuple[ResourceTemplate, UriTemplate]]:
-    for offer in templates_of(session, server_id):
+    for offer in islice(templates_of(session, server_id), MOST_TEMPLATES):
         try:
             yield offer, read_template(offer.uri_template)
         except ValueError:  # which nobody can fill in

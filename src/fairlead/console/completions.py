@@ -1,8 +1,10 @@
 """What servers offer and suggest, for whoever types: what is known at once, the rest while they type on."""
 
+import operator
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -21,6 +23,15 @@ FRESH_SECONDS: Final = 60.0
 ANSWER_SECONDS: Final = 3.0
 """How long a server may take: whoever waits longer has typed it themselves."""
 MOST_KEPT: Final = 500
+MOST_PROMPTS: Final = 10_000
+"""How many prompts can be typed as verbs: to name them takes a microsecond each."""
+
+
+def _listing_of(host: "Host", server_id: str) -> "Listing | None":
+    try:
+        return host.listing(server_id)
+    except FairleadError:  # its entry is not sound, which is said elsewhere
+        return None
 
 
 class Completions:
@@ -28,23 +39,50 @@ class Completions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._offers: dict[tuple[str, type[Offer]], tuple[Listing, tuple[Any, ...]]] = {}
+        self._prompts: tuple[tuple[tuple[Prompt, ...], ...], Mapping[str, Prompt]] = ((), {})
         self._values: dict[Hashable, tuple[float, tuple[str, ...]]] = {}
 
     def offers(self, host: "Host", kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
-        """What a server is known to offer of that kind. Contacts nobody."""
-        try:
-            listing = host.listing(server_id)
-        except FairleadError:  # its entry is not sound, which is said elsewhere
-            return ()
-        if listing is None:
-            return ()
-        known = self._offers.get((server_id, kind))
-        if known is None or known[0] is not listing:
-            from fairlead.host.offers import offers_in
+        """What a server is known to offer of that kind. Contacts no server, and waits for nothing.
 
-            known = self._offers[server_id, kind] = listing, offers_in(listing, kind, server_id)
-        return cast("tuple[OfferT, ...]", known[1])
+        A long list is not there before `read_offers` has read it.
+        """
+        listing = _listing_of(host, server_id)
+        return () if listing is None else host.known_offers.known(listing, kind, server_id) or ()
+
+    async def read_offers(self, host: "Host") -> bool:
+        """Read what servers are known to offer, off the event loop where it is much.
+
+        Returns:
+            Whether there was anything that had not been read.
+        """
+        from fairlead.catalog.offers import Prompt, Resource, ResourceTemplate
+
+        has_read = False
+        for status in host.status():
+            listing = _listing_of(host, status.server_id) if status.enabled else None
+            if listing is None:
+                continue
+            for kind in (Prompt, Resource, ResourceTemplate):
+                if host.known_offers.known(listing, kind, status.server_id) is None:
+                    await host.known_offers.read(listing, kind, status.server_id)
+                    has_read = True
+        return has_read
+
+    def prompts(self, host: "Host", named: "Callable[[Prompt], str]") -> "Mapping[str, Prompt]":
+        """The prompts that are known, by what a person types for each."""
+        from fairlead.catalog.offers import Prompt
+
+        offered = tuple(
+            self.offers(host, Prompt, status.server_id) for status in host.status() if status.enabled
+        )
+        before = self._prompts[0]
+        if len(before) != len(offered) or not all(map(operator.is_, before, offered)):
+            by_name: dict[str, Prompt] = {}
+            for prompt in islice(chain.from_iterable(offered), MOST_PROMPTS):
+                by_name.setdefault(named(prompt), prompt)
+            self._prompts = offered, by_name
+        return self._prompts[1]
 
     async def of_prompt(
         self, host: "Host", prompt: "Prompt", argument: str, value: str, others: Mapping[str, str]

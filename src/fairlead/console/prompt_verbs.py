@@ -20,14 +20,9 @@ from fairlead.host.contents import PromptResult
 _BLANKS = re.compile(r"\s+")
 
 
-def prompt_verbs(session: Session) -> Mapping[str, Verb]:
-    """A verb for every prompt that is known. Contacts nobody."""
-    verbs: dict[str, Verb] = {}
-    for status in session.host.status():
-        if status.enabled:
-            for prompt in session.completions.offers(session.host, Prompt, status.server_id):
-                verbs.setdefault(verb_name(prompt), _verb(prompt))
-    return verbs
+def known_prompts(session: Session) -> Mapping[str, Prompt]:
+    """The prompts that are known, each by the name of its verb. Contacts no server."""
+    return session.completions.prompts(session.host, verb_name)
 
 
 def verb_name(prompt: Prompt) -> str:
@@ -42,11 +37,17 @@ def usage_of(prompt: Prompt) -> str:
     return " ".join(text if required else f"[{text}]" for text, required in zip(shown, wanted, strict=True))
 
 
-def _verb(prompt: Prompt) -> Verb:
+def summary_of(prompt: Prompt) -> str:
+    """What a prompt is for, in one line."""
+    return " ".join((prompt.description or prompt.label).split())
+
+
+def verb_of(prompt: Prompt) -> Verb:
+    """The verb that gets a prompt."""
     return Verb(
         name=verb_name(prompt),
         usage=f"/{verb_name(prompt)} {usage_of(prompt)}".rstrip(),
-        summary=" ".join((prompt.description or prompt.label).split()),
+        summary=summary_of(prompt),
         run=partial(_run, prompt),
         complete=partial(_complete, prompt),
         ask=partial(_ask, prompt),

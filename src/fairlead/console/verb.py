@@ -2,10 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from fairlead.console.session import Session
+
+
+MOST_SUGGESTED: Final = 200
+"""How many suggestions there are at most: whoever wants another types on."""
 
 
 class Suggestion(NamedTuple):
@@ -36,6 +41,7 @@ class Verb:
 
 
 def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:
-    """The words that begin with what was typed; a pair is a word and a note about it."""
-    pairs = [(word, "") if isinstance(word, str) else word for word in words]
-    return [Suggestion(word, len(typed), note) for word, note in pairs if word.startswith(typed)]
+    """The first words that begin with what was typed; a pair is a word and a note about it."""
+    pairs = ((word, "") if isinstance(word, str) else word for word in words)
+    found = (Suggestion(word, len(typed), note) for word, note in pairs if word.startswith(typed))
+    return [*islice(found, MOST_SUGGESTED)]

@@ -1,6 +1,7 @@
 """The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for."""
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -24,6 +25,7 @@ from fairlead.host.operator import (
     UrlAnswer,
     UrlQuestion,
 )
+from fairlead.host.urls import UrlRefused, show_url
 
 if TYPE_CHECKING:
     from fairlead.gateway.client import Client
@@ -52,6 +54,7 @@ class Bridge:
         self._approvals = approvals
         self._client = client
         self._pages = GivenPages()
+        self._offered_logins: set[str] = set()
 
     @property
     def abilities(self) -> frozenset[Ability]:
@@ -130,6 +133,19 @@ class Bridge:
         answer = await self._ask(question.server_id, "url", request)
         assert isinstance(answer, types.ElicitResult)
         return answer.action
+
+    async def offer_login(self, turn: Turn, server_id: str, url: str) -> None:
+        """Have the user of a client that can open pages log in to a server, in the course of a request.
+
+        It is asked once for each server: the error of the request names the page as well.
+        """
+        page = show_url(url)
+        if "url" not in turn.abilities or server_id in self._offered_logins or isinstance(page, UrlRefused):
+            return
+        self._offered_logins.add(server_id)
+        question = UrlQuestion(server_id=server_id, message="It needs a login of yours.", url=page)
+        with suppress(MCPError):  # the client left the request
+            await self.elicit_url(question)
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
         """Tell whoever was given the page, by the name they were given with it."""

@@ -22,7 +22,7 @@ from fairlead.catalog.entries import Listing, ToolKey
 from fairlead.catalog.results import DELIVERY, ToolResult
 from fairlead.config.principal import Caller
 from fairlead.connection.peer import SESSION_META_KEY, for_nobody
-from fairlead.errors import CallRejected, FairleadError, UnknownTool
+from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.lists import Offered, OfferKind, ToolList, names_resources, with_public_uris
 from fairlead.gateway.news import Kind, News
@@ -420,6 +420,11 @@ class Client:
                 return await self._call(self.host, tool.key, arguments, on_progress)
             async with self.at(turn, tool.key.server_id) as host:
                 return await self._call(host, tool.key, arguments, on_progress)
+        except AuthRequired as exc:
+            url = self.endpoint.gateway.login_url(self.principal, exc.server_id) if tool is None else None
+            if url is not None:
+                await self._bridge.offer_login(turn, exc.server_id, url)
+            return self.toolset.error_result(exc)
         except UnknownTool as exc:
             raise MCPError(INVALID_PARAMS, _with_hint(exc), {DELIVERY: exc.delivery}) from exc
         except CallRejected as exc:

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.config.principal import LOCAL_CALLER, Caller
+from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.gateway.access import Admitted, Revoking, token_in
 from fairlead.gateway.client import Client, ClientKey, Era
 from fairlead.gateway.events import EventLog
@@ -46,6 +46,8 @@ RETRY_MS: Final = 1_000
 """How soon a client of the older protocol comes back to a stream that ended."""
 
 _RETRY_SECONDS: Final = 30
+LOGIN_WAIT_SECONDS: Final = 2.0
+"""How long the first introduction of a principal waits to hear which servers want a login of it."""
 _CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """Who the present request of the modern protocol is made for, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
@@ -303,7 +305,7 @@ class Endpoint:
                         sent,
                         lifespan_state=client,
                         session_id=client.id,
-                        init_options=self.handlers.introduction(client),
+                        init_options=await self.handlers.introduction(client),
                     )
                 finally:
                     self.sessions.pop(client.id, None)
@@ -328,7 +330,7 @@ class Endpoint:
                 received,
                 sent,
                 lifespan_state=client,
-                init_options=self.handlers.introduction(client),
+                init_options=await self.handlers.introduction(client),
             )
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -344,7 +346,7 @@ class Endpoint:
                 received,
                 sent,
                 lifespan_state=client,
-                init_options=self.handlers.introduction(client),
+                init_options=await self.handlers.introduction(client),
             )
 
 
@@ -391,6 +393,27 @@ class View:
         """The tools of clients whose servers offer them nothing else, as a JSON array for a version."""
         return await self._tools.tools(self.toolset, version)
 
+    async def learn_logins(self) -> None:
+        """Find out which servers want a login of this principal, so that its introduction names its links.
+
+        A server of which anything is known is not asked again. The local user has other ways to log in.
+        """
+        if self._caller.principal == LOCAL:
+            return
+        untried = [
+            status.server_id
+            for status in self.host.status()
+            if status.enabled
+            and status.tools is None
+            and status.last_error is None
+            and self.toolset.selection.has(status.server_id)
+            and self._endpoint.gateway.is_personal(status.server_id)
+        ]
+        if untried:
+            with anyio.move_on_after(LOGIN_WAIT_SECONDS):
+                await self.host.connect(*untried)
+            self.release()
+
     def instructions(self) -> str | None:
         """What servers say about themselves, as far as it is known, after the logins that are needed."""
         reading = ReadingTools(self.host, self.toolset.selection)
@@ -410,11 +433,8 @@ class View:
         Without this a client whose servers all need one sees an empty list and no reason for it.
         """
         hints = [
-            f"- {status.server_id}: {self.host.login_hint(status.server_id)}"
-            for status in self.host.status()
-            if status.state == "auth_required"
-            and status.tools is None
-            and self._endpoint.selection.has(status.server_id)
+            f"- {server_id}: {self.host.login_hint(server_id)}"
+            for server_id in self.toolset.waiting_for_login()
         ]
         if not hints:
             return None

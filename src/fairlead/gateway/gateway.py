@@ -159,7 +159,7 @@ class Gateway:
         self, principal: str, *, task_status: anyio.abc.TaskStatus["_Principal"]
     ) -> None:
         def login_hint(server_id: str) -> str:
-            url = self.login_links.url(principal, server_id) if self._is_personal(server_id) else None
+            url = self.login_url(principal, server_id)
             return f"log in at {url}" if url else "ask whoever runs the gateway to log in"
 
         async with principal_host(self.host, self.loaded, principal, login_hint) as host:
@@ -168,7 +168,14 @@ class Gateway:
                 task_status.started(held)
                 await held.ended.wait()
 
-    def _is_personal(self, server_id: str) -> bool:
+    def login_url(self, principal: str, server_id: str) -> str | None:
+        """Where a principal logs in to a server; None for the local user, and where there is no such page."""
+        if principal == LOCAL or not self.is_personal(server_id):
+            return None
+        return self.login_links.url(principal, server_id)
+
+    def is_personal(self, server_id: str) -> bool:
+        """May two principals be logged in differently at a server?"""
         server = self.loaded.servers.get(server_id)
         return server is not None and is_personal(server)
 

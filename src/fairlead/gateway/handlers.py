@@ -92,14 +92,16 @@ class Handlers:
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         return server
 
-    def introduction(self, client: Client) -> InitializationOptions:
+    async def introduction(self, client: Client) -> InitializationOptions:
         """What the older protocol's handshake says of the server to a client."""
+        await client.view.learn_logins()
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         options = self._endpoint.server.create_initialization_options(changes)
         return options.model_copy(update={"instructions": client.view.instructions()})
 
     async def _discover(self, context: Context, params: types.RequestParams) -> types.DiscoverResult:
         client = await self._client(context)
+        await client.view.learn_logins()
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=self._endpoint.server.get_capabilities(
@@ -179,7 +181,9 @@ class Handlers:
     ) -> dict[str, Any] | types.InputRequiredResult:
         client, uri = await self._client(context), str(params.uri)
         code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
-        owned = (await client.offered()).require_owner(uri, code)
+        offered = await client.offered()
+        with _naming_logins(client):
+            owned = offered.require_owner(uri, code)
 
         async def work(turn: Turn) -> dict[str, Any]:
             async with client.at(turn, owned.server_id) as host:
@@ -231,9 +235,9 @@ class Handlers:
         self, context: Context, params: types.GetPromptRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
         client = await self._client(context)
-        route = (await client.offered()).prompt(params.name)
-        if route is None:
-            raise MCPError(INVALID_PARAMS, f"there is no prompt `{params.name}`")
+        offered = await client.offered()
+        with _naming_logins(client):
+            route = offered.require_prompt(params.name)
 
         async def work(turn: Turn) -> dict[str, Any]:
             async with client.at(turn, route.server_id) as host:
@@ -253,14 +257,14 @@ class Handlers:
         others = params.context.arguments if params.context else None
         with _told():
             if isinstance(params.ref, types.PromptReference):
-                route = offered.prompt(params.ref.name)
-                if route is None:
-                    raise MCPError(INVALID_PARAMS, f"there is no prompt `{params.ref.name}`")
+                with _naming_logins(client):
+                    route = offered.require_prompt(params.ref.name)
                 found = await host.prompts.complete(
                     route.server_id, route.name, argument.name, argument.value, others=others
                 )
             else:
-                owned = offered.require_owner(params.ref.uri, INVALID_PARAMS, template=True)
+                with _naming_logins(client):
+                    owned = offered.require_owner(params.ref.uri, INVALID_PARAMS, template=True)
                 found = await host.resources.complete(
                     owned.server_id, owned.uri, argument.name, argument.value, others=others
                 )
@@ -363,6 +367,18 @@ def _listed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
 def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
     if params.cursor is not None:
         raise MCPError(INVALID_PARAMS, "there are no more pages: everything was on the first")
+
+
+@contextmanager
+def _naming_logins(client: Client) -> Generator[None]:
+    """Say how to log in where something is not found, and may be at a server that wants a login first."""
+    try:
+        yield
+    except MCPError as exc:
+        hint = client.view.toolset.login_hint()
+        if hint is None:
+            raise
+        raise MCPError(exc.code, f"{exc.message}\n\nhint: {hint}", exc.data) from exc
 
 
 @contextmanager

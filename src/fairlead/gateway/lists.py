@@ -184,10 +184,12 @@ class Offered:
         """The prompts, under the names they have here."""
         return [{**definition, "name": self._names.names[key]} for key, definition in self._prompts.items()]
 
-    def prompt(self, name: str) -> Route | None:
-        """Where a prompt is."""
+    def require_prompt(self, name: str) -> Route:
+        """Where a prompt is. Raises an `MCPError` where there is none of that name."""
         key = self._names.keys.get(name)
-        return Route(server_id=key.server_id, name=key.tool) if key is not None else None
+        if key is None:
+            raise MCPError(INVALID_PARAMS, f"there is no prompt `{name}`")
+        return Route(server_id=key.server_id, name=key.tool)
 
     def instructions(self) -> str | None:
         """What servers want a model to know, each under its name."""

@@ -307,12 +307,13 @@ def asks_for_secret(text: str, *, is_title: bool = False) -> bool:
 
 def shown(text: str, limit: int = MAX_DESCRIPTION_CHARACTERS) -> str:
     """A server's words, safe to show: no control or invisible characters, and an end."""
-    cleaned = gate.text(text[: 8 * limit], 4 * limit).strip()
+    cleaned = gate.text(text, 4 * limit).strip()
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 
 
 def _line(text: str) -> str:
-    return shown(" ".join(text[: 4 * MAX_LABEL_CHARACTERS].split()), MAX_LABEL_CHARACTERS)
+    line = " ".join(gate.text(text, 4 * MAX_LABEL_CHARACTERS).split())
+    return line if len(line) <= MAX_LABEL_CHARACTERS else f"{line[: MAX_LABEL_CHARACTERS - 1]}…"
 
 
 def _quoted(value: object) -> str:

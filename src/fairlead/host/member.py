@@ -514,12 +514,11 @@ class Member:
         if isinstance(self.pins, Pins) and is_guarded(self.server):
             extended = extend(self.pins, listing)
             if extended is not None:
+                before = self.pins.tools
                 self._extended += sum(
-                    pin is not self.pins.tools.get(tool) for tool, pin in extended.tools.items()
+                    pin.format > before[tool].format for tool, pin in extended.tools.items() if tool in before
                 )
-                logger.info(
-                    "pins were extended to icons and _meta", extra={"server_id": self.server.server_id}
-                )
+                logger.info("pins were extended", extra={"server_id": self.server.server_id})
                 self.pins = self.unsaved_pins = extended
                 self._save(self)
         self._pin_on_first_use(None)

@@ -10,7 +10,7 @@ from fairlead.catalog.cleaning import clean_offers
 from fairlead.catalog.entries import Listing
 from fairlead.catalog.offers import Offer, Prompt, Resource, ResourceTemplate
 from fairlead.errors import FairleadError
-from fairlead.host.background import run_off_loop, size_of_definitions
+from fairlead.host.background import AT_ONCE, run_off_loop, size_of_definitions
 from fairlead.host.contents import Gathered
 
 if TYPE_CHECKING:
@@ -75,11 +75,23 @@ class KnownOffers:
 
     async def read(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
         """What of that kind is in a listing. Many or large definitions are read off the event loop."""
+        known = self.known(listing, kind, server_id)
+        if known is not None:
+            return known
+        definitions, generation = _definitions(listing, kind), gate.generation()
+        offers = await _read_off_loop(server_id, kind, definitions)
+        self._read[server_id, kind] = definitions, generation, offers
+        return offers
+
+    def known(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...] | None:
+        """The same without waiting: None where there is too much to read at once, and it was not read yet."""
         definitions, generation = _definitions(listing, kind), gate.generation()
         known = self._read.get((server_id, kind))
         if known is not None and known[0] is definitions and known[1] == generation:
             return known[2]
-        offers = await _read_off_loop(server_id, kind, definitions)
+        if size_of_definitions(definitions) > AT_ONCE:
+            return None
+        offers = tuple(clean_offers(server_id, kind, definitions))
         self._read[server_id, kind] = definitions, generation, offers
         return offers
 
@@ -90,11 +102,6 @@ async def _read_off_loop(
     return await run_off_loop(
         lambda: tuple(clean_offers(server_id, kind, definitions)), size_of_definitions(definitions)
     )
-
-
-def offers_in(listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
-    """What of that kind is in a listing, read at once: not for an event loop that serves others."""
-    return tuple(clean_offers(server_id, kind, _definitions(listing, kind)))
 
 
 def _definitions(listing: Listing, kind: type[Offer]) -> tuple[bytes, ...]:

@@ -32,6 +32,7 @@ from fairlead.host.operator import (
     SampleRequest,
     UrlQuestion,
 )
+from fairlead.host.sampling import make_safe
 from fairlead.host.urls import ShownUrl, UrlRefused, show_url
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class ServerPeer:
         self._may_url = allowed is not False
         self._may_sample = config.sampling
         self._is_trusted = config.trust == "trusted"
+        self._max_text_bytes = config.max_result_bytes
         self._tokens_left = config.sampling.max_tokens if config.sampling else 0
         self._declared: dict[frozenset[Ability], types.ClientCapabilities] = {}
         self._told_of: set[Ability] = set()
@@ -211,7 +213,12 @@ class ServerPeer:
             return refusal("sampling")
         if params.tools or params.tool_choice:
             return refusal("sampling with tools")
-        params = await _cleaned_sample(params)
+        try:
+            params, left_out = await make_safe(params, self._max_text_bytes)
+        except ValueError as exc:
+            return types.ErrorData(code=INVALID_PARAMS, message=gate.text(str(exc)))
+        if left_out:
+            self._tell_of_cut(left_out)
         read = _tokens(params.model_dump_json(include={"messages", "system_prompt"}))
         granted = min(params.max_tokens, self._tokens_left - read)
         if granted <= 0:
@@ -231,6 +238,13 @@ class ServerPeer:
         self._tokens_left += max(0, granted - _tokens(result.model_dump_json(include={"content"})))
         return result
 
+    def _tell_of_cut(self, left_out: list[str]) -> None:
+        some = ", ".join(left_out[:3]) + (f" and {len(left_out) - 3} more" if len(left_out) > 3 else "")
+        self._operator.notify(
+            self._server_id,
+            f"it wanted a model to read more than it may; left out: {some} (`max_result_bytes` in its entry)",
+        )
+
     async def list_roots(self) -> types.ListRootsResult | types.ErrorData:
         """Name the folders of the server's entry, or where it has none, those of the operator."""
         if not self._roots and self._asks_for_roots and isinstance(self._operator, KnowsRoots):
@@ -247,11 +261,7 @@ class ServerPeer:
         """Pass on what the server logs."""
         raw = to_json(params.data)
         cleaned = gate.json_bytes(raw, MAX_LOG_BYTES)
-        text = (
-            params.data
-            if isinstance(params.data, str)
-            else raw[: 4 * gate.MAX_TEXT_BYTES].decode(errors="ignore")
-        )
+        text = params.data if isinstance(params.data, str) else raw.decode(errors="replace")
         self._emit(
             ServerLogged(
                 server_id=self._server_id,
@@ -271,13 +281,6 @@ class ServerPeer:
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""
         self._emit(ResourceUpdated(server_id=self._server_id, uri=gate.content(uri, gate.MAX_TEXT_BYTES)))
-
-
-async def _cleaned_sample(params: types.CreateMessageRequestParams) -> types.CreateMessageRequestParams:
-    """A request for a model's words with every text in it cleaned and masked; images stay as they are."""
-    raw = params.model_dump_json(by_alias=True, exclude_none=True).encode()
-    cleaned = await gate.run(gate.answer_steps(raw))
-    return params if cleaned is raw else types.CreateMessageRequestParams.model_validate_json(cleaned)
 
 
 def _shown_id(elicitation_id: str | None) -> str | None:

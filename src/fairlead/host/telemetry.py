@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from opentelemetry import trace as api
 from opentelemetry.trace import SpanKind, StatusCode
 
+from fairlead.catalog import gate
 from fairlead.connection.tracing import About, Trace, Tracer
 from fairlead.errors import CallRejected, FairleadError
 
@@ -120,7 +121,7 @@ def _attributes(about: About) -> dict[str, str]:
         said[_NAMES[about.method]] = about.name
     if about.method == "tools/call":
         said["gen_ai.operation.name"] = "execute_tool"
-    return {name: value[:_MAX_CHARACTERS] for name, value in said.items() if value}
+    return {name: gate.content(value, _MAX_CHARACTERS) for name, value in said.items() if value}
 
 
 def programs_tracer() -> Tracer | None:

@@ -42,6 +42,9 @@ AdaptedT = TypeVar("AdaptedT")
 PATIENCE_SECONDS = 15.0
 """How long servers that were never listed are waited for, before the rest is handed out without them."""
 
+MAX_LOGIN_HINTS = 5
+"""How many servers that want a login are named in one hint."""
+
 SETTLE_SECONDS = 2.0
 """How long a list that has changed is waited for."""
 
@@ -160,21 +163,36 @@ class Toolset:
                 if size_of_catalog(catalog) <= AT_ONCE
                 else []
             )
-            hint = f"did you mean `{catalog.shown(near[0])}`?" if near else None
+            hint = f"did you mean `{catalog.shown(near[0])}`?" if near else self.login_hint()
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
 
-    def _needs_login(self, name: str) -> str | None:
-        """The server that a tool's name begins with, if it lists no tools before a login."""
-        waiting = [
+    def waiting_for_login(self) -> Sequence[str]:
+        """The servers that say nothing of what they offer before a login."""
+        return [
             status.server_id
             for status in self._host.status()
             if status.state == "auth_required"
             and status.tools is None
             and self.selection.has(status.server_id)
         ]
+
+    def login_hint(self) -> str | None:
+        """How to log in to the servers that may have what was not found; None where none needs a login."""
+        hints = [
+            f"`{server_id}`: {self._host.login_hint(server_id)}"
+            for server_id in self.waiting_for_login()[:MAX_LOGIN_HINTS]
+        ]
+        return f"these servers need a login first: {'; '.join(hints)}" if hints else None
+
+    def _needs_login(self, name: str) -> str | None:
+        """The server that a tool's name begins with, if it lists no tools before a login."""
         begun = name.removeprefix("mcp_")
-        named = [server_id for server_id in waiting if begun.startswith((f"{server_id}_", f"{server_id}."))]
+        named = [
+            server_id
+            for server_id in self.waiting_for_login()
+            if begun.startswith((f"{server_id}_", f"{server_id}."))
+        ]
         return max(named, key=len, default=None)
 
     async def search(

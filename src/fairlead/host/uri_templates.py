@@ -11,6 +11,8 @@ from functools import cache
 from itertools import pairwise
 from urllib.parse import quote, unquote
 
+from fairlead.catalog import gate
+
 Value = str | Sequence[str] | Mapping[str, str] | None
 """What a variable can be: a text, a list, names with texts, or undefined."""
 
@@ -175,7 +177,7 @@ def read_template(text: str) -> UriTemplate:
 
 def _literal(text: str) -> list[str]:
     if "{" in text or "}" in text:
-        raise ValueError(f"a brace of the URI template has no partner, near {text[:40]!r}")
+        raise ValueError(f"a brace of the URI template has no partner, near {gate.content(text, 40)!r}")
     if not text.isprintable():
         raise ValueError("the URI template has control or invisible characters in it")
     return [_encoded(text, _RESERVED)] if text else []
@@ -185,7 +187,7 @@ def _variables(text: str) -> Iterator[_Variable]:
     for specification in text.split(","):
         match = _VARIABLE.fullmatch(specification)
         if match is None:
-            raise ValueError(f"{specification[:40]!r} is no variable of a URI template")
+            raise ValueError(f"{gate.content(specification, 40)!r} is no variable of a URI template")
         prefix = int(match[2]) if match[2] else None
         yield _Variable(name=match[1], prefix=prefix, explode=match[3] is not None)
 

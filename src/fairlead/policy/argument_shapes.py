@@ -49,12 +49,16 @@ class SafeNames:
         if self._generation != self._masker.generation or len(self._safe) >= _MAX_NAMES_KNOWN:
             self._generation = self._masker.generation
             self._safe.clear()
-        safe = clean(self._masker.mask(name[:_MAX_LOOKED_AT]))
-        if len(safe) > MAX_NAME:
-            safe = safe[:MAX_NAME] + MORE
+        safe = _safe_name(name, self._masker)
         if len(name) <= _MAX_LOOKED_AT:
             self._safe[name] = safe
         return safe
+
+
+def _safe_name(name: str, masker: Masker) -> str:
+    # Cleaned, masked, then cut: a hidden character or a cut would keep a secret from being found.
+    safe = masker.mask(clean(name[: _MAX_LOOKED_AT + masker.reach]))
+    return safe if len(safe) <= MAX_NAME else safe[:MAX_NAME] + MORE
 
 
 class Fingerprint:
@@ -136,7 +140,7 @@ def masked_value(name: str, value: object, masker: Masker, depth: int = MAX_VALU
     """A JSON value without secrets, bounded in every direction."""
     if isinstance(value, str):
         # Masked before it is cut: half a secret would not be known as one.
-        shown = clean(masker.mask(value[:MAX_DECODED_BYTES]))
+        shown = masker.mask(clean(value[:MAX_DECODED_BYTES]))
         if looks_secret(name, shown[:MAX_VALUE_CHARACTERS]):
             return MASK
         return shown if len(shown) <= MAX_VALUE_CHARACTERS else shown[:MAX_VALUE_CHARACTERS] + MORE
@@ -149,7 +153,7 @@ def masked_value(name: str, value: object, masker: Masker, depth: int = MAX_VALU
     if isinstance(value, dict):
         fields = islice(cast("dict[object, object]", value).items(), MAX_VALUE_ITEMS)
         return {
-            clean(masker.mask(str(key)[:_MAX_LOOKED_AT])): masked_value(str(key), item, masker, depth - 1)
+            _safe_name(str(key), masker): masked_value(str(key), item, masker, depth - 1)
             for key, item in fields
         }
     if isinstance(value, list | tuple):

@@ -37,6 +37,7 @@ from fairlead.policy.spellings import (
     MAX_PATH_LENGTH,
     MAX_PIECES,
     MAX_SPELLINGS,
+    NETWORK_SCHEMES,
     PROCESS_LINK,
     URL,
     VARIABLE,
@@ -55,6 +56,9 @@ Match = Literal["yes", "maybe", "no"]
 
 MAX_VALUES: Final = 2_000
 """How many values of one argument are read."""
+MAX_READ_SPELLINGS: Final = 3 * MAX_VALUES
+MAX_READ_CHARACTERS: Final = 1024 * 1024
+"""How many spellings of all values of one argument are read, and how long they may be together."""
 MAX_DEPTH: Final = 32
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 """Whether the file system of this machine usually takes `/ETC` for `/etc`."""
@@ -268,8 +272,7 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
     elif is_object(value):
         wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
         for key, item in value.items():
-            taken = wanted.get(_plain_key(key))
-            if taken is not None:
+            for taken in {wanted[name] for name in map(_plain_key, spellings_of(key)) if name in wanted}:
                 _find_values(item, steps[taken:], found, depth - 1)
 
 
@@ -328,6 +331,8 @@ class _Reader:
         self._found = ValueReadings()
         self._seen: set[str] = set()
         self._count = 0
+        self._spellings = 0
+        self._characters = 0
 
     def read(self, values: list[object]) -> ValueReadings:
         for value in values:
@@ -377,7 +382,12 @@ class _Reader:
             # `x/../` a thousand times is still somewhere.
             self._found.may_be_any_path |= any(mark in text for mark in "/\\%")
             return
+        if self._spellings > MAX_READ_SPELLINGS or self._characters > MAX_READ_CHARACTERS:
+            self._found.is_incomplete = True
+            return
         spellings = spellings_of(text)
+        self._spellings += len(spellings)
+        self._characters += sum(map(len, spellings))
         self._found.is_incomplete |= len(spellings) >= MAX_SPELLINGS
         for spelling in spellings:
             self._found.texts[spelling] = None
@@ -395,7 +405,7 @@ class _Reader:
             found.urls[url] = None
             found.is_incomplete |= number >= MAX_PIECES
             parts = urlsplit(url)
-            if parts.hostname in LOCAL_HOSTS:
+            if parts.hostname in LOCAL_HOSTS or parts.scheme not in NETWORK_SCHEMES:
                 found.possible_paths[normalize_path(unquote(parts.path) or "/")] = None
         if text.startswith("//"):
             found.possible_paths["/" + normalize_path(text).lstrip("/").partition("/")[2]] = None

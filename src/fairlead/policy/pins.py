@@ -29,6 +29,7 @@ from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
 from fairlead.policy.decision import Within
 from fairlead.policy.tool_patterns import matches_any
 from fairlead.store.database import Database
+from fairlead.store.file import NO_DEFINITION, text_digest
 from fairlead.store.store import Store, update
 
 NAMESPACE = "pins"
@@ -56,6 +57,11 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: float
     format: int = 1
     """The format of both digests; pins of the first releases do not say it."""
+
+    @property
+    def has_definition(self) -> bool:
+        """Is it known what the definition was? Not where a migration of the store dropped it."""
+        return bytes(self.definition) != NO_DEFINITION
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +102,14 @@ def check(pins: Pins, listing: Listing) -> Verdicts:
     verdicts: dict[str, Change] = {
         entry.key.tool: verdict for entry in listing.tools if (verdict := _change(pins, entry)) is not None
     }
-    changed = listing.instructions is not None and listing.instructions != pins.instructions
-    return Verdicts(tools=verdicts, instructions_changed=changed)
+    return Verdicts(tools=verdicts, instructions_changed=are_instructions_new(listing.instructions, pins))
+
+
+def are_instructions_new(instructions: str | None, pins: Pins) -> bool:
+    """Does a server tell models something else than what is pinned?"""
+    if instructions is None or instructions == pins.instructions:
+        return False
+    return pins.instructions != text_digest(instructions)  # all that is left of those an earlier release kept
 
 
 def check_reviewed(pins: Pins, listing: Listing) -> Verdicts:
@@ -139,6 +151,8 @@ def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -
 def extend(pins: Pins, listing: Listing) -> Pins | None:
     """The pins with those of an older format in the present one, for tools that did not change.
 
+    Texts that a migration of the store dropped are filled in from what is the same still.
+
     Args:
         pins: What is pinned.
         listing: What the server lists, as it came.
@@ -150,11 +164,21 @@ def extend(pins: Pins, listing: Listing) -> Pins | None:
         entry.key.tool: _extended(pin, entry)
         for entry in listing.tools
         if (pin := pins.tools.get(entry.key.tool)) is not None
-        and pin.format < FORMAT
         and entry.listed_digests is None  # else it is extended when the server lists it again
-        and change_since(pin, entry) in (None, "defaults")
+        and _is_extensible(pin, change_since(pin, entry))
     }
-    return msgspec.structs.replace(pins, tools={**pins.tools, **extended}) if extended else None
+    instructions = pins.instructions
+    if listing.instructions is not None and instructions == text_digest(listing.instructions):
+        instructions = listing.instructions
+    if not extended and instructions == pins.instructions:
+        return None
+    return msgspec.structs.replace(pins, tools={**pins.tools, **extended}, instructions=instructions)
+
+
+def _is_extensible(pin: Pin, change: Change | None) -> bool:
+    if pin.format < FORMAT:
+        return change in (None, "defaults")
+    return change is None and not pin.has_definition
 
 
 def _extended(pin: Pin, entry: ToolEntry) -> Pin:

@@ -19,7 +19,8 @@ from fairlead.policy.allowing import Answer
 from fairlead.policy.claims import claims_of, is_destructive, is_harmless
 from fairlead.policy.decision import CallPolicy, Decision, approval_mode_of, listed
 from fairlead.policy.findings import Finding, findings_of
-from fairlead.policy.pins import Pin, Pins, change_since, is_guarded
+from fairlead.policy.pins import Pin, Pins, are_instructions_new, change_since, is_guarded
+from fairlead.store.file import DIGEST_PREFIX
 
 State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
 """Somebody looked at it; it was pinned on first use; or how it differs from what was pinned."""
@@ -86,8 +87,10 @@ class ReviewedTool:
 
     def before(self) -> dict[str, Any] | None:
         """Its definition as it was pinned, where it is another now."""
-        changed = self.pin is not None and self.state in ("changed", "same but for defaults")
-        return _read(bytes(self.pin.definition)) if self.pin and changed else None
+        if self.pin is None or not self.pin.has_definition:
+            return None
+        changed = self.state in ("changed", "same but for defaults")
+        return _read(bytes(self.pin.definition)) if changed else None
 
 
 def tools_to_review(
@@ -177,7 +180,9 @@ def _trusted_state(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> Stat
 
 def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
     """Does a server say something of itself that nobody looked at?"""
-    return listing.instructions is not None and (pins is None or pins.instructions != listing.instructions)
+    return listing.instructions is not None and (
+        pins is None or are_instructions_new(listing.instructions, pins)
+    )
 
 
 def _read(definition: bytes) -> dict[str, Any]:
@@ -218,7 +223,8 @@ def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = 
 
 def instructions_diff(listing: Listing, pins: Pins | None) -> Iterator[str]:
     """What is new in what a server tells models about itself."""
-    before = {"instructions": pins.instructions} if pins and pins.instructions else {}
+    known = pins.instructions if pins else None
+    before = {"instructions": known} if known and not known.startswith(DIGEST_PREFIX) else {}
     return diff(before, {"instructions": listing.instructions}, fields=("instructions",))
 
 

@@ -4,20 +4,25 @@ Rules on arguments compare globs with all of them (see `policy.arguments`). Ever
 only `real_path`, `expand_home` and what uses them look at the file system.
 """
 
+import base64
+import binascii
+import html
 import ipaddress
 import os
 import posixpath
 import re
 import socket
+import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from fairlead.catalog.sanitise import clean
 
-MAX_SPELLINGS: Final = 32
+MAX_SPELLINGS: Final = 64
 """How many spellings of one text are followed: each decoding can make another possible."""
 MAX_PATH_LENGTH: Final = 16_384
 """A longer text is no path that a system would open; it is compared as it is."""
@@ -44,7 +49,49 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+NETWORK_SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "ftp", "ftps", "git", "ssh", "s3", "gs"))
+"""URLs of these name a file of another machine; any other scheme may name one of this machine."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+
+
+# Escapes: what has to be in a text, the pattern, and the character it stands for. A run of backslashes is
+# looked at once, from its start, so that the time is linear; each JSON around an escape doubles them.
+_HEX: Final = "[0-9a-fA-F]"
+_BACKSLASHES: Final = r"(?<!\\)\\++"
+_HEX_ESCAPE: Final = (
+    rf"(?:U({_HEX}{{8}})|[uU]({_HEX}{{4}})|[uUxX]\{{0{{0,8}}({_HEX}{{1,6}})\}}|[xX]({_HEX}{{2}}))"
+)
+_ESCAPES: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (
+        "\\",
+        re.compile(_BACKSLASHES + _HEX_ESCAPE),
+        lambda match: _character(match[1] or match[2] or match[3] or match[4]),
+    ),
+    (
+        "\\",
+        re.compile(_BACKSLASHES + r"[oO]?\{?(0[0-3][0-7]{2}|[0-3]?[0-7]{1,2})\}?"),
+        lambda match: _character(match[1], 8),
+    ),
+    ("&", re.compile(rf"&(?:amp;)*+#[xX]0*+({_HEX}{{1,6}});?"), lambda match: _character(match[1])),
+    ("&", re.compile(r"&(?:amp;)*+#0*+([0-9]{1,7});?"), lambda match: _character(match[1], 10)),
+    (
+        "&",
+        re.compile(r"&(?:amp;)*+([A-Za-z][A-Za-z0-9]{1,31};?)"),
+        lambda match: html.unescape(f"&{match[1]}"),
+    ),
+    ("%", re.compile(rf"%(?:25)*+[uU]({_HEX}{{4}})"), lambda match: _character(match[1])),
+    ("=", re.compile(rf"=({_HEX}{{2}})"), lambda match: _character(match[1])),
+    ("+", re.compile(r"\+([A-Za-z0-9/]{2,}+)-?"), lambda match: _decode_utf_7(match[1])),
+)
+_OVERLONG: Final = re.compile(
+    rb"[\xc0\xc1].|\xe0[\x80-\x9f].|\xf0[\x80-\x8f]..|\xf8[\x80-\x87]...|\xfc[\x80-\x83]....", re.DOTALL
+)
+_LOOKALIKES: Final = str.maketrans(
+    {**dict.fromkeys("\u2044\u2215\u29f8\u2571", "/"), **dict.fromkeys("\u2216\u29f5\u2572\xa5\u20a9", "\\")}
+)
+"""Characters that code pages and fonts turn into slashes, and NFKC does not."""
+_BASE64: Final = re.compile(r"(?:data:[^,]{0,255};base64,)?([A-Za-z0-9+/_-]{4,})={0,2}", re.IGNORECASE)
+_PATH_BEGINNING: Final = re.compile(r"[/~\\]|\.\.|file:|[A-Za-z]:[\\/]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,9 +120,9 @@ def expand_braces(path: str) -> list[str]:
 def spellings_of(text: str) -> dict[str, None]:
     """A text and what decoders make of it: each found spelling is decoded again, up to a bound."""
     found = {text: None}
-    waiting = [text]
+    waiting = deque((text,))  # in order, so that the bound cuts off combinations and no single decoding
     while waiting and len(found) < MAX_SPELLINGS:
-        for other in _decodings(waiting.pop()):
+        for other in _decodings(waiting.popleft()):
             if other and other not in found and len(found) < MAX_SPELLINGS:
                 found[other] = None
                 waiting.append(other)
@@ -89,12 +136,62 @@ def _decodings(text: str) -> Iterator[str]:
         yield text.partition("\0")[0]
     if "%" in text:
         yield unquote(text, errors="replace")
+        raw = unquote_to_bytes(text.encode(errors="replace"))
+        yield _OVERLONG.sub(_overlong_character, raw).decode(errors="replace")
     if "\\" in text:
         yield text.replace("\\", "/")
+        yield text.replace("\\", "")  # as shells read it
     if not text.isascii() or not text.isprintable():
-        yield unicodedata.normalize("NFKC", clean(text))
+        yield unicodedata.normalize("NFKC", clean(text)).translate(_LOOKALIKES)
         yield text.replace("\t", "").replace("\r", "").replace("\n", "")
+    yield from _escape_decodings(text)
     yield from _url_decodings(text)
+    if (inner := _base64_path(text)) is not None:
+        yield inner
+
+
+def _escape_decodings(text: str) -> Iterator[str]:
+    """The text with each kind of escape decoded by itself: a server knows one of them, rarely two."""
+    for sign, pattern, decode in _ESCAPES:
+        if sign in text:
+            decoded = pattern.sub(decode, text)
+            if decoded != text:  # two escapes of UTF-16 are one character
+                yield decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _character(digits: str, base: int = 16) -> str:
+    code = int(digits, base)
+    return chr(code) if code <= sys.maxunicode else "\ufffd"
+
+
+def _overlong_character(match: re.Match[bytes]) -> bytes:
+    """The character that a lenient decoder finds in UTF-8 with more bytes than are needed."""
+    first, *others = match[0]
+    code = first & (0x7F >> len(match[0]))
+    for byte in others:
+        code = code << 6 | byte & 0x3F
+    return chr(code).encode(errors="replace")
+
+
+def _decode_utf_7(letters: str) -> str:
+    padded = letters + "=" * (-len(letters) % 4)
+    try:
+        return base64.b64decode(padded).decode("utf-16-be", "replace")
+    except binascii.Error:  # one letter too many
+        return letters
+
+
+def _base64_path(text: str) -> str | None:
+    """The path that a text is as base64, as in `data:` URLs; None where it is none."""
+    found = _BASE64.fullmatch(text)
+    if found is None:
+        return None
+    letters = found[1].replace("-", "+").replace("_", "/")
+    try:
+        decoded = base64.b64decode(letters + "=" * (-len(letters) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return decoded if _PATH_BEGINNING.match(decoded) else None
 
 
 def _url_decodings(text: str) -> Iterator[str]:

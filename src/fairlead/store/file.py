@@ -1,14 +1,19 @@
 """Opens the SQLite file of a store: private to the user, in write-ahead mode, with this version's tables."""
 
 import contextlib
+import hashlib
+import logging
 import os
+import shlex
 import sqlite3
 import stat
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+
+import msgspec
 
 from fairlead.errors import StoreError
 
@@ -40,7 +45,57 @@ CREATE TABLE record (
 CREATE INDEX record_log ON record (log);
 """
 
-MIGRATIONS = (_TABLES,)
+
+class _Snapshot(msgspec.Struct):
+    format: int = 1
+
+
+def _drop_unmasked(connection: sqlite3.Connection) -> None:
+    """Drop the texts of servers that an earlier release stored as they came, with secrets in them.
+
+    What they hold cannot be told here: the secrets of a server are known only to a process that started it.
+    Snapshots and the last errors of servers are made anew. Of pins the digests stay, which are all that
+    comparing takes; the definitions, kept to show what changed, are filled in when a server lists the same
+    again. Values that cannot be read are left to those who read them: damaged pins hold their tools back.
+    """
+    connection.execute("DELETE FROM entry WHERE namespace = 'trouble'")
+    snapshots = connection.execute("SELECT key, value FROM entry WHERE namespace = 'catalog'").fetchall()
+    for key, value in snapshots:
+        with contextlib.suppress(msgspec.DecodeError, TypeError):
+            if msgspec.json.decode(value, type=_Snapshot).format > 1:
+                continue
+        connection.execute("DELETE FROM entry WHERE namespace = 'catalog' AND key = ?", (key,))
+    for key, value in connection.execute("SELECT key, value FROM entry WHERE namespace = 'pins'").fetchall():
+        with contextlib.suppress(msgspec.DecodeError, TypeError, UnicodeEncodeError):
+            row = ("pins", key, _without_texts(value))
+            connection.execute("INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)", row)
+
+
+def _without_texts(pins: bytes) -> bytes:
+    whole = msgspec.json.decode(pins, type=dict[str, msgspec.Raw])
+    tools = msgspec.json.decode(whole.get("tools", b"{}"), type=dict[str, dict[str, msgspec.Raw]])
+    for pin in tools.values():
+        pin["definition"] = msgspec.Raw(NO_DEFINITION)
+    made: dict[str, object] = {**whole, "tools": tools}
+    instructions = msgspec.json.decode(whole.get("instructions", b"null"), type=str | None)
+    if instructions is not None:
+        made["instructions"] = text_digest(instructions)
+    return msgspec.json.encode(made)
+
+
+NO_DEFINITION = b"{}"
+"""What stands in a pin for a definition that was dropped."""
+
+
+DIGEST_PREFIX = "sha256:"
+
+
+def text_digest(text: str) -> str:
+    """What stands for a text that was dropped, so that it is known when it comes again."""
+    return f"{DIGEST_PREFIX}{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+
+
+MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (_TABLES, _drop_unmasked)
 """Each step takes a file from one schema version to the next. Steps are added, never edited once released."""
 
 STORE_NAMESPACE = "store"
@@ -58,6 +113,8 @@ _REASONS = {
     sqlite3.SQLITE_IOERR: ("the disk failed", "check that the disk works and has space"),
 }
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+logger = logging.getLogger(__name__)
 
 _creation = threading.Lock()
 
@@ -139,8 +196,10 @@ def _explain(path: Path, exc: sqlite3.Error) -> StoreError:
 def _secure(path: Path) -> None:
     """Make the folder (0700) and the file (0600), and refuse those that others could have prepared."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if sys.platform != "win32" and path.parent.stat().st_mode & 0o022:
-        raise _open_to_others(path)
+    if sys.platform != "win32":
+        if path.parent.stat().st_mode & 0o022:
+            raise _open_to_others(path)
+        _require_safe_ancestors(path)
     # Closing any descriptor of a database drops this process's locks on it. So an existing file is never
     # opened here, and a new one only while no other thread can have connected to it.
     try:
@@ -176,7 +235,8 @@ def require_trusted(path: Path) -> tuple[int, int]:
         Device and inode: a file that takes its place while it is open has others.
 
     Raises:
-        StoreError: It is gone, or other users can write to it or to its folder, or own it.
+        StoreError: It is gone, or other users own it or its folder, can write to them, or can put another
+            folder in the place of one of those above.
     """
     try:
         folder, file = path.parent.stat(), path.lstat()
@@ -197,7 +257,41 @@ def require_trusted(path: Path) -> tuple[int, int]:
                 )
         if file.st_mode & 0o022:
             raise StoreError(f"store `{path}`: other users can write to it", hint=f"run `chmod 600 {path}`")
+        _require_safe_ancestors(path)
     return file.st_dev, file.st_ino
+
+
+def _require_safe_ancestors(path: Path) -> None:
+    """Refuse a store where other users could rename one of the folders above its own, and put theirs there.
+
+    In a folder with the sticky bit (`/tmp`) only the owner of an entry can rename it. Folders that a group
+    can write to are refused unless it is the user's own group or root's.
+    """
+    folder = path.parent.absolute()
+    # As it is named and as it is found: links on the way lie in the one, and lead to the other.
+    for above in dict.fromkeys((*folder.parents, *Path(os.path.realpath(folder)).parents)):
+        try:
+            found = above.stat()
+        except OSError as exc:
+            raise StoreError(
+                f"store `{path}`: `{above}`: {exc.strerror}", hint="check the permissions of that folder"
+            ) from exc
+        if found.st_uid not in (0, os.geteuid(), _NO_USER):
+            raise StoreError(
+                f"store `{path}`: the folder `{above}` above it belongs to another user",
+                hint="name a file in a folder of yours as `store.path`, or set XDG_STATE_HOME to one",
+            )
+        by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())
+        if not found.st_mode & stat.S_ISVTX and (found.st_mode & stat.S_IWOTH or by_group):
+            command = f"chmod go-w {shlex.quote(str(above))}"
+            raise StoreError(
+                f"store `{path}`: other users can write to the folder `{above}` above it, and replace it",
+                hint=f"run `{command if found.st_uid == os.geteuid() else f'sudo {command}'}`",
+            )
+
+
+_NO_USER = 65_534
+"""Who owns the files of other users inside a user namespace, as in a rootless container."""
 
 
 def _open_to_others(path: Path) -> StoreError:
@@ -250,12 +344,26 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         if version > len(MIGRATIONS):
             raise StoreError(f"store `{path}`: a newer Fairlead wrote it", hint="update Fairlead")
         for step in MIGRATIONS[version:]:
+            if not isinstance(step, str):
+                step(connection)
+                continue
             for statement in step.split(";"):  # executescript() would commit after each
                 connection.execute(statement)
         if version == 0:
             new = (STORE_NAMESPACE, GENERATION, b"2")
             connection.execute("INSERT INTO entry (namespace, key, value) VALUES (?, ?, ?)", new)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    if version:
+        _forget_old_bytes(connection)
+
+
+def _forget_old_bytes(connection: sqlite3.Connection) -> None:
+    """Write the file anew, so that its pages and its journal hold nothing of what a migration dropped."""
+    try:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError:  # no space, or in use: what was in the pages is overwritten at least
+        logger.warning("the store was not written anew after its migration", exc_info=True)
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:

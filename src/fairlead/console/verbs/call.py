@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
+from fairlead.catalog import gate
+from fairlead.catalog.cleaning import clean_tool
 from fairlead.catalog.entries import ToolEntry, tool_called
 from fairlead.cli.arguments import read_argument, read_document
 from fairlead.cli.output import noting_delivery, printable
@@ -19,6 +22,12 @@ from fairlead.errors import ArgumentsInvalid, UnknownTool
 USAGE = "/call server tool [name=value … | {json}]"
 
 
+MOST_COMPARED: Final = 500
+"""How many tools are looked at for one of a similar name."""
+MOST_TITLE_BYTES: Final = 200
+"""Of a tool's title, beside a suggestion."""
+
+
 async def _run(session: Session, rest: str) -> None:
     server_id, _, rest = rest.partition(" ")
     name, _, typed = rest.strip().partition(" ")
@@ -28,7 +37,8 @@ async def _run(session: Session, rest: str) -> None:
         entry = await _tool(session, server_id, name)
     schema = as_object(entry.read().get("inputSchema"))
     arguments = _typed(typed.strip(), schema)
-    if not await _complete_arguments(session, schema, arguments):
+    shown = as_object(entry.derive(clean_tool).entry.read().get("inputSchema"))
+    if not await _complete_arguments(session, schema, shown, arguments):
         return
     with noting_delivery():
         result = await session.host.call(server_id, entry.key.tool, arguments, reviewed=True, whole=True)
@@ -46,7 +56,8 @@ async def _tool(session: Session, server_id: str, name: str) -> ToolEntry:
     if entry is None:
         entry = tool_called(name, (await session.host.list_now(server_id)).tools)
     if entry is None:
-        hint = suggestion(name, [each.key.shown_tool for each in tools_of(session, server_id)])
+        some = islice(tools_of(session, server_id), MOST_COMPARED)  # each takes some 20 µs to compare
+        hint = suggestion(name, [each.key.shown_tool for each in some])
         raise UnknownTool(f"`{server_id}` has no tool `{name}`", hint=hint or f"`/tools {server_id}`")
     return entry
 
@@ -60,9 +71,14 @@ def _typed(text: str, schema: dict[str, Any]) -> dict[str, Any]:
         raise ArgumentsInvalid(str(exc), hint=USAGE) from None
 
 
-async def _complete_arguments(session: Session, schema: dict[str, Any], arguments: dict[str, Any]) -> bool:
-    """Ask for what is required and missing. False where the person does not want to say."""
-    properties = as_object(schema.get("properties"))
+async def _complete_arguments(
+    session: Session, schema: dict[str, Any], shown: dict[str, Any], arguments: dict[str, Any]
+) -> bool:
+    """Ask for what is required and missing. False where the person does not want to say.
+
+    `shown` is the schema with nothing hidden in it and secrets masked: what is said of the arguments.
+    """
+    properties = as_object(shown.get("properties"))
     for name in as_list(schema.get("required")):
         if not isinstance(name, str) or name in arguments:
             continue
@@ -85,11 +101,14 @@ def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
         return fitting(last, [(f"{status.server_id} ", status.state) for status in session.host.status()])
     tools = tools_of(session, before[0])
     if len(before) == 1:
-        return fitting(last, [(f"{tool.key.shown_tool} ", tool.title or "") for tool in tools])
+        names = ((f"{tool.key.shown_tool} ", tool) for tool in tools)
+        found = ((name, tool) for name, tool in names if name.startswith(last))
+        return fitting(last, ((name, gate.text(tool.title or "", MOST_TITLE_BYTES)) for name, tool in found))
     entry = tool_called(before[1], tools)
     if entry is None or "{" in typed:
         return ()
-    properties = as_object(as_object(entry.read().get("inputSchema")).get("properties"))
+    cleaned = entry.derive(clean_tool).entry.read()  # its words are shown beside the suggestions
+    properties = as_object(as_object(cleaned.get("inputSchema")).get("properties"))
     name, equals, value = last.partition("=")
     if equals:
         choices = as_list(as_object(properties.get(name)).get("enum"))
