@@ -45,13 +45,18 @@ class Cell:
     @property
     def verdict(self) -> Verdict:
         """What every surface must decide, by `docs/permissions.md`."""
+        return self.verdict_with(None)
+
+    def verdict_with(self, default: str | None) -> Verdict:
+        """The same where `gateway.approval` is set: it counts where nothing else speaks of the tool."""
         if self.state == "changed":
             return "held back"
         if self.state == "deny" or self.is_unlisted:
             return "deny"
         said = [word for word in (self.state, self.rule) if word in _STRICTNESS]
         if not said:
-            said = ["allow" if self.server == "t" and self.annotation == "read" else "ask"]
+            by_annotation = "allow" if self.server == "t" and self.annotation == "read" else "ask"
+            said = [by_annotation if default in (None, "auto") else str(default)]
         return max(said, key=_STRICTNESS.__getitem__)  # pyright: ignore[reportReturnType]
 
     @property

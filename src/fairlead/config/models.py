@@ -409,7 +409,9 @@ class GatewayOAuth(StrictModel):
     required_scopes: Texts = Field(default=(), description="Scopes a token must have.")
     principal_claim: Text = Field(default="sub", description="The claim that says who somebody is.")
     groups_claim: Text = Field(
-        default="groups", description="The claim that lists the groups somebody is a member of."
+        default="groups",
+        description="The claim that lists the groups of the principal; with dots, a path into objects"
+        " (`realm_access.roles`).",
     )
     bundles: dict[Text, Text | Texts] = Field(
         default={},

@@ -274,7 +274,10 @@ class Gateway:
     async def reload(self, loaded: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
         loaded.require_section("gateway")
-        self.loaded = loaded
+        trusted_clients, self.loaded = self.trusts_clients, loaded
+        if trusted_clients and not self.trusts_clients:
+            for client in self.clients():
+                client.host.approvals.forget_session()  # some of it may have been answered in the client
         await self.host.reload(loaded)
         for held in [*self._principals.values()]:
             await held.host.reload(loaded)

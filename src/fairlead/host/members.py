@@ -333,8 +333,8 @@ class Members:
                 async with store.subscribe(REVIEWED) as messages:
                     if any(isinstance(member.pins, NoPins) for member in self):
                         await self._load_pins(store)
-                    async for _ in messages:
-                        await self._load_pins(store)
+                    async for payload in messages:
+                        await self._load_pins(store, payload.decode() if payload is not None else None)
                     return  # the store is closed
             except StoreError as exc:
                 logger.warning("the store cannot be trusted: tools that need pins wait", exc_info=True)
@@ -343,9 +343,10 @@ class Members:
                         member.repin(NoPins.because(exc))
             await anyio.sleep(RETRY_SECONDS)
 
-    async def _load_pins(self, store: Store) -> None:
+    async def _load_pins(self, store: Store, reviewed: str | None = None) -> None:
+        """Load the pins of the server with that key: the one that was reviewed; without a key, of all."""
         for member in [*self]:
-            if may_be_pinned(member.server):
+            if may_be_pinned(member.server) and reviewed in (None, pins_key(member.server)):
                 await self._take_pins(store, member, await load_pins(store, member.server))
 
     async def _take_pins(self, store: Store, member: Member, pins: Pins | NoPins | None) -> None:

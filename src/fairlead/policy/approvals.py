@@ -90,6 +90,10 @@ class Approvals:
         if self._store is not None:
             await self._store.delete(NAMESPACE, key, expect=ANY)
 
+    def forget_session(self) -> None:
+        """Ask again about what was allowed for this session."""
+        self._session.clear()
+
     def allow_for_session(self, approval: Approval) -> None:
         """Ask no more while this host runs."""
         self._session.add(approval)

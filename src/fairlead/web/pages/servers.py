@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
-from fairlead.host.explain import ToolExplanation
 from fairlead.host.member import ServerStatus
 from fairlead.host.urls import ShownUrl
 from fairlead.web.door import Answer, Visit, own_path, see
@@ -160,7 +159,7 @@ def _permissions(details: ServerDetails) -> Child:
     rows = [
         (
             code(tool.key.shown_tool),
-            _answer(tool),
+            tool.answer,
             tool.decided_by.reason,
             tool.decided_by.place or "the default",
         )
@@ -172,12 +171,6 @@ def _permissions(details: ServerDetails) -> Child:
         table("What its tools may do", ("Tool", "Answer", "Because", "Set by"), rows),
         whole if len(rows) == MOST_EXPLAINED else None,
     )
-
-
-def _answer(tool: ToolExplanation) -> Child:
-    if tool.gateway_verdict is None or tool.state == "quarantined":
-        return tool.answer
-    return (tool.gateway_verdict, tag("span", "by gateway.approval", class_="note"))
 
 
 def _log(details: ServerDetails) -> Child:
