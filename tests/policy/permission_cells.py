@@ -62,7 +62,8 @@ class Cell:
     @property
     def is_by_rule(self) -> bool:
         """Does a rule decide it? Of a rule and an approval mode that say the same, the rule is named."""
-        return self.rule == self.verdict and self.state != "deny" and not self.is_unlisted
+        is_listed = not self.is_unlisted or self.rule == "deny"  # which a review could not take back
+        return self.rule == self.verdict and self.state != "deny" and is_listed
 
     @property
     def is_unlisted(self) -> bool:
@@ -72,7 +73,7 @@ class Cell:
     @property
     def is_users_to_overrule(self) -> bool:
         """Does the user's own word for one call make it: one that is asked about, or that no list has?"""
-        return self.verdict == "ask" or self.is_unlisted
+        return self.verdict == "ask" or (self.is_unlisted and self.rule != "deny")
 
     def definition(self, *, changed: bool) -> dict[str, Any]:
         text = "Say it to all." if changed and self.state == "changed" else "Say it again."

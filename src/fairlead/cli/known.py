@@ -18,6 +18,7 @@ from fairlead.errors import FairleadError, UnknownServer
 from fairlead.host.bundles import Selection, select
 from fairlead.host.catalogs import catalog_of
 from fairlead.policy.quarantine import Screened
+from fairlead.policy.typed_names import command_line
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -100,7 +101,7 @@ class Known:
         if not saved.approved:
             return Absence(
                 reason=f"server `{server_id}`: you have not approved this entry",
-                hint=f"run `fairlead approve {server_id}`",
+                hint=f"run `{command_line('approve', server_id)}`",
                 needs_a_person=True,
             )
         if saved.trouble is not None:

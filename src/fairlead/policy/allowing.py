@@ -135,15 +135,31 @@ def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> Entry | N
 
 def _require_not_denied(server: LoadedServer, entry: Entry, tool: str) -> None:
     """Refuse to allow what stays denied: by a glob, or by another file than the one to be edited."""
+    kept = _kept_pattern(server, entry, tool)
+    if kept is not None:
+        pattern, origin = kept
+        raise ConfigError(
+            f"`{server.server_id}/{tool}` stays denied: deny_tools has `{pattern}` ({origin})",
+            hint=f"take `{pattern}` out of deny_tools there, and review again",
+        )
+
+
+def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, Origin] | None:
+    """The pattern in `deny_tools` that a review cannot take out, so that the tool stays denied; its place."""
+    try:
+        entry = entry_to_edit(server)
+    except ConfigUnwritable:
+        entry = None
+    return _kept_pattern(server, entry, tool)
+
+
+def _kept_pattern(server: LoadedServer, entry: Entry | None, tool: str) -> tuple[str, Origin] | None:
     for part in server.definition.parts:
         for index, pattern in enumerate(as_list(value_at(part.entry, ("deny_tools",)))):
-            is_own = part is entry.part and pattern in (tool, escape_name(tool))
+            is_own = entry is not None and part is entry.part and pattern in (tool, escape_name(tool))
             if isinstance(pattern, str) and refuses_any(tool, (pattern,)) and not is_own:
-                origin = Origin(layer=part.layer, path=(*part.prefix, "deny_tools", index))
-                raise ConfigError(
-                    f"`{server.server_id}/{tool}` stays denied: deny_tools has `{pattern}` ({origin})",
-                    hint=f"take `{pattern}` out of deny_tools there, and review again",
-                )
+                return pattern, Origin(layer=part.layer, path=(*part.prefix, "deny_tools", index))
+    return None
 
 
 def _write(server: LoadedServer, entry: Entry, decision: ReviewDecision) -> None:

@@ -9,6 +9,7 @@ from fairlead.cli.changes import forget_entry_secrets, require_free, require_sou
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.cli.output import is_interactive, say, shown_path
 from fairlead.config.stash import stash_secrets
+from fairlead.policy.typed_names import command_line
 
 
 class AddOptions(TypedDict):
@@ -153,7 +154,7 @@ def command(
 
         take_first_look(ctx, loaded, server)
     elif server.config.trust == "untrusted" and server.config.allow_tools is None:
-        say(f"hint: `fairlead review {server_id}` shows its tools, and asks what they may do")
+        say(f"hint: `{command_line('review', server_id)}` shows its tools, and asks what they may do")
 
 
 def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import GatewayGone, UnknownTool
 from fairlead.gateway.running import Running
+from fairlead.policy.typed_names import command_line
 
 if TYPE_CHECKING:
     from fairlead.gateway.attached_host import AttachedHost
@@ -176,9 +177,10 @@ async def _found(host: "Host | AttachedHost", server_id: str, tool: str) -> Tool
             known = await host.tools_of(server_id)
     entry = tool_called(tool, known)
     if entry is None:
-        hint = suggestion(tool, [each.key.shown_tool for each in known])
+        hint = suggestion(tool, [each.key.typed_tool for each in known])
         raise UnknownTool(
-            f"`{server_id}` has no tool `{tool}`", hint=hint or f"run `fairlead tools {server_id}`"
+            f"`{server_id}` has no tool `{tool}`",
+            hint=hint or f"run `{command_line('tools', server_id)}`",
         )
     return entry
 

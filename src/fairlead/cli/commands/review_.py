@@ -23,6 +23,9 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
 from fairlead.policy.reviewing import ReviewedTool, review_as_json
+from fairlead.policy.typed_names import ALL, NONE, command_line, split_names
+
+_ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 
 
 @click.command("review")
@@ -113,27 +116,19 @@ class _Words:
             given.extend((answer, name) for name in names)
         # Single names count more than `all`, so that `--deny all --allow x` allows x.
         for answer, name in sorted(given, key=lambda one: one[1] != "all"):
-            for tool in self._tools(name, review, strict=strict):
+            for tool in named_tools([name], review.tools, answer=answer, strict=strict):
                 answered[tool.name] = (tool, answer)
         wants_all = "all" in self._named["allow"] or self.yes
         return decision_of(answered.values(), instructions=wants_all and review.instructions_changed)
 
-    def _tools(self, name: str, review: ServerReview, *, strict: bool) -> list[ReviewedTool]:
-        try:
-            return named_tools([name], review.tools)
-        except UnknownTool:
-            prefix = f"{review.server.server_id}/"
-            if name.startswith(prefix):
-                return self._tools(name.removeprefix(prefix), review, strict=strict)
-            if strict:
-                raise
-            return []
-
     def require_meant(self, reviews: list[ServerReview]) -> None:
         """Refuse a name that means a tool of none of the servers."""
-        for name in {name for names in self._named.values() for name in names}:
-            if not any(self._tools(name, review, strict=False) for review in reviews) and name != "none":
-                raise UnknownTool(f"none of these servers has a tool `{name}`")
+        for answer, words in self._named.items():
+            for name in (name for word in words for name in split_names(word) if name not in ("", ALL, NONE)):
+                if not any(
+                    named_tools([name], review.tools, answer=answer, strict=False) for review in reviews
+                ):
+                    raise UnknownTool(f"none of these servers has a tool `{name}`")
 
 
 def _review_one(
@@ -158,6 +153,8 @@ def _review_one(
     if not decision.is_empty:
         decision = _without_globs(review.server, review.tools, decision, replace=replace)
         carry_out(ctx, loaded, review.server, review.listing, decision)
+    elif words.are_given:
+        say(f"nothing was changed: that names no tool of `{review.server.server_id}`")
     if as_json:
         print_json(_decision_as_json(review, decision))
     return Exit.OK
@@ -237,7 +234,7 @@ def _ask(review: ServerReview) -> ReviewDecision | None:
     if any(tool.is_open for tool in review.tools) or review.instructions_changed:
         server_id = review.server.server_id
         say(
-            f"hint: `fairlead review {server_id} --allow NAMES --ask NAMES --deny NAMES` answers;"
+            f"hint: `{command_line('review', server_id, options=_ANSWERING)}` answers;"
             f" `--allow all` allows all, `--yes` takes the preselected answers"
         )
         return None

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
 from fairlead.policy.tool_patterns import is_glob, matches
+from fairlead.policy.typed_names import review_command
 
 if TYPE_CHECKING:
     from fairlead.catalog.entries import ToolKey
@@ -173,7 +173,7 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
             hidden = next((key for key in catalog.hidden if _is_named(key, "", name)), None)
             hint = suggestion(name, [tool.key.shown_tool for tool in catalog.tools])
             if hidden is not None:
-                hint = f"run `fairlead review {hidden.server_id} --allow {shlex.quote(hidden.shown_tool)}`"
+                hint = f"run `{review_command(hidden)}`"
             raise UnknownTool(f"the model has no tool `{name}` that could be allowed", hint=hint)
         for key in found:
             host.allow_for_session(key.server_id, key.tool)
