@@ -16,6 +16,7 @@ from anyio import to_thread
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 from tests.gateway.support import MODERN, Raw, text_of
+from tests.host.test_quarantine import ChangingServer
 
 if sys.platform == "win32":
     pytest.skip("it is stopped with a signal", allow_module_level=True)
@@ -175,3 +176,31 @@ async def test_an_approval_of_a_projects_server_and_an_edited_rule_reach_live_cl
                 await agent.heard()
                 assert await agent.names() == {"s_pid"}
                 assert "a rule denies it" in await agent.call("echo")
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize("kept", [("echo",), ()])
+async def test_a_tool_that_is_new_since_the_gateway_started_is_offered_once_it_is_reviewed(
+    machine: Machine, fairlead: Fairlead, kept: tuple[str, ...]
+) -> None:
+    new = {"name": "pid", "description": "Say it.", "inputSchema": {"type": "object"}}
+    server = ChangingServer(machine.home, TOOLS[0])
+    entry = server.entry(trust="untrusted")
+    del entry["allow_tools"], entry["approval"]
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+
+    async def typed(*words: str) -> None:
+        outcome = await to_thread.run_sync(lambda: fairlead(*words))
+        assert outcome.status == 0, outcome.err
+
+    with anyio.fail_after(SECONDS):
+        await typed("review", "s", "--allow", "echo")
+        async with agents(machine) as clients:
+            for agent in clients:
+                assert await agent.names() == {"s_echo"}
+            server.say(*(TOOLS[0] for _ in kept), new)  # an upgrade, while nothing runs it
+            await typed("review", "s", "--allow", "pid")
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_pid", *(f"s_{name}" for name in kept)}
+                assert (await agent.call("pid")).isdigit()

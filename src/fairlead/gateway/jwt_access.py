@@ -12,7 +12,7 @@ import jwt
 from fairlead.auth.guard import read_url
 from fairlead.config.models import GatewayOAuth
 from fairlead.config.principal import Caller, bundles_granted, oauth_principal
-from fairlead.config.shapes import as_list, as_object, is_list, is_object
+from fairlead.config.shapes import as_list, is_list, is_object
 from fairlead.errors import FairleadError
 from fairlead.gateway.issuer_keys import ALGORITHMS, IssuerKeys
 
@@ -178,11 +178,10 @@ class JwtAccess:
     def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
         """The groups that a token names; None where they cannot be told.
 
-        Some issuers leave out a list that has become too long, and say so in `_claim_names` or `hasgroups`.
         One text is one name; a text that could be several (`interns, data`) is in doubt.
         """
         claim = self._oauth.groups_claim
-        if claim in as_object(claims.get("_claim_names")) or claims.get("hasgroups") not in (None, False):
+        if _is_left_out(claims, claim):
             return None
         try:
             said = _claim_at(claims, claim)
@@ -201,6 +200,19 @@ class JwtAccess:
         self._known[digest] = min(expires + LEEWAY_SECONDS, self._clock() + TRUST_SECONDS), found
         while len(self._known) > _MAX_KEPT:
             self._known.popitem(last=False)
+
+
+def _is_left_out(claims: Mapping[str, Any], claim: str) -> bool:
+    """Does a token say that its groups are elsewhere? Some issuers leave out a list that is too long.
+
+    They say so in `_claim_names` (OpenID Connect Core, 5.6.2), `hasgroups` or a claim such as `groups:src1`.
+    """
+    elsewhere = claims.get("_claim_names")
+    if elsewhere is not None and (not is_object(elsewhere) or claim in elsewhere):
+        return True
+    return claims.get("hasgroups") not in (None, False) or any(
+        name.startswith(f"{claim}:") for name in claims
+    )
 
 
 def _claim_at(claims: Mapping[str, Any], path: str) -> object:

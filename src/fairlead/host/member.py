@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -337,6 +337,18 @@ class Member:
         outdated = known is not None and apart and snapshot.saved_at > known.saved_at and bool(self.findings)
         stale = known is not None and apart and known.is_stale(self._ttl_ms())
         if known is None or outdated or stale:
+            self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
+
+    def lacks(self, tools: Collection[str]) -> bool:
+        """Is any of these tools missing from what it is known to offer?"""
+        listing = self.snapshot.listing if self.snapshot is not None else None
+        return listing is not None and not {entry.key.tool for entry in listing.tools}.issuperset(tools)
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Offer what another connection was told later; one that is open is asked for its own list."""
+        if self._is_connected and self.connection is not None:
+            self.connection.refresh()
+        elif self.snapshot is None or snapshot.saved_at > self.snapshot.saved_at:
             self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
 
     def join_pins(self, first_use: Pins) -> None:
