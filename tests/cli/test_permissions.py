@@ -910,3 +910,119 @@ def test_hints_survive_a_shell_whatever_the_ids_and_names_are(
     words = shlex.split(call[1])
     at = words.index("--yes")
     assert fairlead(*words[:at], "--arg", "x=1", *words[at:]).status == 0
+
+
+# Remembered answers, runs, and what is said beside.
+
+
+def test_a_review_that_asks_or_denies_drops_answers_that_were_remembered(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, {**PLAIN, "name": "pid"}])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    assert fairlead("review", "s", "--ask", "echo,pid").status == 0
+    for name in ("echo", "pid"):
+        assert fairlead("call", "s", name, "--yes", "--always").status == 0
+        assert fairlead("call", "s", name).status == 0
+    assert fairlead("review", "s", "--ask", "echo").status == 0
+    assert fairlead("call", "s", "echo").status == 3, "a review is the newer word"
+    assert fairlead("call", "s", "pid").status == 0, "and is about no other tool"
+    for answer in ("--deny", "--ask"):
+        assert fairlead("review", "s", answer, "pid").status == 0
+        assert fairlead("call", "s", "pid").status == 3
+    assert json.loads(fairlead("approvals", "--json").out)["approvals"] == []
+
+
+def test_explain_names_an_answer_that_is_remembered(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    fairlead("review", "s", "--ask", "echo")
+    assert "remembered" not in fairlead("explain", "tool", "echo").out
+    fairlead("call", "s", "echo", "--yes", "--always")
+    for words in (("tool", "echo"), ("s",)):
+        shown = fairlead("explain", *words).out
+        assert "`fairlead approvals forget s echo`" in shown, shown
+    assert json.loads(fairlead("explain", "tool", "echo", "--json").out)["tools"][0]["remembered"] is True
+    assert follow(fairlead, fairlead("explain", "tool", "echo").out).status == 0
+    assert fairlead("call", "s", "echo").status == 3
+    assert json.loads(fairlead("explain", "tool", "echo", "--json").out)["tools"][0]["remembered"] is False
+
+
+def test_always_for_a_tool_that_agents_do_not_get_names_the_review(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    called = fairlead("call", "s", "echo", "--yes", "--always")
+    assert called.status == 0
+    assert "agents may call" not in called.err
+    assert follow(fairlead, called.err.split("hint:")[1]).status == 0
+    assert fairlead("call", "s", "echo").status == 0
+
+
+def test_a_run_without_a_terminal_tells_the_user_the_command_that_settles_it(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
+    with serving(says("openai", calls=[("c", "s.echo", {})]), says("openai", "done")) as api:
+        model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
+        fields = {"allow_tools": ["echo"], "approval": {"tools": {"echo": "ask"}}}
+        write(machine, {"s": server.entry(trust="untrusted", **fields)}, model=model)
+        outcome = fairlead("run", "go")
+    assert outcome.status == 3
+    assert follow(fairlead, outcome.err.split("hint:")[1]).status == 0
+    assert fairlead("call", "s", "echo").status == 0
+
+
+def test_explain_says_that_a_group_is_no_principal(machine: Machine, fairlead: Fairlead) -> None:
+    write(machine, {})
+    outcome = fairlead("explain", "tool", "x", "--as", "group:interns")
+    assert outcome.status == 2
+    assert "--group interns" in outcome.err
+
+
+@pytest.mark.parametrize("words", [["--later"], ["--enabled", "false"]])
+def test_an_answer_that_could_not_be_given_is_refused_before_anything_is_added(
+    machine: Machine, fairlead: Fairlead, words: list[str]
+) -> None:
+    write(machine, {})
+    before = machine.user_file.read_text()
+    outcome = fairlead("add", "s", "--allow", "all", *words, "--scope", "user", "--", "never-run")
+    assert outcome.status == 2
+    assert machine.user_file.read_text() == before
+
+
+def test_what_is_allowed_though_it_looks_odd_is_named(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, SLY])
+    write(machine, {})
+    added = fairlead(
+        "add", "s", "--allow", "all", "--deny-tool", "pid", "--scope", "user", "--", *server.argv
+    )
+    assert added.status == 0, added.err
+    assert "look closer at `sly`" in added.err
+    assert "more of its tools" not in added.err
+    assert "look closer" not in fairlead("review", "s", "--allow", "echo").err
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"trust": "trusted", "allow_tools": ["*"], "approval": "allow"}, "may call them without asking"),
+        ({"trust": "trusted"}, "agents get all of them, and may call those"),
+        ({"allow_tools": ["echo"]}, "agents get those in allow_tools, and calls are asked about"),
+        ({"approval": "allow"}, "agents get none of them before a review"),
+        ({"trust": "trusted", "approval": {"tools": {"echo": "allow"}}}, "as `approval` says"),
+        ({}, None),
+    ],
+)
+def test_approve_says_what_a_projects_entry_lets_its_tools_do(
+    machine: Machine, fairlead: Fairlead, fields: dict[str, Any], said: str | None
+) -> None:
+    machine.write_project(json.dumps({"servers": {"p": {"command": "never-run", **fields}}}))
+    shown = fairlead("approve").out
+    assert ("what its tools may do" in shown) is (said is not None)
+    assert said is None or said in shown

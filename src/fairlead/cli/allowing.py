@@ -18,9 +18,10 @@ from fairlead.config.validate import suggestion
 from fairlead.errors import ConfigError, UnknownTool
 from fairlead.policy.allowing import Answer, ReviewDecision, record_decision
 from fairlead.policy.decision import stricter_than_review
+from fairlead.policy.findings import findings_of
 from fairlead.policy.reviewing import ReviewedTool
 from fairlead.policy.tool_patterns import escape_name, matches
-from fairlead.policy.typed_names import ALL, NONE, split_names, typed_name
+from fairlead.policy.typed_names import ALL, NONE, command_line, split_names, typed_name
 
 _MOST_NAMED: Final = 12
 
@@ -55,6 +56,10 @@ def record(
     ):
         if tools:
             say(f"{word} {counted(len(tools), 'tool')} of `{server.server_id}`{where}")
+    if odd := [tool.key for tool in decision.allow if findings_of(tool)]:
+        names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
+        command = command_line("review", server.server_id)
+        warn(f"look closer at {names}: what they say of themselves is odd", f"`{command}` shows it")
     _warn_of_rules(server, decision)
     return entry.target if entry else None
 

@@ -58,11 +58,13 @@ def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, 
     decision = decision_of((tool, "allow") for tool in named_tools([names], review.tools))
     if not decision.is_empty:
         carry_out(ctx, loaded, server, review.listing, decision)
-    _name_left_out(review, len(decision.allow))
+    else:
+        say(f"nothing was allowed: that names no tool of `{server.server_id}`")
+    _name_left_out(review, {tool.key.tool for tool in decision.allow})
 
 
-def _name_left_out(review: ServerReview, allowed: int) -> None:
-    left = len(review.tools) - allowed
+def _name_left_out(review: ServerReview, allowed: set[str]) -> None:
+    left = sum(tool.name not in allowed and not tool.denied for tool in review.tools)
     if left:
         server_id = review.server.server_id
         command = command_line("review", server_id)

@@ -413,6 +413,11 @@ class GatewayOAuth(StrictModel):
         description="The claim that lists the groups of the principal; with dots, a path into objects"
         " (`realm_access.roles`).",
     )
+    groups_required: bool = Field(
+        default=False,
+        description="Refuse tokens without that claim. Else they are in no group, and no rule that names one"
+        " is about them.",
+    )
     bundles: dict[Text, Text | Texts] = Field(
         default={},
         description="Which bundles somebody may use, by `group:NAME` or by subject, name or glob; if set,"

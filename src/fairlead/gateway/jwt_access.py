@@ -187,7 +187,9 @@ class JwtAccess:
             said = _claim_at(claims, claim)
         except ValueError:
             return None
-        if said is None or said == "":
+        if said is None:
+            return None if self._oauth.groups_required else frozenset()
+        if said == "":
             return frozenset()
         if isinstance(said, str):
             return frozenset({said}) if _is_plain_name(said) and not _SEPARATORS & {*said} else None

@@ -48,6 +48,8 @@ class ToolExplanation:
     """What models call it, or would, and why that is not what its server calls it."""
     gateway_verdict: Verdict | None = None
     """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
+    remembered: bool = False
+    """Is an answer remembered, so that calls which would be asked about are made?"""
 
     @property
     def answer(self) -> str:

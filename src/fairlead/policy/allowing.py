@@ -25,6 +25,7 @@ from fairlead.config.scopes import EditScope, EditTarget
 from fairlead.config.shapes import as_list, as_object, is_object, value_at
 from fairlead.config.sources import LayerName
 from fairlead.errors import ConfigError, ConfigUnwritable
+from fairlead.policy.approvals import forget_answers
 from fairlead.policy.decision import listed
 from fairlead.policy.pins import Pins, may_be_pinned, pinned_by_review, record_review
 from fairlead.policy.tool_patterns import escape_name, is_glob, matches_any, refuses_any
@@ -112,6 +113,7 @@ def record_decision(
         _pin(store_path, server, listing, decision)
     if entry is not None:
         _write(server, entry, decision)
+    forget_answers(store_path, server.server_id, [*(tool.key.tool for tool in decision.ask), *decision.deny])
     record_defaults(store_path, [server])
     return entry
 

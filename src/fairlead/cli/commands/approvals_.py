@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fairlead.catalog.entries import unescape_name
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_json, print_table, printable, say
@@ -17,9 +18,10 @@ from fairlead.cli.pending_calls import (
     pending_calls,
     show_call,
 )
+from fairlead.cli.saved import read_answers
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
-from fairlead.policy.approvals import NAMESPACE, Kept, read_kept
+from fairlead.policy.approvals import NAMESPACE, Kept
 from fairlead.store.database import Database
 from fairlead.store.store import ANY
 
@@ -52,7 +54,7 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
-    kept = [found for _, found in _kept(ctx)]
+    kept = [found for _, found in read_answers(load(ctx))]
     running = gateway_if_any(load(ctx))
     waiting = pending_calls(running) if running is not None else []
     if as_json:
@@ -94,8 +96,8 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
     """Take back what you allowed for good: of one tool, or of all tools of a server."""
     gone = [
         (key, found)
-        for key, found in _kept(ctx)
-        if found.server_id == server_id and tool in (None, found.tool)
+        for key, found in read_answers(load(ctx))
+        if found.server_id == server_id and (tool is None or found.tool in (tool, unescape_name(tool)))
     ]
     if not gone:
         what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
@@ -109,14 +111,6 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
 
 def _store(ctx: click.Context) -> Path:
     return store_file(os.environ, load(ctx).config.store.path)
-
-
-def _kept(ctx: click.Context) -> list[tuple[str, Kept]]:
-    path = _store(ctx)
-    if not path.exists():
-        return []
-    with Database.open_for_reading(path) as database:
-        return read_kept(database.scan(NAMESPACE))
 
 
 def _as_json(found: Kept) -> dict[str, object]:

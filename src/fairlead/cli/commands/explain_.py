@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +21,7 @@ from fairlead.cli.output import (
 )
 from fairlead.config.explain import FieldOrigin, Said, explain_server
 from fairlead.config.principal import (
+    GROUP,
     LOCAL,
     OAUTH_SUBJECT,
     TOKEN_OWNER,
@@ -30,6 +31,7 @@ from fairlead.config.principal import (
 )
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle, UnknownTool
+from fairlead.policy.typed_names import command_line
 
 if TYPE_CHECKING:
     from fairlead.catalog.cleaning import Finding
@@ -112,7 +114,7 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
         print_data("")
         print_table(("tool", "answer", "because", "set by"), [_tool_row(tool) for tool in tools])
     else:
-        say(f"its tools are not known yet; `fairlead tools {server_id}` asks for them")
+        say(f"its tools are not known yet; `{command_line('tools', server_id)}` asks for them")
     if server.problems:
         say()
         print_problems(server.problems)
@@ -121,6 +123,9 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
 def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> Caller:
     """The caller that `--as` means: a name without a prefix is a gateway token's, else a subject's."""
     oauth = loaded.config.gateway.oauth
+    if principal.startswith(GROUP):
+        group = principal.removeprefix(GROUP)
+        raise click.UsageError(f"`{principal}` is a group, and no principal: add `--group {group}`")
     if principal == LOCAL or principal.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
         return Caller(principal, frozenset(groups))
     from fairlead.gateway.tokens import token_file
@@ -186,7 +191,23 @@ def _tools_of(
     found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
     names = names_of(found.loaded, found.listings)
     explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
-    return [explainer.explain(key) for key in names.names if key.server_id == server_id]
+    explained = [explainer.explain(key) for key in names.names if key.server_id == server_id]
+    return _with_answers(loaded, caller, explained)
+
+
+def _with_answers(
+    loaded: "LoadedConfig", caller: Caller, explained: "list[ToolExplanation]"
+) -> "list[ToolExplanation]":
+    """The same, with what was answered for good: such calls are made, though the configuration asks."""
+    from fairlead.cli.saved import read_answers
+
+    kept = [found for _, found in read_answers(loaded) if found.principal == caller.principal]
+    answered = {(found.server_id, found.tool) for found in kept}
+
+    def is_answered(tool: "ToolExplanation") -> bool:
+        return tool.verdict == "ask" and (tool.key.server_id, tool.key.tool) in answered
+
+    return [replace(tool, remembered=is_answered(tool)) for tool in explained]
 
 
 def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
@@ -194,7 +215,14 @@ def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
     reason = because.reason
     if tool.gateway_verdict is not None:
         reason += f"; over a gateway: {tool.gateway_verdict}, by `gateway.approval`"
+    if tool.remembered:
+        reason += f"; allowed by a remembered answer: {_forgetting(tool)}"
     return tool.key.shown_tool, tool.answer, reason, because.place or "the default"
+
+
+def _forgetting(tool: "ToolExplanation") -> str:
+    command = command_line("approvals forget", tool.key.server_id, tool.key.typed_tool)
+    return f"`{command}` has you asked again"
 
 
 def _is_default(row: FieldOrigin) -> bool:
@@ -261,9 +289,9 @@ def tool_command(
     if not keys:
         raise _unknown(found, name, [key.shown_tool for key in names.names])
     explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
+    tools = _with_answers(loaded, caller, [explainer.explain(key) for key in keys])
     explained = [
-        (explainer.explain(key), found.absence(key.server_id), found.catalog.findings.get(key, ()))
-        for key in keys
+        (tool, found.absence(tool.key.server_id), found.catalog.findings.get(tool.key, ())) for tool in tools
     ]
     if as_json:
         print_json({"tools": [_tool_as_json(*each) for each in explained]})
@@ -291,6 +319,8 @@ def _show_tool(tool: "ToolExplanation", absence: "Absence | None", findings: "Se
         rows.append(("rule", _with_place(tool.rule)))
     if tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
+    if tool.remembered:
+        rows.append(("but", f"an answer is remembered, and calls are made: {_forgetting(tool)}"))
     if tool.gateway_verdict is not None:
         listed = " and not listed" if tool.gateway_verdict == "deny" else ""
         rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]}{listed} there: by `gateway.approval`"))
@@ -336,6 +366,7 @@ def _tool_as_json(
         "rule": asdict(tool.rule) if tool.rule else None,
         "verdict": tool.verdict,
         "approval": asdict(tool.approval) if tool.approval else None,
+        "remembered": tool.remembered,
         "gateway_verdict": tool.gateway_verdict or tool.verdict,
         "unavailable": absence.reason if absence else None,
         "hidden_text": [asdict(finding) for finding in findings],

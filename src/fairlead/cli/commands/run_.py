@@ -273,6 +273,7 @@ def _as_json(event: "RunEvent") -> dict[str, Any]:
                 "seconds": round(event.seconds, 3),
                 "is_error": event.result.is_error,
                 "error": event.error,
+                "hint": event.hint,
                 "result": json.loads(event.result.raw),
             }
         case StepFinished():
