@@ -997,11 +997,10 @@ def test_an_answer_that_could_not_be_given_is_refused_before_anything_is_added(
 def test_what_is_allowed_though_it_looks_odd_is_named(
     machine: Machine, fairlead: Fairlead, tmp_path: Path
 ) -> None:
-    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, SLY])
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, SLY, {**PLAIN, "name": "pid"}])
     write(machine, {})
-    added = fairlead(
-        "add", "s", "--allow", "all", "--deny-tool", "pid", "--scope", "user", "--", *server.argv
-    )
+    words = ("--allow", "all", "--deny-tool", "pid", "--scope", "user")
+    added = fairlead("add", "s", *words, "--", *server.argv)
     assert added.status == 0, added.err
     assert "look closer at `sly`" in added.err
     assert "more of its tools" not in added.err
@@ -1026,3 +1025,46 @@ def test_approve_says_what_a_projects_entry_lets_its_tools_do(
     shown = fairlead("approve").out
     assert ("what its tools may do" in shown) is (said is not None)
     assert said is None or said in shown
+
+
+def test_a_hint_names_the_entry_to_edit_where_a_review_cannot_write_it(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
+    write(machine, {})
+    for fields in ({"trust": "trusted", "approval": "deny"}, {"trust": "untrusted"}):
+        document = {"servers": {"s": server.entry(**fields)}}
+        monkeypatch.setenv("FAIRLEAD_CONFIG_JSON", json.dumps(document))
+        refused = fairlead("call", "s", "echo")
+        assert refused.status == 3
+        assert "fairlead review" not in refused.err, "it could not write the answer"
+        assert "write `allow_tools` and `approval` there by hand" in refused.err
+    by_hand = {"trust": "untrusted", "allow_tools": ["echo"], "approval": {"tools": {"echo": "allow"}}}
+    monkeypatch.setenv("FAIRLEAD_CONFIG_JSON", json.dumps({"servers": {"s": server.entry(**by_hand)}}))
+    assert fairlead("call", "s", "echo").status == 0
+
+
+@pytest.mark.parametrize(
+    ("overlay", "own", "expected"),
+    [
+        ("deny", {"tools": {"echo": "allow"}}, "deny"),
+        ("ask", {"tools": {"echo": "allow"}}, "ask"),
+        ("ask", {"tools": {"echo": "deny"}}, "deny"),
+        ("ask", {"default": "deny"}, "deny"),
+        ("deny", {"default": "allow"}, "deny"),
+        ("allow", {"tools": {"echo": "ask"}}, "ask"),
+        ("auto", {"tools": {"echo": "deny"}}, "deny"),
+    ],
+)
+def test_a_projects_mode_narrows_an_approval_by_tool_and_never_widens_it(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path, overlay: str, own: dict[str, Any], expected: str
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[READ])
+    write(machine, {"s": server.entry(trust="trusted", approval=own)})
+    fairlead("tools", "s")
+    machine.write_project(json.dumps({"servers": {"s": {"approval": overlay}}}))
+    fairlead("approve", "--all", "--yes")
+    outcome = fairlead("explain", "tool", "echo", "--json")
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["tools"][0]["verdict"] == expected
+    assert fairlead("call", "s", "echo").status == 3

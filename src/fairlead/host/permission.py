@@ -20,7 +20,7 @@ from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.errors import ApprovalRequired, ArgumentsInvalid, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalQuestion, Operator
-from fairlead.policy.allowing import pattern_kept_by_reviews
+from fairlead.policy.allowing import hint_to_write, pattern_kept_by_reviews
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.claims import claims_of
@@ -329,7 +329,8 @@ def _settling_hint(proposal: Proposal, decision: Decision) -> str:
         pattern, origin = kept
         place = str(origin) if proposal.principal == LOCAL else "the gateway's configuration"
         return f"take `{pattern}` out of deny_tools in {place}, then run `{review_command(key)}`"
-    return f"run `{review_command(key)}` to allow it"
+    by_hand = hint_to_write(server) if proposal.principal == LOCAL else None
+    return by_hand or f"run `{review_command(key)}` to allow it"
 
 
 def _place_of_rule(proposal: Proposal, rule: LoadedRule) -> str:

@@ -146,6 +146,15 @@ def _require_not_denied(server: LoadedServer, entry: Entry, tool: str) -> None:
         )
 
 
+def hint_to_write(server: LoadedServer) -> str | None:
+    """Where to write answers by hand, for an entry that Fairlead does not edit; None where it does."""
+    try:
+        entry_to_edit(server)
+    except ConfigUnwritable as exc:
+        return f"{exc}: {exc.hint}"
+    return None
+
+
 def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, Origin] | None:
     """The pattern in `deny_tools` that a review cannot take out, so that the tool stays denied; its place."""
     try:
