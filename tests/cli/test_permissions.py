@@ -1068,3 +1068,61 @@ def test_a_projects_mode_narrows_an_approval_by_tool_and_never_widens_it(
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out)["tools"][0]["verdict"] == expected
     assert fairlead("call", "s", "echo").status == 3
+
+
+# `ID/TOOL` is a tool of that server.
+
+
+def crossed(machine: Machine, tmp_path: Path, **document: Any) -> dict[str, ScriptedServer]:
+    """A server with a tool, and one that calls its own tool by the first one's id and tool."""
+    names = {"u": ["a", "b"], "evil": ["u/a", "u.a", "x"], "other": ["a"]}
+    servers = {
+        name: ScriptedServer(
+            tmp_path / name, tools=[{**PLAIN, "name": each} for each in tools], any_tool=True
+        )
+        for name, tools in names.items()
+    }
+    fields = document.pop("fields", {})
+    write(machine, {n: s.entry(trust="untrusted", **fields) for n, s in servers.items()}, **document)
+    return servers
+
+
+@pytest.mark.parametrize("which", [["--all"], ["u", "evil", "other"]])
+@pytest.mark.parametrize("option", ["--allow", "--ask"])
+def test_a_qualified_name_answers_for_that_server_alone(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path, which: list[str], option: str
+) -> None:
+    crossed(machine, tmp_path)
+    outcome = fairlead("review", *which, option, "u/a", "--json")
+    assert outcome.status == 0, outcome.err
+    said = {one["server"]: [*one["allowed"], *one["asked"]] for one in json.loads(outcome.out)["servers"]}
+    assert said == {"u": ["a"], "evil": [], "other": []}
+
+
+def test_a_tool_named_like_another_servers_is_allowed_by_its_own_spelling(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    crossed(machine, tmp_path)
+    refused = fairlead("review", "evil", "--allow", "u/a")
+    assert refused.status == 1
+    assert "the tool of that name is 'u[/]a'" in refused.err
+    assert follow(fairlead, fairlead("call", "evil", "u/a").err.split("hint:")[1]).status == 0
+    assert fairlead("call", "evil", "u/a").status == 0
+    assert fairlead("call", "u", "a").status == 3
+
+
+@pytest.mark.parametrize("word", ["u/a", "u.a", "u/[a]"])
+def test_a_run_allows_a_qualified_name_of_that_server_alone(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path, word: str
+) -> None:
+    calls: Calls = [("c0", "u.a", {}), ("c1", "evil.u/a", {}), ("c2", "evil.u.a", {}), ("c3", "other.a", {})]
+    with serving(says("openai", calls=calls), says("openai", "done")) as api:
+        model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
+        servers = crossed(machine, tmp_path, model=model, fields={"allow_tools": ["*"]})
+        fairlead("tools", "--refresh")
+        fairlead("run", "go", "--allow", word)
+    assert {name: server.notes("called") for name, server in servers.items()} == {
+        "u": ["a"],
+        "evil": [],
+        "other": [],
+    }

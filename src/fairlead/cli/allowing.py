@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from fairlead.policy.decision import stricter_than_review
 from fairlead.policy.findings import findings_of
 from fairlead.policy.reviewing import ReviewedTool
 from fairlead.policy.tool_patterns import escape_name, matches
-from fairlead.policy.typed_names import ALL, NONE, command_line, split_names, typed_name
+from fairlead.policy.typed_names import ALL, NONE, command_line, owner_of, split_names, typed_name
 
 _MOST_NAMED: Final = 12
 
@@ -106,6 +106,7 @@ def named_tools(
     tools: Sequence[ReviewedTool],
     *,
     answer: Answer = "allow",
+    servers: Collection[str] = (),
     strict: bool = True,
 ) -> list[ReviewedTool]:
     """The tools that the command line names: `all`, exact names and globs, separated by commas.
@@ -117,6 +118,7 @@ def named_tools(
         words: What was typed.
         tools: The tools of one server.
         answer: What is to be said about them.
+        servers: The ids of all servers: `ID/TOOL` allows a tool of that server, and of no other.
         strict: Is a name that means no tool an error? Not where it may mean another server's.
 
     Raises:
@@ -125,14 +127,17 @@ def named_tools(
     """
     found: dict[str, ReviewedTool] = {}
     for word in words:
-        for tool in _meant(word, tools, narrows=answer == "deny", strict=strict):
+        for tool in _meant(word, tools, () if answer == "deny" else servers, answer, strict=strict):
             found[tool.name] = tool
     return list(found.values())
 
 
-def _meant(word: str, tools: Sequence[ReviewedTool], *, narrows: bool, strict: bool) -> list[ReviewedTool]:
+def _meant(
+    word: str, tools: Sequence[ReviewedTool], servers: Collection[str], answer: Answer, *, strict: bool
+) -> list[ReviewedTool]:
+    narrows = answer == "deny"
     names = [name for name in split_names(word) if name]
-    readings = [_readings(name, tools, narrows=narrows) for name in names]
+    readings = [_readings(name, tools, servers, narrows=narrows) for name in names]
     whole = _exact(word, tools) if len(names) > 1 else None
     if whole is not None:
         if not any(readings):
@@ -143,14 +148,15 @@ def _meant(word: str, tools: Sequence[ReviewedTool], *, narrows: bool, strict: b
         readings.append([[whole]])
     for name, each in zip(names, readings, strict=False):
         if not each and whole is None and strict:
-            hint = suggestion(name, [tool.entry.key.typed_tool for tool in tools])
-            raise UnknownTool(f"there is no tool `{name}`", hint=hint or _named_in_hint(tools))
+            raise UnknownTool(f"there is no tool `{name}`", hint=_hint_for(name, tools))
         if len(each) > 1 and not narrows:
             raise _ambiguous(name, each)
     return [tool for each in readings for reading in each for tool in reading]
 
 
-def _readings(name: str, tools: Sequence[ReviewedTool], *, narrows: bool) -> list[list[ReviewedTool]]:
+def _readings(
+    name: str, tools: Sequence[ReviewedTool], servers: Collection[str], *, narrows: bool
+) -> list[list[ReviewedTool]]:
     """The different choices of tools that a name may mean; none where it means no tool.
 
     `all` and `none` mean no tool of that name, unless that is to be denied.
@@ -159,15 +165,29 @@ def _readings(name: str, tools: Sequence[ReviewedTool], *, narrows: bool) -> lis
     if name in (ALL, NONE):
         meant = [tool for tool in tools if not tool.denied] if name == ALL else []
         return [meant, [exact]] if narrows and exact is not None else [meant]
+    own = {tool.entry.key.server_id for tool in tools}
+    owner = owner_of(name, {*servers, *own})
+    if owner is not None and owner not in own:
+        return []
     found = [[exact]] if exact is not None else []
     if escape_name(name) != name:
         patterns = {name, unescape_name(name)}
         found.append([tool for tool in tools if any(matches(tool.name, pattern) for pattern in patterns)])
-    for server_id in {tool.entry.key.server_id for tool in tools}:
-        if name.startswith(f"{server_id}/"):
-            found += _readings(name.removeprefix(f"{server_id}/"), tools, narrows=narrows)
+    if owner is not None:
+        found += _readings(name.removeprefix(f"{owner}/"), tools, (), narrows=narrows)
     different = {tuple(tool.name for tool in reading): reading for reading in found if reading}
     return list(different.values())
+
+
+def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:
+    """What may be meant by a name that means no tool."""
+    if (exact := _exact(name, tools)) is not None:
+        return f"the tool of that name is {shlex.quote(typed_name(exact.entry.key))}"
+    near = suggestion(name, [tool.entry.key.typed_tool for tool in tools])
+    if near or not tools:
+        return near
+    names = ", ".join(shlex.quote(typed_name(tool.entry.key)) for tool in tools[:_MOST_NAMED])
+    return f"its tools are {names}{', …' if len(tools) > _MOST_NAMED else ''}"
 
 
 def _exact(name: str, tools: Sequence[ReviewedTool]) -> ReviewedTool | None:
@@ -185,8 +205,3 @@ def _ambiguous(word: str, readings: Sequence[Sequence[ReviewedTool]]) -> ConfigE
         " a tool has a name that looks like several",
         hint="type one of these; nothing was changed",
     )
-
-
-def _named_in_hint(tools: Sequence[ReviewedTool]) -> str | None:
-    names = ", ".join(shlex.quote(typed_name(tool.entry.key)) for tool in tools[:_MOST_NAMED])
-    return f"its tools are {names}{', …' if len(tools) > _MOST_NAMED else ''}" if tools else None

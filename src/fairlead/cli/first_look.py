@@ -55,7 +55,9 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
 def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, names: str) -> None:
     """Connect a server and allow what the command line names: `all`, or names and globs with commas."""
     review = read_review(loaded, server)
-    decision = decision_of((tool, "allow") for tool in named_tools([names], review.tools))
+    decision = decision_of(
+        (tool, "allow") for tool in named_tools([names], review.tools, servers=loaded.servers.keys())
+    )
     if not decision.is_empty:
         carry_out(ctx, loaded, server, review.listing, decision)
     else:

@@ -5,8 +5,9 @@ keywords, commas separate names, and a name that could be read in another way, t
 cannot (`typed_name`), which is what hints print.
 """
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from fairlead.catalog.entries import ToolKey
@@ -14,6 +15,7 @@ from fairlead.policy.tool_patterns import escape_name
 
 ALL: Final = "all"
 NONE: Final = "none"
+_QUALIFIED: Final = re.compile(r"^([a-zA-Z0-9_-]{1,64})/")
 
 
 def typed_name(key: ToolKey) -> str:
@@ -21,8 +23,14 @@ def typed_name(key: ToolKey) -> str:
     name = escape_name(key.typed_tool).replace(",", "[,]")
     if name in (ALL, NONE):
         return f"[{name[0]}]{name[1:]}"
-    prefix = f"{key.server_id}/"
-    return f"{key.server_id}[/]{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+    # What stands before a slash could be the id of a server, and then the rest is a tool of that server.
+    return _QUALIFIED.sub(r"\1[/]", name)
+
+
+def owner_of(name: str, server_ids: Collection[str]) -> str | None:
+    """The server whose tools alone a name means: `ID/TOOL`, where there is such a server."""
+    owner, slash, _ = name.partition("/")
+    return owner if slash and owner in server_ids else None
 
 
 def split_names(word: str) -> list[str]:

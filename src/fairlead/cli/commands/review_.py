@@ -1,5 +1,6 @@
 """`fairlead review`."""
 
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -80,7 +81,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if bool(server_ids) == every:
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
-    words = _Words(allow=allow, ask=ask, deny=deny, yes=yes)
+    words = _Words(allow=allow, ask=ask, deny=deny, yes=yes, servers=loaded.servers.keys())
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
         return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
@@ -91,10 +92,17 @@ class _Words:
     """The answers that the command line gives."""
 
     def __init__(
-        self, *, allow: tuple[str, ...], ask: tuple[str, ...], deny: tuple[str, ...], yes: bool
+        self,
+        *,
+        allow: tuple[str, ...],
+        ask: tuple[str, ...],
+        deny: tuple[str, ...],
+        yes: bool,
+        servers: Collection[str],
     ) -> None:
         self._named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
         self.yes = yes
+        self._servers = servers
 
     @property
     def are_given(self) -> bool:
@@ -116,18 +124,19 @@ class _Words:
             given.extend((answer, name) for name in names)
         # Single names count more than `all`, so that `--deny all --allow x` allows x.
         for answer, name in sorted(given, key=lambda one: one[1] != "all"):
-            for tool in named_tools([name], review.tools, answer=answer, strict=strict):
+            for tool in self._tools(name, review, answer, strict=strict):
                 answered[tool.name] = (tool, answer)
         wants_all = "all" in self._named["allow"] or self.yes
         return decision_of(answered.values(), instructions=wants_all and review.instructions_changed)
+
+    def _tools(self, name: str, review: ServerReview, answer: Answer, *, strict: bool) -> list[ReviewedTool]:
+        return named_tools([name], review.tools, answer=answer, servers=self._servers, strict=strict)
 
     def require_meant(self, reviews: list[ServerReview]) -> None:
         """Refuse a name that means a tool of none of the servers."""
         for answer, words in self._named.items():
             for name in (name for word in words for name in split_names(word) if name not in ("", ALL, NONE)):
-                if not any(
-                    named_tools([name], review.tools, answer=answer, strict=False) for review in reviews
-                ):
+                if not any(self._tools(name, review, answer, strict=False) for review in reviews):
                     raise UnknownTool(f"none of these servers has a tool `{name}`")
 
 
