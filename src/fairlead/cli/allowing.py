@@ -56,6 +56,8 @@ def record(
     ):
         if tools:
             say(f"{word} {counted(len(tools), 'tool')} of `{server.server_id}`{where}")
+    if decision.instructions:
+        say(f"models may see what `{server.server_id}` says of itself as it is now")
     if odd := [tool.key for tool in decision.allow if findings_of(tool)]:
         names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
         command = command_line("review", server.server_id)

@@ -82,6 +82,7 @@ def serve_stdio(ctx: click.Context, options: GatewayOptions) -> int:
 
     async def main() -> int:
         async with _gateway(ctx, loaded, options) as (gateway, _):
+            gateway.approvals.is_watched = False  # no dashboard, and no commands that could ask it
             await gateway.serve_stdio(options.bundle)
         return Exit.OK
 

@@ -147,7 +147,12 @@ def _require_not_denied(server: LoadedServer, entry: Entry, tool: str) -> None:
 
 
 def hint_to_write(server: LoadedServer) -> str | None:
-    """Where to write answers by hand, for an entry that Fairlead does not edit; None where it does."""
+    """Where to write answers by hand, for an entry that Fairlead does not edit; None where it does.
+
+    None for what a program passes to the library as well: its user reviews what the command line knows.
+    """
+    if server.definition.parts[-1].layer.name == "override":
+        return None
     try:
         entry_to_edit(server)
     except ConfigUnwritable as exc:

@@ -1,6 +1,6 @@
 """`fairlead review`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -36,6 +36,7 @@ _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 @click.option("--ask", multiple=True, metavar="NAMES", help="Ask before each call of these tools.")
 @click.option("--deny", multiple=True, metavar="NAMES", help="Deny these tools.")
 @click.option("--yes", is_flag=True, help="Take the preselected answers for the rest without asking.")
+@click.option("--instructions", is_flag=True, help="What a server says of itself is fine as it is now.")
 @click.option("--approve", multiple=True, hidden=True)
 @click.option("--approve-all", is_flag=True, hidden=True)
 @click.option(
@@ -53,6 +54,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     *,
     every: bool,
     yes: bool,
+    instructions: bool,
     approve_all: bool,
     replace_globs: bool,
     as_json: bool,
@@ -81,7 +83,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if bool(server_ids) == every:
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
-    words = _Words(allow=allow, ask=ask, deny=deny, yes=yes, servers=loaded.servers.keys())
+    named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
+    words = _Words(named, loaded.servers.keys(), yes=yes, instructions=instructions)
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
         return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
@@ -93,21 +96,21 @@ class _Words:
 
     def __init__(
         self,
-        *,
-        allow: tuple[str, ...],
-        ask: tuple[str, ...],
-        deny: tuple[str, ...],
-        yes: bool,
+        named: Mapping[Answer, tuple[str, ...]],
         servers: Collection[str],
+        *,
+        yes: bool,
+        instructions: bool,
     ) -> None:
-        self._named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
+        self._named = named
+        self._instructions = instructions
         self.yes = yes
         self._servers = servers
 
     @property
     def are_given(self) -> bool:
         """Does the command line answer anything?"""
-        return self.yes or any(self._named.values())
+        return self.yes or self._instructions or any(self._named.values())
 
     def answers(self, review: ServerReview, *, strict: bool = True) -> ReviewDecision:
         """What they mean for the tools of a server: the strictest answer that names a tool counts.
@@ -126,8 +129,8 @@ class _Words:
         for answer, name in sorted(given, key=lambda one: one[1] != "all"):
             for tool in self._tools(name, review, answer, strict=strict):
                 answered[tool.name] = (tool, answer)
-        wants_all = "all" in self._named["allow"] or self.yes
-        return decision_of(answered.values(), instructions=wants_all and review.instructions_changed)
+        is_fine = self._instructions or self.yes or ALL in self._named["allow"]
+        return decision_of(answered.values(), instructions=is_fine and review.instructions_changed)
 
     def _tools(self, name: str, review: ServerReview, answer: Answer, *, strict: bool) -> list[ReviewedTool]:
         return named_tools([name], review.tools, answer=answer, servers=self._servers, strict=strict)
@@ -163,7 +166,7 @@ def _review_one(
         decision = _without_globs(review.server, review.tools, decision, replace=replace)
         carry_out(ctx, loaded, review.server, review.listing, decision)
     elif words.are_given:
-        say(f"nothing was changed: that names no tool of `{review.server.server_id}`")
+        say(f"nothing was changed: that names nothing of `{review.server.server_id}`")
     if as_json:
         print_json(_decision_as_json(review, decision))
     return Exit.OK
