@@ -204,3 +204,54 @@ async def test_a_tool_that_is_new_since_the_gateway_started_is_offered_once_it_i
                 await agent.heard()
                 assert await agent.names() == {"s_pid", *(f"s_{name}" for name in kept)}
                 assert (await agent.call("pid")).isdigit()
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize("sharing", ["shared", "session", "call"])
+@pytest.mark.parametrize(
+    ("words", "called"),
+    [
+        (("review", "s", "--deny", "echo"), False),
+        (("review", "s", "--allow", "echo"), True),
+        (("review", "s", "--ask", "echo"), None),
+    ],
+)
+async def test_a_review_counts_for_calls_that_wait_for_an_answer(
+    machine: Machine, fairlead: Fairlead, words: tuple[str, ...], called: bool | None, sharing: str
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    fields = {"allow_tools": ["echo", "pid"], "approval": {"tools": {"echo": "ask"}}}
+    entry = server.entry(trust="untrusted", sharing=sharing, **fields)
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+
+    def waiting() -> list[dict[str, Any]]:
+        return json.loads(fairlead("approvals", "--json").out)["pending"]
+
+    async def until_waiting(count: int) -> list[dict[str, Any]]:
+        while len(found := await to_thread.run_sync(waiting)) != count:  # noqa: ASYNC110 - other processes
+            await anyio.sleep(0.05)
+        return found
+
+    said: list[str] = []
+
+    async def call(agent: Agent) -> None:
+        said.append(await agent.call("echo"))
+
+    with anyio.fail_after(SECONDS):
+        async with agents(machine) as clients:
+            async with anyio.create_task_group() as calls:
+                for agent in clients:
+                    calls.start_soon(call, agent)
+                found = await until_waiting(2)
+                reviewed = await to_thread.run_sync(lambda: fairlead(*words))
+                assert reviewed.status == 0, reviewed.err
+                if called is None:
+                    assert len(await until_waiting(2)) == 2, "they are still to be asked about"
+                    answers = [word for one in found for word in (one["id"], "once")]
+                    await to_thread.run_sync(lambda: fairlead("approvals", "answer", *answers))
+            assert await to_thread.run_sync(waiting) == []
+    if called is False:
+        assert all("it is in deny_tools" in each for each in said), said
+        assert server.calls("echo") == 0
+    else:
+        assert said == ["{}", "{}"]

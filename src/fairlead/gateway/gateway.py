@@ -288,8 +288,7 @@ class Gateway:
                 del self._endpoints[bundle]
                 await endpoint.close()
         for client in self.clients():
-            await client.host.reload(loaded)
-            client.renew()
+            await client.reload(loaded)
         self.tasks.start_soon(self._announce_changes)
 
     async def _announce_changes(self) -> None:

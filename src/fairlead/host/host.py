@@ -292,6 +292,7 @@ class Host:
         wanted = config.servers | own
         self._members.keep_only(wanted)
         await self._take(wanted.values())
+        self._permission.decide_again()
 
     async def add(self, server: LoadedServer) -> None:
         """Add a server, or put another definition in its place."""

@@ -19,7 +19,7 @@ from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.errors import ApprovalRequired, ArgumentsInvalid, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
-from fairlead.host.operator import ApprovalQuestion, Operator
+from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion, Operator
 from fairlead.policy.allowing import hint_to_write, pattern_kept_by_reviews
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
@@ -88,6 +88,15 @@ class _Line:
     length: int = 0
 
 
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A call that the user is being asked about."""
+
+    proposal: Proposal
+    readings: ArgumentReadings | None
+    scope: anyio.CancelScope
+
+
 class Permission:
     """Decides about the calls of one host. Asks about each tool one question at a time."""
 
@@ -95,6 +104,7 @@ class Permission:
         self._operator = operator
         self._approvals = approvals
         self._lines: dict[tuple[str, str, str], _Line] = {}
+        self._waiting: set[_Waiting] = set()
 
     def refuse_hopeless(self, proposal: Proposal) -> None:
         """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
@@ -137,7 +147,13 @@ class Permission:
             if await self._is_answered(approval, decision):
                 return Permit(by="earlier answer", reason="a person allowed this tool")
             on_question()
-            return await self._ask(proposal, decision, arguments, approval)
+            return await self._ask(proposal, decision, arguments, readings, approval)
+
+    def decide_again(self) -> None:
+        """Go by rules and modes that changed: calls that wait and are no more asked about wait no longer."""
+        for waiting in [*self._waiting]:
+            if waiting.proposal.decide(waiting.readings).verdict != "ask":
+                waiting.scope.cancel()
 
     async def allow_always(self, proposal: Proposal) -> None:
         """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
@@ -169,22 +185,35 @@ class Permission:
         proposal: Proposal,
         decision: Decision,
         arguments: Mapping[str, Any],
+        readings: ArgumentReadings | None,
         approval: Approval | None,
     ) -> Permit:
         server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
-        answer = await self._operator.approve(
-            ApprovalQuestion(
-                server_id=server_id,
-                tool=proposal.tool,
-                arguments=dict(arguments),
-                reason=decision.reason,
-                claims=claims_of(entry.definition) if entry else (),
-                remember=approval is not None and not decision.every_time,
-                principal=proposal.principal,
-                hint=_settling_hint(proposal, decision),
-            )
+        question = ApprovalQuestion(
+            server_id=server_id,
+            tool=proposal.tool,
+            arguments=dict(arguments),
+            reason=decision.reason,
+            claims=claims_of(entry.definition) if entry else (),
+            remember=approval is not None and not decision.every_time,
+            principal=proposal.principal,
+            hint=_settling_hint(proposal, decision),
         )
+        answer: ApprovalAnswer | None = None
+        waiting = _Waiting(proposal, readings, anyio.CancelScope())
+        self._waiting.add(waiting)
+        try:
+            with waiting.scope:
+                answer = await self._operator.approve(question)
+        finally:
+            self._waiting.discard(waiting)
+        # While the user was asked, a review may have denied it, or allowed it: the newest word counts.
         require_callable(proposal)
+        now = proposal.decide(readings)
+        if now.verdict == "deny":
+            raise denial(proposal, now)
+        if answer is None:
+            return Permit(by="policy", reason=now.reason)
         if answer == "no":
             raise CallDenied(
                 f"`{server_id}/{proposal.tool}` was not called: a person said no",
