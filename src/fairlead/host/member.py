@@ -84,6 +84,7 @@ def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatu
         last_error=best.last_error,
         last_error_at=best.last_error_at,
         hint=best.hint,
+        notes=tuple(dict.fromkeys(note for each in (shared, *others) for note in each.notes)),
         last_connected_at=worked_at or None,
         connects=sum(each.connects for each in every),
         calls=sum(each.calls for each in every),
