@@ -255,3 +255,51 @@ async def test_a_review_counts_for_calls_that_wait_for_an_answer(
         assert server.calls("echo") == 0
     else:
         assert said == ["{}", "{}"]
+
+
+@pytest.mark.blocks_loop
+async def test_calls_that_wait_are_found_from_every_folder_and_end_with_their_server(
+    machine: Machine, fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    entry = server.entry(trust="untrusted", allow_tools=["echo"], approval="ask")
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+    elsewhere = machine.home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "fairlead.json").write_text('{"version": 1}')
+
+    async def typed(*words: str) -> Outcome:
+        return await to_thread.run_sync(lambda: fairlead(*words))
+
+    async def waiting() -> list[dict[str, Any]]:
+        while not (found := json.loads((await typed("approvals", "--json")).out)["pending"]):  # noqa: ASYNC110
+            await anyio.sleep(0.05)
+        return found
+
+    said: list[str] = []
+
+    async def call(agent: Agent) -> None:
+        said.append(await agent.call("echo"))
+
+    with anyio.fail_after(SECONDS):
+        async with agents(machine) as (agent, _):
+            monkeypatch.chdir(elsewhere)
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(call, agent)
+                (found,) = await waiting()
+                assert (await typed("approvals", "answer", found["id"], "once")).status == 0
+            assert said.pop() == "{}"
+            monkeypatch.chdir(machine.project)
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(call, agent)
+                await waiting()
+                assert (await typed("disable", "s")).status == 0
+            assert "switched off or changed" in said.pop()
+            assert (await typed("enable", "s")).status == 0
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(call, agent)
+                (found,) = await waiting()
+                # The file that `disable` made is part of what the gateway is found by now.
+                assert "as the gateway" in (await typed("status")).err
+                assert (await typed("approvals", "answer", found["id"], "once")).status == 0
+            assert said.pop() == "{}"

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -92,13 +92,17 @@ def _digest(data: dict[str, Any]) -> str:
 
 
 @contextmanager
-def announced(env: Mapping[str, str], running: Running) -> Generator[None]:
-    """Let other commands find a gateway for the length of the block."""
+def announced(env: Mapping[str, str], running: Running) -> Generator[Callable[[Running], None]]:
+    """Let other commands find a gateway for the length of the block; yields what describes it anew."""
     folder = gateway_folder(env) / _FOLDER / secrets.token_hex(8)
-    with locked(folder / _ABOUT):
+
+    def describe(running: Running) -> None:
         write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+
+    with locked(folder / _ABOUT):
+        describe(running)
         try:
-            yield
+            yield describe
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -111,7 +115,7 @@ def find(env: Mapping[str, str], sources: Iterable[str], workspace: Path | None 
         for running in living(env)
         if running.sources == wanted and (workspace is None or running.workspace == str(workspace))
     ]
-    return next(filter(_answers, sorted(fitting, key=lambda running: -running.started_at)), None)
+    return next(filter(answers, sorted(fitting, key=lambda running: -running.started_at)), None)
 
 
 def living(env: Mapping[str, str]) -> list[Running]:
@@ -164,7 +168,8 @@ def _read(about: Path) -> Running | None:
         return None  # gone in this moment, or of another version
 
 
-def _answers(running: Running) -> bool:
+def answers(running: Running) -> bool:
+    """Does a gateway answer requests?"""
     try:
         return _request(running.url, "/healthz")[0] == 200
     except OSError:

@@ -122,6 +122,9 @@ def login_notes(server: LoadedServer) -> tuple[str, ...]:
 class Member:
     """A configured server in a host. A sound one has a connection, open or not."""
 
+    is_retired = False
+    """Was it switched off, or did another definition take its place? Its calls under way finish."""
+
     def __init__(  # noqa: PLR0913 - what a member is made of, named once
         self,
         server: LoadedServer,

@@ -225,6 +225,7 @@ class Members:
         self.generation += 1
 
     def _retire(self, member: Member) -> None:
+        member.is_retired = True
         if member.connection is not None:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
 

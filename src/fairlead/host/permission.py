@@ -152,7 +152,8 @@ class Permission:
     def decide_again(self) -> None:
         """Go by rules and modes that changed: calls that wait and are no more asked about wait no longer."""
         for waiting in [*self._waiting]:
-            if waiting.proposal.decide(waiting.readings).verdict != "ask":
+            proposal = waiting.proposal
+            if proposal.member.is_retired or proposal.decide(waiting.readings).verdict != "ask":
                 waiting.scope.cancel()
 
     async def allow_always(self, proposal: Proposal) -> None:
@@ -208,6 +209,12 @@ class Permission:
         finally:
             self._waiting.discard(waiting)
         # While the user was asked, a review may have denied it, or allowed it: the newest word counts.
+        if proposal.member.is_retired:
+            raise CallDenied(
+                f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
+                " switched off or changed",
+                hint="`fairlead status` says where it stands; then call it again",
+            )
         require_callable(proposal)
         now = proposal.decide(readings)
         if now.verdict == "deny":

@@ -13,8 +13,7 @@ from fairlead.cli.output import counted, print_json, print_table, printable, say
 from fairlead.cli.pending_calls import (
     ANSWERS,
     answer_pending,
-    gateway_here,
-    gateway_if_any,
+    gateways_running,
     pending_calls,
     show_call,
 )
@@ -55,8 +54,7 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
     kept = [found for _, found in read_answers(load(ctx))]
-    running = gateway_if_any(load(ctx))
-    waiting = pending_calls(running) if running is not None else []
+    waiting = pending_calls(gateways_running())
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
         return Exit.OK
@@ -84,8 +82,7 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
     """
     if len(words) % 2 or any(word not in ANSWERS for word in words[1::2]):
         raise click.UsageError(f"give the id of a call and one of {', '.join(ANSWERS)}, or nothing")
-    answers = dict(zip(words[::2], words[1::2], strict=True))
-    return answer_pending(gateway_here(load(ctx)), answers, as_json=as_json)
+    return answer_pending(dict(zip(words[::2], words[1::2], strict=True)), as_json=as_json)
 
 
 @command.command("forget")

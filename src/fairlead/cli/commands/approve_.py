@@ -39,10 +39,10 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
     """
     loaded = load(ctx)
     if pending:
-        from fairlead.cli.pending_calls import answer_pending, gateway_here
+        from fairlead.cli.pending_calls import answer_pending
 
         say("note: calls that wait are answered with `fairlead approvals answer` now")
-        return answer_pending(gateway_here(loaded), {})
+        return answer_pending({})
     saved = read_saved(loaded)
     waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
     if server_id is not None:

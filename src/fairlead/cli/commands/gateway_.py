@@ -171,10 +171,10 @@ def _write_change(change: "Change", *, yes: bool) -> int:
 @click.pass_context
 def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *, as_json: bool) -> int:
     """Earlier name of `fairlead approvals answer`."""
-    from fairlead.cli.pending_calls import answer_pending, gateway_here
+    from fairlead.cli.pending_calls import answer_pending
 
     say("note: calls that wait are answered with `fairlead approvals answer` now")
-    return answer_pending(gateway_here(load(ctx)), dict(answers), as_json=as_json)
+    return answer_pending(dict(answers), as_json=as_json)
 
 
 @command.command("dashboard")
