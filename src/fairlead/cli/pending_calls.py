@@ -12,7 +12,7 @@ from fairlead.cli.output import is_interactive, print_data, print_json, printabl
 from fairlead.config.load import LoadedConfig
 from fairlead.config.shapes import as_list
 from fairlead.errors import ConfigError, ConnectFailed
-from fairlead.gateway.running import Running, answers, find, living, sources_of
+from fairlead.gateway.running import Running, answering, find, sources_of
 
 PATH: Final = "/api/approvals"
 ANSWERS: Final = ("once", "session", "always", "no")
@@ -25,7 +25,7 @@ def gateway_if_any(loaded: LoadedConfig) -> Running | None:
 
 def gateways_running() -> list[Running]:
     """Every gateway of this user that answers, with whatever configuration: its calls wait for them."""
-    return [running for running in living(os.environ) if answers(running)]
+    return answering(os.environ)
 
 
 def pending_calls(gateways: Sequence[Running]) -> list[dict[str, Any]]:

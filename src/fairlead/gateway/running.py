@@ -115,7 +115,7 @@ def find(env: Mapping[str, str], sources: Iterable[str], workspace: Path | None 
         for running in living(env)
         if running.sources == wanted and (workspace is None or running.workspace == str(workspace))
     ]
-    return next(filter(answers, sorted(fitting, key=lambda running: -running.started_at)), None)
+    return next(filter(_answers, sorted(fitting, key=lambda running: -running.started_at)), None)
 
 
 def living(env: Mapping[str, str]) -> list[Running]:
@@ -129,6 +129,11 @@ def living(env: Mapping[str, str]) -> list[Running]:
             if (running := _read(about)) is not None:
                 found.append(running)
     return found
+
+
+def answering(env: Mapping[str, str]) -> list[Running]:
+    """Every gateway of this user that answers, whatever its configuration, the oldest first."""
+    return sorted(filter(_answers, living(env)), key=lambda running: running.started_at)
 
 
 def reload_gateways(env: Mapping[str, str]) -> None:
@@ -168,8 +173,7 @@ def _read(about: Path) -> Running | None:
         return None  # gone in this moment, or of another version
 
 
-def answers(running: Running) -> bool:
-    """Does a gateway answer requests?"""
+def _answers(running: Running) -> bool:
     try:
         return _request(running.url, "/healthz")[0] == 200
     except OSError:
