@@ -317,7 +317,9 @@ def _show_tool(tool: "ToolExplanation", absence: "Absence | None", findings: "Se
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
     if tool.rule is not None and tool.rule != tool.because:
         rows.append(("rule", _with_place(tool.rule)))
-    if tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
+    if tool.state == "quarantined":
+        rows.append(("calls", f"are refused until `{command_line('review', tool.key.server_id)}`"))
+    elif tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
     if tool.remembered:
         rows.append(("but", f"an answer is remembered, and calls are made: {_forgetting(tool)}"))
