@@ -7,6 +7,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.errors import ConfigError
 from fairlead.host.member import ServerStatus
 from fairlead.host.urls import ShownUrl
+from fairlead.policy.typed_names import command_line
 from fairlead.web.door import Answer, Visit, own_path, see
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
@@ -165,7 +166,8 @@ def _permissions(details: ServerDetails) -> Child:
         )
         for tool in details.tools
     ]
-    whole = tag("p", f"The first {len(rows)}; `fairlead explain {details.status.server_id}` shows all.")
+    command = command_line("explain server", details.status.server_id)
+    whole = tag("p", f"The first {len(rows)}; `{command}` shows all.")
     return (
         tag("h2", "What its tools may do"),
         table("What its tools may do", ("Tool", "Answer", "Because", "Set by"), rows),
