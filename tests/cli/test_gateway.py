@@ -23,7 +23,7 @@ from fairlead.gateway.folder import agent_token_file, gateway_folder
 from fairlead.gateway.local_token import decide_token
 from fairlead.gateway.running import Running, announced, find, living, sources_of
 from fairlead.gateway.tokens import Tokens, token_file
-from fairlead.testing import scripted_program
+from fairlead.testing import ScriptedServer, scripted_program
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
 
@@ -536,3 +536,39 @@ def test_a_removed_admin_token_leaves_the_dashboard_too(machine: Machine, fairle
         assert fairlead("gateway", "token", "remove", "adm").status == 0
         with browser.open(place, timeout=SECONDS) as outside:
             assert outside.url == f"{base}/login"
+
+
+def test_a_call_that_must_be_asked_about_over_stdio_alone_is_refused_at_once_with_the_command(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    server = ScriptedServer(
+        machine.home / "record", tools=[{"name": "echo", "inputSchema": {"type": "object"}}]
+    )
+    machine.write_user(json.dumps({"servers": {"s": server.entry(approval={"tools": {"echo": "ask"}})}}))
+    begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    messages: list[dict[str, Any]] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "s_echo", "arguments": {}}},
+    ]
+    said = talk(machine, messages)[2]["result"]["content"][0]["text"]
+    assert "must be approved, and there is no one to ask" in said
+    assert "`fairlead review s --allow echo`" in said
+    assert fairlead("review", "s", "--allow", "echo").status == 0
+    assert not talk(machine, messages)[2]["result"].get("isError")
+
+
+def test_a_server_of_the_running_gateway_is_restarted_by_a_command(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=["pid"])
+    machine.write_user(json.dumps({"servers": {"s": server.entry(approval="allow", sharing="shared")}}))
+    assert fairlead("gateway", "restart", "s").status != 0, "no gateway runs"
+    with gateway(machine):
+        pids = [fairlead("call", "s", "pid").out for _ in range(2)]
+        assert pids[0] == pids[1]
+        restarted = fairlead("gateway", "restart", "s")
+        assert restarted.status == 0, restarted.err
+        assert fairlead("call", "s", "pid").out != pids[0]
+        assert fairlead("gateway", "restart", "nope").status == 1

@@ -583,6 +583,58 @@ def test_explain_finds_subjects_of_the_issuer_and_tokens_by_their_bare_name(
     assert listed["verdict"] == verdict
 
 
+BUNDLES: dict[str, Any] = {
+    "data": {"servers": {"s": {}}},
+    "work": {"servers": {"s": {}}},
+    "less": {"servers": {"s": {"deny_tools": ["echo"]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "verdict"),
+    [
+        (["--group", "data"], "use the bundle `data`, and nothing else", "allow"),
+        (["--group", "less"], "use the bundle `less`, and nothing else", "deny"),
+        (["--group", "data", "--group", "less"], "use the bundles `data` and `less`", None),
+        (["--group", "data", "--group", "less", "--bundle", "less"], "", "deny"),
+        (["--group", "data", "--bundle", "work"], "does not let", None),
+        (["--group", "nope"], "does not let", None),
+        ([], "does not let", None),
+        (["--group", "gone"], "there is no bundle `gone`", None),
+    ],
+)
+def test_explain_goes_by_the_bundles_that_claims_are_mapped_to(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead, words: list[str], said: str, verdict: str | None
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[READ])
+    mapped = {f"group:{name}": name for name in (*BUNDLES, "gone")}
+    oauth = {"issuer": "https://issuer.example", "audience": "https://gateway.example/mcp", "bundles": mapped}
+    write(machine, {"s": server.entry()}, gateway={"oauth": oauth}, bundles=BUNDLES)
+    fairlead("tools", "s")
+    for what in (["s"], ["tool", "echo"]):
+        outcome = fairlead("explain", *what, "--as", "ada", *words, "--json")
+        assert said in outcome.err
+        assert (outcome.status == 0) is (verdict is not None), outcome.err
+        if verdict is not None:
+            assert json.loads(outcome.out)["tools"][0]["verdict"] == verdict
+        elif hint := re.search(r"`(--bundle [^`]+)`", outcome.err):
+            groups = [word for word in words if word not in ("--bundle", "work")]
+            again = fairlead("explain", *what, "--as", "ada", *groups, *shlex.split(hint[1]))
+            assert again.status == 0, again.err
+
+
+def test_explain_goes_by_the_bundles_of_a_gateway_token(
+    machine: Machine, tmp_path: Path, fairlead: Fairlead
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[READ])
+    write(machine, {"s": server.entry()}, bundles=BUNDLES)
+    assert fairlead("gateway", "token", "add", "ci", "--bundle", "less").status == 0
+    fairlead("tools", "s")
+    outcome = fairlead("explain", "tool", "echo", "--as", "ci", "--json")
+    assert json.loads(outcome.out)["tools"][0]["verdict"] == "deny"
+    assert "lets `token:ci` use the bundle `less`" in outcome.err
+
+
 async def test_errors_are_of_the_family_that_programs_catch(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", tools=[PLAIN])
     write(machine, {"s": server.entry(trust="untrusted", allow_tools=["echo"])})

@@ -155,6 +155,14 @@ def test_changed_instructions_come_back_with_a_review_of_everything(fairlead: Fa
     assert "instructions changed" in fairlead("status").err
     fairlead("review", "s", "--approve-all")
     assert "instructions changed" not in fairlead("status").err
+    says(script, ECHO, instructions="Be quick.")
+    before = json.loads(fairlead("review", "s", "--json").out)
+    assert before["instructions_changed"]
+    accepted = fairlead("review", "s", "--instructions")
+    assert accepted.status == 0
+    assert "says of itself" in accepted.err
+    after = json.loads(fairlead("review", "s", "--json").out)
+    assert after == before | {"instructions_changed": False}, "nothing is said about tools"
 
 
 def test_globs_stay_unless_they_are_to_be_replaced(

@@ -166,6 +166,12 @@ async def test_members_of_a_group_are_asked_and_others_are_not(machine: Machine,
         ({"groups": "interns"}, {"interns"}),
         ({"groups": []}, set[str]()),
         ({"roles": ["interns"]}, set[str]()),
+        ({"groups": None}, set[str]()),
+        ({"groups": ""}, set[str]()),
+        ({"groups": ["interns", "interns"]}, {"interns"}),
+        ({"groups": ["Domain Users", "a,b", "grüße"]}, {"Domain Users", "a,b", "grüße"}),
+        ({"groups": ["*", "group:interns"]}, {"*", "group:interns"}),
+        ({"hasgroups": False}, set[str]()),
     ],
 )
 async def test_groups_come_from_a_claim(signer: Signer, claims: dict[str, Any], groups: set[str]) -> None:
@@ -181,12 +187,55 @@ async def test_which_claim_has_the_groups_is_configured(signer: Signer) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "claims", "groups"),
+    [
+        ("realm_access.roles", {"realm_access": {"roles": ["interns"]}}, {"interns"}),
+        ("a.b.c", {"a": {"b": {"c": "interns"}}}, {"interns"}),
+        ("realm_access.roles", {}, set[str]()),
+        ("realm_access.roles", {"realm_access": {}}, set[str]()),
+        ("realm_access.roles", {"realm_access": None}, set[str]()),
+        ("realm_access.roles", {"realm_access.roles": ["x"], "realm_access": {"roles": ["y"]}}, {"x"}),
+        ("https://gateway.example/groups", {"https://gateway.example/groups": ["x"]}, {"x"}),
+        ("realm_access.roles", {"realm_access": {"roles": {"interns": 1}}}, None),
+        ("realm_access.roles", {"realm_access": ["roles"]}, None),
+        ("realm_access.roles", {"realm_access": "roles"}, None),
+        ("realm_access.roles", {"realm_access": {"roles": ["a", ["b"]]}}, None),
+    ],
+)
+async def test_groups_may_be_nested_in_objects(
+    signer: Signer, path: str, claims: dict[str, Any], groups: set[str] | None
+) -> None:
+    found = await access(signer, groups_claim=path).verify(signer.token(**claims))
+    assert (found.groups if isinstance(found, Verified) else None) == groups
+
+
+@pytest.mark.parametrize(
     "claims",
     [
         {"groups": {"a": 1}},
         {"groups": 7},
         {"groups": ["a", 7]},
         {"groups": ["a", ["b"]]},
+        {"groups": [["a", "b"]]},
+        {"groups": [{"name": "interns"}]},
+        {"groups": {"interns": True}},
+        {"groups": True},
+        {"groups": "interns data"},
+        {"groups": "interns,data"},
+        {"groups": "interns;data"},
+        {"groups": "interns\ndata"},
+        {"groups": " interns"},
+        {"groups": ["a", ""]},
+        {"groups": ["a", None]},
+        {"groups": [" interns"]},
+        {"groups": ["inte\u200brns"]},
+        {"groups": ["interns\n"]},
+        {"hasgroups": True},
+        {"hasgroups": "true"},
+        {"_claim_names": ["groups"]},
+        {"_claim_names": "groups"},
+        {"_claim_names": {"groups": "src1"}, "groups": ["data"]},
+        {"groups:src1": {"endpoint": "https://x.example"}},
         {"groups": [f"g{number}" for number in range(MAX_GROUPS + 1)]},
         {"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://x.example"}}},
     ],
@@ -206,6 +255,9 @@ async def test_a_token_whose_groups_cannot_be_told_is_not_accepted(
         ({"group:data": ["analytics", "work"], "ada": "own"}, {"analytics", "work", "own"}),
         ({"group:d*": "analytics", "group:other": "no"}, {"analytics"}),
         ({"*": "public"}, {"public"}),
+        ({"group:data": "analytics", "group:d*": ["work", "analytics"]}, {"analytics", "work"}),
+        ({"group:data": "no such bundle"}, {"no such bundle"}),
+        ({"group:data": [], "*": "public"}, {"public"}),
     ],
 )
 async def test_bundles_are_mapped_from_claims(
@@ -214,6 +266,39 @@ async def test_bundles_are_mapped_from_claims(
     found = await access(signer, bundles=bundles).verify(signer.token(groups=["data"]))
     assert isinstance(found, Verified)
     assert found.bundles == expected
+
+
+async def test_groups_that_map_to_different_bundles_open_all_of_these_and_nothing_else(
+    signer: Signer,
+) -> None:
+    bundles: dict[str, Any] = {"group:data": "analytics", "group:ops": ["deploys", "work"], "group:x": "x"}
+    found = await access(signer, bundles=bundles).verify(signer.token(groups=["data", "ops", "others"]))
+    assert isinstance(found, Verified)
+    assert found.bundles == {"analytics", "deploys", "work"}
+    admitted = Admitted(principal=found.principal, bundles=found.bundles)
+    for path in ("/mcp/analytics", "/mcp/deploys", "/sse/work"):
+        assert _outside(admitted, path) is None, path
+    for path in ("/mcp", "/mcp/x", "/sse"):
+        assert _outside(admitted, path) is not None, path
+
+
+@pytest.mark.parametrize(
+    ("subject", "bundles", "is_let_in"),
+    [
+        ("local", {"local": "own"}, False),
+        ("local", {"*": "own"}, True),
+        ("token:ci", {"token:ci": "own"}, False),
+        ("group:data", {"group:data": "own"}, False),
+        ("ada", {"ada": "own"}, True),
+        ("ada", {"Ada": "own"}, False),
+        ("ada", {"a*": "own"}, True),
+    ],
+)
+async def test_a_subject_is_given_a_bundle_by_its_own_name_alone(
+    signer: Signer, subject: str, bundles: dict[str, Any], is_let_in: bool
+) -> None:
+    found = await access(signer, bundles=bundles).verify(signer.token(sub=subject))
+    assert isinstance(found, Verified) is is_let_in
 
 
 @pytest.mark.parametrize("bundles", [{"group:data": "analytics"}, {"bo": "own"}, {"group:ada": "x"}])

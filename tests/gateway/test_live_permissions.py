@@ -16,6 +16,7 @@ from anyio import to_thread
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 from tests.gateway.support import MODERN, Raw, text_of
+from tests.host.test_quarantine import ChangingServer
 
 if sys.platform == "win32":
     pytest.skip("it is stopped with a signal", allow_module_level=True)
@@ -175,3 +176,130 @@ async def test_an_approval_of_a_projects_server_and_an_edited_rule_reach_live_cl
                 await agent.heard()
                 assert await agent.names() == {"s_pid"}
                 assert "a rule denies it" in await agent.call("echo")
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize("kept", [("echo",), ()])
+async def test_a_tool_that_is_new_since_the_gateway_started_is_offered_once_it_is_reviewed(
+    machine: Machine, fairlead: Fairlead, kept: tuple[str, ...]
+) -> None:
+    new = {"name": "pid", "description": "Say it.", "inputSchema": {"type": "object"}}
+    server = ChangingServer(machine.home, TOOLS[0])
+    entry = server.entry(trust="untrusted")
+    del entry["allow_tools"], entry["approval"]
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+
+    async def typed(*words: str) -> None:
+        outcome = await to_thread.run_sync(lambda: fairlead(*words))
+        assert outcome.status == 0, outcome.err
+
+    with anyio.fail_after(SECONDS):
+        await typed("review", "s", "--allow", "echo")
+        async with agents(machine) as clients:
+            for agent in clients:
+                assert await agent.names() == {"s_echo"}
+            server.say(*(TOOLS[0] for _ in kept), new)  # an upgrade, while nothing runs it
+            await typed("review", "s", "--allow", "pid")
+            for agent in clients:
+                await agent.heard()
+                assert await agent.names() == {"s_pid", *(f"s_{name}" for name in kept)}
+                assert (await agent.call("pid")).isdigit()
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize("sharing", ["shared", "session", "call"])
+@pytest.mark.parametrize(
+    ("words", "called"),
+    [
+        (("review", "s", "--deny", "echo"), False),
+        (("review", "s", "--allow", "echo"), True),
+        (("review", "s", "--ask", "echo"), None),
+    ],
+)
+async def test_a_review_counts_for_calls_that_wait_for_an_answer(
+    machine: Machine, fairlead: Fairlead, words: tuple[str, ...], called: bool | None, sharing: str
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    fields = {"allow_tools": ["echo", "pid"], "approval": {"tools": {"echo": "ask"}}}
+    entry = server.entry(trust="untrusted", sharing=sharing, **fields)
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+
+    def waiting() -> list[dict[str, Any]]:
+        return json.loads(fairlead("approvals", "--json").out)["pending"]
+
+    async def until_waiting(count: int) -> list[dict[str, Any]]:
+        while len(found := await to_thread.run_sync(waiting)) != count:  # noqa: ASYNC110 - other processes
+            await anyio.sleep(0.05)
+        return found
+
+    said: list[str] = []
+
+    async def call(agent: Agent) -> None:
+        said.append(await agent.call("echo"))
+
+    with anyio.fail_after(SECONDS):
+        async with agents(machine) as clients:
+            async with anyio.create_task_group() as calls:
+                for agent in clients:
+                    calls.start_soon(call, agent)
+                found = await until_waiting(2)
+                reviewed = await to_thread.run_sync(lambda: fairlead(*words))
+                assert reviewed.status == 0, reviewed.err
+                if called is None:
+                    assert len(await until_waiting(2)) == 2, "they are still to be asked about"
+                    answers = [word for one in found for word in (one["id"], "once")]
+                    await to_thread.run_sync(lambda: fairlead("approvals", "answer", *answers))
+            assert await to_thread.run_sync(waiting) == []
+    if called is False:
+        assert all("it is in deny_tools" in each for each in said), said
+        assert server.calls("echo") == 0
+    else:
+        assert said == ["{}", "{}"]
+
+
+@pytest.mark.blocks_loop
+async def test_calls_that_wait_are_found_from_every_folder_and_end_with_their_server(
+    machine: Machine, fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    entry = server.entry(trust="untrusted", allow_tools=["echo"], approval="ask")
+    machine.write_user(json.dumps({"servers": {"s": entry}}, indent=1))
+    elsewhere = machine.home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "fairlead.json").write_text('{"version": 1}')
+
+    async def typed(*words: str) -> Outcome:
+        return await to_thread.run_sync(lambda: fairlead(*words))
+
+    async def waiting() -> list[dict[str, Any]]:
+        while not (found := json.loads((await typed("approvals", "--json")).out)["pending"]):  # noqa: ASYNC110
+            await anyio.sleep(0.05)
+        return found
+
+    said: list[str] = []
+
+    async def call(agent: Agent) -> None:
+        said.append(await agent.call("echo"))
+
+    with anyio.fail_after(SECONDS):
+        async with agents(machine) as (agent, _):
+            monkeypatch.chdir(elsewhere)
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(call, agent)
+                (found,) = await waiting()
+                assert (await typed("approvals", "answer", found["id"], "once")).status == 0
+            assert said.pop() == "{}"
+            monkeypatch.chdir(machine.project)
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(call, agent)
+                await waiting()
+                assert (await typed("disable", "s")).status == 0
+            assert "switched off or changed" in said.pop()
+            assert (await typed("enable", "s")).status == 0
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(call, agent)
+                (found,) = await waiting()
+                # The file that `disable` made is part of what the gateway is found by now.
+                assert "as the gateway" in (await typed("status")).err
+                assert (await typed("approvals", "answer", found["id"], "once")).status == 0
+            assert said.pop() == "{}"

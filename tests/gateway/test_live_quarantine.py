@@ -16,6 +16,7 @@ from fairlead.cli.live_configuration import LiveConfiguration
 from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.paths import store_file
 from fairlead.host.host import Host
+from fairlead.host.snapshots import load_snapshot
 from fairlead.policy.lockfile import Lock, LockedServer, lock_text, locked_server
 from fairlead.policy.pins import pinned_by_review, record_review
 from fairlead.testing import ScriptedServer
@@ -105,6 +106,16 @@ async def test_what_one_session_finds_changed_is_refused_in_all_and_above(
         calls = ScriptedServer(server.record).calls("echo")
         await call(first)
         assert ScriptedServer(server.record).calls("echo") == calls
+        (status,) = [each for each in served.gateway.status() if each.server_id == "x"]
+        assert "1 tool changed: run `fairlead review x`" in status.notes
+
+        async def is_in_store() -> bool:
+            """Do commands that look into the store find what is held back?"""
+            assert served.gateway.host.store is not None
+            saved = await load_snapshot(served.gateway.host.store, served.gateway.loaded.servers["x"])
+            return saved is not None and any(b"everybody" in tool.definition for tool in saved.listing.tools)
+
+        await until(is_in_store)
 
 
 @pytest.mark.requirement("HARD-77")

@@ -1,5 +1,6 @@
 """A gateway decides by the table of permissions, for stateless clients and in sessions."""
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import aiohttp
 import anyio
 import pytest
+from anyio import to_thread
 
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
 from fairlead.net.listen import bind, listening, url_of
@@ -94,3 +96,50 @@ async def test_what_is_denied_or_held_back_is_not_listed(table: Table, machine: 
     listed = {tool["name"] for tool in tools if tool["name"].startswith(("t_", "u_"))}
     expected = {f"{cell.server}_{cell.tool}" for cell in CELLS if cell.verdict in ("allow", "ask")}
     assert listed == expected
+
+
+@pytest.mark.parametrize("mode", ["allow", "ask", "auto", "deny"])
+async def test_lists_calls_and_explain_agree_on_the_approval_mode_of_a_gateway(
+    machine: Machine, fairlead: Callable[..., Outcome], mode: str
+) -> None:
+    table = Table(machine)
+    await to_thread.run_sync(lambda: table.prepare(fairlead, gateway={"approval": mode}))
+    table.forget_calls()
+    offered = {f"{cell.server}_{cell.tool}" for cell in CELLS if cell.verdict_with(mode) in ("allow", "ask")}
+    for era in ERAS:
+        async with client_of(table, machine, era) as (gateway, client):
+            await gateway.host.connect("t", "u")
+            answer = await request(client, era, "tools/list")
+            outcomes = {cell: await call(client, era, cell) for cell in CELLS}
+            own = {tool.name for tool in await gateway.host.tools.list()}
+        listed = {tool["name"] for tool in answer["result"]["tools"]}
+        assert {name for name in listed if name.startswith(("t_", "u_"))} == offered
+        assert len(own) == sum(cell.verdict in ("allow", "ask") for cell in CELLS), "of the gateway alone"
+        for cell, said in outcomes.items():
+            assert (said == "called") is (cell.verdict_with(mode) == "allow"), (cell, said)
+    for server in ("t", "u"):
+        said = {tool["tool"]: tool for tool in json.loads(fairlead("explain", server, "--json").out)["tools"]}
+        another = fairlead("explain", server, "--as", "token:x", "--json")
+        said_to_another = {tool["tool"]: tool for tool in json.loads(another.out)["tools"]}
+        for cell in (cell for cell in CELLS if cell.server == server and cell.verdict != "held back"):
+            assert said[cell.tool]["verdict"] == cell.verdict
+            assert said[cell.tool]["gateway_verdict"] == cell.verdict_with(mode)
+            assert said_to_another[cell.tool]["verdict"] == cell.verdict_with(mode)
+            is_hidden = said_to_another[cell.tool]["state"] == "denied"
+            assert is_hidden is (cell.verdict_with(mode) == "deny")
+
+
+async def test_a_call_that_the_mode_of_the_gateway_denies_is_settled_by_the_hint(
+    machine: Machine, fairlead: Callable[..., Outcome]
+) -> None:
+    table = Table(machine)
+    await to_thread.run_sync(lambda: table.prepare(fairlead, gateway={"approval": "deny"}))
+    cell = next(cell for cell in CELLS if (cell.server, cell.state, cell.rule) == ("u", "byhand", "none"))
+    async with client_of(table, machine, "stateless") as (_, client):
+        said = await call(client, "stateless", cell)
+    assert "approval is `deny`" in said
+    assert f"`fairlead review u --allow {cell.tool}`" in said
+    reviewed = await to_thread.run_sync(lambda: fairlead("review", "u", "--allow", cell.tool))
+    assert reviewed.status == 0
+    async with client_of(table, machine, "stateless") as (_, client):
+        assert await call(client, "stateless", cell) == "called"

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from fairlead.config.load import LoadedConfig
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled
 from fairlead.events import ToolsChanged
 from fairlead.host.host import Host
@@ -264,3 +265,32 @@ async def test_a_doubt_is_a_no_where_the_user_cannot_be_asked(
     async with hosting(machine, UNATTENDED, server, fields={"approval": "allow"}, policy=policy) as host:
         with pytest.raises(ApprovalRequired):
             await host.call("x", "echo", {"path": "/e*/x"})
+
+
+@pytest.mark.parametrize("answer", ["once", "session", "always"])
+async def test_an_answer_to_what_was_denied_meanwhile_calls_nothing_and_is_not_remembered(
+    machine: Machine, tmp_path: Path, answer: Any
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo"])
+
+    def configured(**policy: Any) -> LoadedConfig:
+        servers = {"x": server.entry(trust="trusted", approval="ask")}
+        return machine.load(overrides={"servers": servers, "policy": policy})
+
+    asked: list[str] = []
+
+    async def approve(question: Any) -> Any:
+        asked.append(question.tool)
+        if len(asked) == 1:
+            with anyio.CancelScope(shield=True):  # one that cannot be interrupted, as at a terminal
+                await host.reload(configured(rules=[{"action": "deny", "tool": "echo"}]))
+        return answer
+
+    with anyio.fail_after(30):
+        async with Host.open(configured(), env=machine.env, operator=Callbacks(on_approve=approve)) as host:
+            with pytest.raises(CallDenied, match="a rule of the policy says `deny`"):
+                await host.call("x", "echo")
+            await host.reload(configured())
+            await host.call("x", "echo")
+    assert len(asked) == 2, "the first answer was not remembered"
+    assert server.calls("echo") == 1

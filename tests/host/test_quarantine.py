@@ -20,6 +20,7 @@ from fairlead.policy.lockfile import Lock, lock_text, locked_server
 from fairlead.policy.pins import pinned_by_review, record_review
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.gateway.support import until
 from tests.host.rugs import BENIGN, Definition, pulled
 from tests.host.support import SECONDS, hosting, unasked
 
@@ -406,3 +407,23 @@ async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as
     async with hosting(machine, x=then) as host:
         await host.connect("x")
         assert offered(host) == {"change_tools", "echo"}
+
+
+async def test_a_review_loads_the_pins_of_its_own_server_and_of_no_other(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers: dict[str, ChangingServer] = {}
+    for name in ("x", "y"):
+        folder = tmp_path / name
+        folder.mkdir()
+        servers[name] = ChangingServer(folder, ECHO)
+    entries = {name: server.entry() for name, server in servers.items()}
+    async with hosting(machine, **entries) as host:
+        await host.connect("x", "y")
+        members = {member.server.server_id: member for member in host.members}
+        before = {name: member.pins for name, member in members.items()}
+        review(machine, host, entries["x"])
+        with anyio.fail_after(SECONDS):
+            await until(lambda: members["x"].pins is not before["x"])
+        assert members["y"].pins is before["y"], "what no one reviewed is not read again"
+        assert (await host.call("y", "echo", {"what": "a"})).text

@@ -45,19 +45,25 @@ class Cell:
     @property
     def verdict(self) -> Verdict:
         """What every surface must decide, by `docs/permissions.md`."""
+        return self.verdict_with(None)
+
+    def verdict_with(self, default: str | None) -> Verdict:
+        """The same where `gateway.approval` is set: it counts where nothing else speaks of the tool."""
         if self.state == "changed":
             return "held back"
         if self.state == "deny" or self.is_unlisted:
             return "deny"
         said = [word for word in (self.state, self.rule) if word in _STRICTNESS]
         if not said:
-            said = ["allow" if self.server == "t" and self.annotation == "read" else "ask"]
+            by_annotation = "allow" if self.server == "t" and self.annotation == "read" else "ask"
+            said = [by_annotation if default in (None, "auto") else str(default)]
         return max(said, key=_STRICTNESS.__getitem__)  # pyright: ignore[reportReturnType]
 
     @property
     def is_by_rule(self) -> bool:
         """Does a rule decide it? Of a rule and an approval mode that say the same, the rule is named."""
-        return self.rule == self.verdict and self.state != "deny" and not self.is_unlisted
+        is_listed = not self.is_unlisted or self.rule == "deny"  # which a review could not take back
+        return self.rule == self.verdict and self.state != "deny" and is_listed
 
     @property
     def is_unlisted(self) -> bool:
@@ -67,7 +73,7 @@ class Cell:
     @property
     def is_users_to_overrule(self) -> bool:
         """Does the user's own word for one call make it: one that is asked about, or that no list has?"""
-        return self.verdict == "ask" or self.is_unlisted
+        return self.verdict == "ask" or (self.is_unlisted and self.rule != "deny")
 
     def definition(self, *, changed: bool) -> dict[str, Any]:
         text = "Say it to all." if changed and self.state == "changed" else "Say it again."

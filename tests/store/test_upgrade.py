@@ -242,3 +242,59 @@ def test_instructions_are_known_by_their_digest_and_filled_in() -> None:
     assert filled is not None
     assert filled.instructions == "Be kind."
     assert extend(pins, Listing(instructions="Be cruel.")) is None
+
+
+_STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def verdict_before(fields: dict[str, Any], tool: dict[str, Any]) -> str:
+    """What the library of the earlier release decided: by lists and modes, and else it asked."""
+    listed = fields.get("allow_tools")
+    if listed is not None and tool["name"] not in listed:
+        return "deny"
+    if listed is None and fields["trust"] == "untrusted":
+        return "deny"
+    mode = fields.get("approval")
+    if mode == "auto":
+        is_harmless = fields["trust"] == "trusted" and tool["annotations"].get("readOnlyHint") is True
+        return "allow" if is_harmless else "ask"
+    return mode or "ask"
+
+
+def test_no_entry_of_an_earlier_release_allows_more_than_it_did(
+    upgraded: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    tools: list[dict[str, Any]] = [
+        {"name": name, "inputSchema": {"type": "object"}, "annotations": annotations}
+        for name, annotations in (
+            ("reads", {"readOnlyHint": True}),
+            ("destroys", {"destructiveHint": True}),
+            ("plain", {}),
+        )
+    ]
+    document: dict[str, Any] = json.loads(upgraded.user_file.read_text())
+    cases: dict[str, dict[str, Any]] = {}
+    server = ScriptedServer(tmp_path / "record", tools=tools)
+    for trust in ("trusted", "untrusted"):
+        for listed in (None, ["reads", "plain"]):
+            for mode in (None, "allow", "ask", "auto", "deny"):
+                fields = {"trust": trust, "allow_tools": listed, "approval": mode}
+                cases[f"c{len(cases)}"] = {name: value for name, value in fields.items() if value is not None}
+    for name, fields in cases.items():
+        document["servers"][name] = server.entry(**fields)
+    upgraded.write_user(json.dumps(document))
+    assert fairlead("tools", "c0", "--refresh").status == 0
+    fairlead("tools", "--refresh")
+    for name, fields in cases.items():
+        explained = json.loads(fairlead("explain", name, "--json").out)["tools"]
+        now = {tool["tool"]: (tool["verdict"], tool["gateway_verdict"]) for tool in explained}
+        for tool in tools:
+            before = verdict_before(fields, tool)
+            for verdict in now[tool["name"]]:
+                assert _STRICTNESS[verdict] >= _STRICTNESS[before], (fields, tool["name"], before, verdict)
+    shown = fairlead("status").err
+    for name, fields in cases.items():
+        is_told = fields["trust"] == "trusted" and "approval" not in fields
+        notices = shown.count(f"`fairlead review {name}`")
+        assert notices <= 1, "one notice for each server"
+        assert not is_told or notices == 1, (name, fields, shown)

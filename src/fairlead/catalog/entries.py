@@ -32,9 +32,30 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         return " ".join(gate.content(self.tool).split())
 
     @property
+    def typed_tool(self) -> str:
+        """The tool's name as it can be typed: characters that do not show are written `\\u200b`."""
+        shown = self.shown_tool
+        if shown == self.tool or self.holds_secret:
+            return shown
+        return "".join(letter if "!" <= letter <= "~" else _escaped(letter) for letter in self.tool)
+
+    @property
     def holds_secret(self) -> bool:
         """Is a known secret in the tool's name, as it is or as public names are made of it?"""
         return gate.holds_secret(self.tool) or gate.holds_secret(slug(self.tool))
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})")
+
+
+def unescape_name(typed: str) -> str:
+    """A name that was typed with escapes for characters that do not show."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), typed)
 
 
 LONGEST_NAME_READ = 256
@@ -98,11 +119,12 @@ def shown_entry(entry: ToolEntry) -> ToolEntry:
 
 
 def tool_called(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
-    """The tool of a server that somebody names: by its own name, or as only that one is shown."""
+    """The tool that is named: by its own name, with escapes (`typed_tool`), or as only that one is shown."""
     known = tuple(tools)
-    exact = next((entry for entry in known if entry.key.tool == name), None)
-    if exact is not None:
-        return exact
+    for wanted in dict.fromkeys((name, unescape_name(name))):
+        exact = next((entry for entry in known if entry.key.tool == wanted), None)
+        if exact is not None:
+            return exact
     shown = [entry for entry in known if entry.key.shown_tool == name]
     return shown[0] if len(shown) == 1 else None
 

@@ -12,6 +12,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError
 from fairlead.policy.findings import findings_of
 from fairlead.policy.reviewing import ReviewedTool
+from fairlead.policy.typed_names import command_line
 
 ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
 
@@ -47,24 +48,29 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
             if not decision.is_empty:
                 carry_out(ctx, loaded, server, review.listing, decision)
         case _:
-            say(f"`fairlead review {server_id}` asks again; {_until_then(server)}")
-    say(f"hint: `fairlead call {server_id} {tools[0].entry.key.shown_tool}` calls one")
+            say(f"`{command_line('review', server_id)}` asks again; {_until_then(server)}")
+    say(f"hint: `{command_line('call', server_id, tools[0].entry.key.typed_tool)}` calls one")
 
 
 def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, names: str) -> None:
     """Connect a server and allow what the command line names: `all`, or names and globs with commas."""
     review = read_review(loaded, server)
-    decision = decision_of((tool, "allow") for tool in named_tools([names], review.tools))
+    decision = decision_of(
+        (tool, "allow") for tool in named_tools([names], review.tools, servers=loaded.servers.keys())
+    )
     if not decision.is_empty:
         carry_out(ctx, loaded, server, review.listing, decision)
-    _name_left_out(review, len(decision.allow))
+    else:
+        say(f"nothing was allowed: that names no tool of `{server.server_id}`")
+    _name_left_out(review, {tool.key.tool for tool in decision.allow})
 
 
-def _name_left_out(review: ServerReview, allowed: int) -> None:
-    left = len(review.tools) - allowed
+def _name_left_out(review: ServerReview, allowed: set[str]) -> None:
+    left = sum(tool.name not in allowed and not tool.denied for tool in review.tools)
     if left:
         server_id = review.server.server_id
-        say(f"{left} more of its tools: `fairlead review {server_id}`; {_until_then(review.server)}")
+        command = command_line("review", server_id)
+        say(f"{left} more of its tools: `{command}`; {_until_then(review.server)}")
 
 
 def _until_then(server: LoadedServer) -> str:

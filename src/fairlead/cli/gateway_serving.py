@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+import msgspec
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.gateway_options import GatewayOptions, local_name
@@ -33,7 +34,7 @@ from fairlead.gateway.gatekeeping import gatekeeper_for
 from fairlead.gateway.guarded import GuardedApp
 from fairlead.gateway.install import file_of
 from fairlead.gateway.local_token import decide_token, local_token
-from fairlead.gateway.running import announced, here, living
+from fairlead.gateway.running import announced, here, living, sources_of
 from fairlead.gateway.snippets import AGENTS, Reach, dialect_of, plainly
 from fairlead.net.addresses import is_loopback_host
 from fairlead.net.listen import bind, listening
@@ -82,6 +83,7 @@ def serve_stdio(ctx: click.Context, options: GatewayOptions) -> int:
 
     async def main() -> int:
         async with _gateway(ctx, loaded, options) as (gateway, _):
+            gateway.approvals.is_watched = False  # no dashboard, and no commands that could ask it
             await gateway.serve_stdio(options.bundle)
         return Exit.OK
 
@@ -146,7 +148,11 @@ async def _up(
             workspace=_workspace(),
             decide_token_file=decide_token_file(env),
         )
-        with announced(env, running):
+        with announced(env, running) as describe:
+            # A project's file that came, or went, is part of what commands find it by.
+            configuration.on_reload = lambda now: describe(
+                msgspec.structs.replace(running, sources=sources_of(now))
+            )
             token = local_token(env) if token_file else None
             # A log may have other readers than a terminal.
             links = await entrance.links(decide_token(env)) if sys.stderr.isatty() else []

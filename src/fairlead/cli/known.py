@@ -1,7 +1,7 @@
 """The catalog for the commands that look into it: what is known at once, servers never asked by asking."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -13,11 +13,12 @@ from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.output import warn
 from fairlead.cli.saved import Saved, read_saved
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.principal import LOCAL_CALLER, Caller
+from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.errors import FairleadError, UnknownServer
 from fairlead.host.bundles import Selection, select
 from fairlead.host.catalogs import catalog_of
 from fairlead.policy.quarantine import Screened
+from fairlead.policy.typed_names import command_line
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -100,7 +101,7 @@ class Known:
         if not saved.approved:
             return Absence(
                 reason=f"server `{server_id}`: you have not approved this entry",
-                hint=f"run `fairlead approve {server_id}`",
+                hint=f"run `{command_line('approve', server_id)}`",
                 needs_a_person=True,
             )
         if saved.trouble is not None:
@@ -110,8 +111,14 @@ class Known:
 
 
 def known(loaded: LoadedConfig, bundle: str | None = None, caller: Caller = LOCAL_CALLER) -> Known:
-    """What earlier runs left behind, as a caller sees it. Contacts nobody."""
-    return Known(loaded=loaded, selection=select(loaded, bundle, caller), saved=read_saved(loaded))
+    """What earlier runs left behind, as a caller sees it. Contacts nobody.
+
+    Another principal than the local user calls over the gateway, whose `approval` counts for it.
+    """
+    selection = select(loaded, bundle, caller)
+    if caller.principal != LOCAL:
+        selection = replace(selection, approval=loaded.config.gateway.approval)
+    return Known(loaded=loaded, selection=selection, saved=read_saved(loaded))
 
 
 def with_unasked(found: Known, servers: Iterable[LoadedServer], *, refresh: bool = False) -> Known:

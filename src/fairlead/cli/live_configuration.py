@@ -39,6 +39,8 @@ class LiveConfiguration:
     ) -> None:
         self.loaded = loaded
         """As it is in effect."""
+        self.on_reload: Callable[[LoadedConfig], None] = lambda _: None
+        """Called with each configuration that is taken over."""
         self._load = load
         self._take = take
         self._seen = self._stamps()
@@ -49,6 +51,7 @@ class LiveConfiguration:
         loaded = self._load()
         await self._take(loaded)
         self.loaded = loaded
+        self.on_reload(loaded)
 
     async def watch(self, noted: Callable[[ConfigError | None], None] = log_reload) -> None:
         """Reload whenever a file changes, until cancelled. One that does not load changes nothing."""

@@ -18,6 +18,7 @@ from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
 from fairlead.errors import ConfigError, ConfigInvalid, ConsentRequired, FairleadError
+from fairlead.policy.typed_names import command_line
 
 Place = Literal["file", "keyring"]
 State = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
@@ -91,7 +92,7 @@ def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
         )
     if not read_saved(loaded)[server_id].approved:
         raise ConsentRequired(
-            server_id, "you have not approved this entry", hint=f"run `fairlead approve {server_id}`"
+            server_id, "you have not approved this entry", hint=f"run `{command_line('approve', server_id)}`"
         )
 
 

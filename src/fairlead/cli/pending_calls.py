@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -10,8 +11,8 @@ from fairlead.cli.exits import Exit
 from fairlead.cli.output import is_interactive, print_data, print_json, printable, printable_lines, say, warn
 from fairlead.config.load import LoadedConfig
 from fairlead.config.shapes import as_list
-from fairlead.errors import ConfigError
-from fairlead.gateway.running import Running, find, sources_of
+from fairlead.errors import ConfigError, ConnectFailed
+from fairlead.gateway.running import Running, answering, find, sources_of
 
 PATH: Final = "/api/approvals"
 ANSWERS: Final = ("once", "session", "always", "no")
@@ -22,9 +23,23 @@ def gateway_if_any(loaded: LoadedConfig) -> Running | None:
     return find(os.environ, sources_of(loaded))
 
 
-def pending_calls(running: Running) -> list[dict[str, Any]]:
-    """The calls that wait at a gateway."""
-    return as_list(running.ask(PATH).get("pending"))
+def gateways_running() -> list[Running]:
+    """Every gateway of this user that answers, with whatever configuration: its calls wait for them."""
+    return answering(os.environ)
+
+
+def pending_calls(gateways: Sequence[Running]) -> list[dict[str, Any]]:
+    """The calls that wait at gateways."""
+    return [call for running in gateways for call in as_list(_ask(running).get("pending"))]
+
+
+def _ask(running: Running, message: dict[str, str] | None = None) -> dict[str, Any]:
+    """What a gateway says. One that does not answer as it should keeps no other from being asked."""
+    try:
+        return running.ask(PATH, message)
+    except ConnectFailed as exc:
+        warn(str(exc))
+        return {}
 
 
 def gateway_here(loaded: LoadedConfig) -> Running:
@@ -35,12 +50,15 @@ def gateway_here(loaded: LoadedConfig) -> Running:
     return running
 
 
-def answer_pending(running: Running, answers: dict[str, str], *, as_json: bool = False) -> int:
+def answer_pending(given: dict[str, str], *, as_json: bool = False) -> int:
     """Give the answers that were named; without any, show what waits, and ask a person who is there."""
-    if answers:
-        given = [_give(running, name, word) for name, word in answers.items()]
-        return Exit.OK if all(given) else Exit.FIXABLE
-    pending = pending_calls(running)
+    gateways = gateways_running()
+    if not gateways:
+        raise ConfigError("no gateway runs, so that no call waits", hint="start one with `fairlead gateway`")
+    if given:
+        taken = [_give(gateways, name, word) for name, word in given.items()]
+        return Exit.OK if all(taken) else Exit.FIXABLE
+    pending = pending_calls(gateways)
     if as_json:
         print_json({"pending": pending})
         return Exit.OK
@@ -55,7 +73,7 @@ def answer_pending(running: Running, answers: dict[str, str], *, as_json: bool =
             )
             word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
             if word != "later":
-                _give(running, str(call["id"]), word)
+                _give(gateways, str(call["id"]), word)
     if is_interactive():
         return Exit.OK
     say(f"hint: `fairlead approvals answer {pending[0]['id']} once` answers; or {', '.join(ANSWERS[1:])}")
@@ -72,8 +90,9 @@ def show_call(call: dict[str, Any]) -> None:
     print_data("\n".join(f"  {printable(line)}" for line in shown.split("\n")))
 
 
-def _give(running: Running, name: str, word: str) -> bool:
-    if running.ask(PATH, {"id": name, "answer": word}).get("answered") is True:
+def _give(gateways: Sequence[Running], name: str, word: str) -> bool:
+    message = {"id": name, "answer": word}
+    if any(_ask(running, message).get("answered") is True for running in gateways):
         say(f"{name}: {word}")
         return True
     warn(f"no call {printable(name)} is waiting any more")

@@ -8,7 +8,8 @@ from fairlead.loop.events import Outcome, ToolReturned
 ENDINGS: Final[dict[Outcome, str | None]] = {
     "finished": None,
     "needs_a_person": (
-        "what the model called last needs a login, a consent or an approval, and nobody was there"
+        "what the model called last needs a login, a consent or an approval, and no one could be asked:"
+        " the hint above says what settles it"
     ),
     "gave_up": "the model gave up",
     "cut_off": "the model's answer was cut off; `max_output_tokens` of `model` is its length",
@@ -25,4 +26,5 @@ def returned(event: ToolReturned) -> str:
     if not event.result.is_error:
         return line
     first = next((line for line in event.result.text.splitlines() if line.strip()), "")
-    return f"{line}  failed: {printable(first[:200])}"
+    hint = f"\n    hint: {printable(event.hint)}" if event.hint and event.hint not in first else ""
+    return f"{line}  failed: {printable(first[:200])}{hint}"

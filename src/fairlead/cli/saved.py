@@ -17,6 +17,8 @@ from fairlead.host.snapshots import (
     read_trouble,
     snapshot_key,
 )
+from fairlead.policy.approvals import NAMESPACE as APPROVALS
+from fairlead.policy.approvals import Kept, read_kept
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
 from fairlead.policy.lockfile import LockedServer, locks_of
@@ -52,6 +54,15 @@ def read_saved(loaded: LoadedConfig) -> dict[str, Saved]:
     locks = locks_of(loaded.servers.values())
     with Database.open_for_reading(path) as database:
         return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
+
+
+def read_answers(loaded: LoadedConfig) -> list[tuple[str, Kept]]:
+    """The answers to approvals that are remembered for good, each with its key in the store."""
+    path = store_file(os.environ, loaded.config.store.path)
+    if not path.exists():
+        return []
+    with Database.open_for_reading(path) as database:
+        return read_kept(database.scan(APPROVALS))
 
 
 def notes_to_review(server: LoadedServer, saved: Saved) -> tuple[str, ...]:

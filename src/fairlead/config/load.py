@@ -92,7 +92,7 @@ class LoadedServer:
         if self.is_built_in and self.server_id == "repo":
             # Off because of where it would look, which `enable` does not change.
             return "run it inside a repository, or `fairlead add files --builtin repo --root FOLDER`"
-        return f"run `fairlead enable {self.server_id}`"
+        return f"run `fairlead enable {'-- ' if self.server_id.startswith('-') else ''}{self.server_id}`"
 
     @property
     def entry(self) -> dict[str, Any]:

@@ -251,13 +251,25 @@ def _fitting(
     kept: dict[str, Any] = {}
     for name, value in above.items():
         example = below[name] if below.get(name) is not None else examples.get(name, value)
-        if value is None or not isinstance(value, type(example)):
+        if name == "approval" and value in ("ask", "deny") and is_object(example):
+            kept[name] = _at_least(value, example)
+        elif value is None or not isinstance(value, type(example)):
             refused.append((*path, name))
         elif is_object(value):
             kept[name] = _fitting(as_object(below.get(name)), value, (*path, name), refused)
         else:
             kept[name] = value
     return kept
+
+
+def _at_least(mode: str, approval: dict[str, Any]) -> dict[str, Any]:
+    """An approval by tool, made as strict as a project's mode for the whole server."""
+
+    def narrowed(said: object) -> object:
+        return said if STRICTNESS.get(str(said), 0) > STRICTNESS[mode] else mode
+
+    tools = {name: narrowed(said) for name, said in as_object(approval.get("tools")).items()}
+    return {"default": narrowed(approval.get("default")), "tools": tools}
 
 
 def _own_bundles(

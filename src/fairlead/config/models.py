@@ -409,7 +409,14 @@ class GatewayOAuth(StrictModel):
     required_scopes: Texts = Field(default=(), description="Scopes a token must have.")
     principal_claim: Text = Field(default="sub", description="The claim that says who somebody is.")
     groups_claim: Text = Field(
-        default="groups", description="The claim that lists the groups somebody is a member of."
+        default="groups",
+        description="The claim that lists the groups of the principal; with dots, a path into objects"
+        " (`realm_access.roles`).",
+    )
+    groups_required: bool = Field(
+        default=False,
+        description="Refuse tokens without that claim. Else they are in no group, and no rule that names one"
+        " is about them.",
     )
     bundles: dict[Text, Text | Texts] = Field(
         default={},

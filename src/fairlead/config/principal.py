@@ -1,5 +1,6 @@
 """Principals: whom a call is made for. A library's host has one; a gateway has one for each of its tokens."""
 
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -62,6 +63,30 @@ class Caller(NamedTuple):
         if self.principal.startswith(OAUTH_SUBJECT):
             return self.principal.partition(" ")[2]
         return self.principal.removeprefix(TOKEN_OWNER)
+
+
+def bundles_granted(
+    mapping: Mapping[str, str | Sequence[str]], issuer: str, caller: Caller
+) -> frozenset[str] | None:
+    """The bundles that `gateway.oauth.bundles` maps a subject of the issuer and its groups to.
+
+    Args:
+        mapping: Bundles by `group:NAME` or subject, name or glob.
+        issuer: Whose subjects are mapped.
+        caller: The subject, with the groups that its token names.
+
+    Returns:
+        The bundles of every name that matches, together; empty where none does, and so the caller gets
+        nothing. None where nothing is mapped, and bundles are restricted for no one.
+    """
+    if not mapping:
+        return None
+    return frozenset(
+        bundle
+        for name, bundles in mapping.items()
+        if caller.is_named(name) or caller.is_subject(name, issuer)
+        for bundle in ([bundles] if isinstance(bundles, str) else bundles)
+    )
 
 
 def _matches(text: str, name: str) -> bool:

@@ -35,6 +35,8 @@ class PendingApprovals:
         self.seconds = seconds
         self.on_change = on_change
         """Called whenever a call begins to wait, or waits no more."""
+        self.is_watched = True
+        """Is there a way to see what waits: a dashboard, or a gateway that commands can ask?"""
         self._waiting: dict[str, Pending] = {}
 
     def pending(self, principal: str | None = None) -> Sequence[Pending]:
@@ -51,7 +53,10 @@ class PendingApprovals:
         return True
 
     async def ask(self, question: ApprovalQuestion) -> ApprovalAnswer:
-        """Wait for a person's word. Raises `ApprovalRequired` where it does not come in time."""
+        """Wait for a person's word. Raises `ApprovalRequired` where it does not come in time, or cannot."""
+        if not self.is_watched:
+            message = f"must be approved, and there is no one to ask: {question.reason}"
+            raise ApprovalRequired(f"`{question.server_id}/{question.tool}` {message}", hint=question.hint)
         call = Pending(id=secrets.token_hex(8), question=question, created=time.time())
         self._waiting[call.id] = call
         self.on_change()

@@ -32,6 +32,7 @@ from fairlead.gateway.errands import (
     ListTools,
     Progressed,
     Reply,
+    RestartServer,
     Withdrawn,
     Work,
     raised,
@@ -113,6 +114,10 @@ class AttachedHost:
     async def allow(self, server_id: str, tool: str) -> None:
         """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
         await self._done(AllowTool(server_id, tool))
+
+    async def restart(self, server_id: str) -> None:
+        """End every connection that the gateway has to a server, and begin another."""
+        await self._done(RestartServer(server_id))
 
     async def servers(self, server_ids: tuple[str, ...], *, refresh: bool) -> dict[str, KnownServer]:
         """What is known of servers, after asking those that never were; with `refresh`, all of them."""

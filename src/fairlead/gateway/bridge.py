@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
@@ -12,6 +13,7 @@ from fairlead.catalog import gate
 from fairlead.catalog.content import is_block_of
 from fairlead.catalog.protocol import VERSIONS, version_number
 from fairlead.connection.peer import CALLER
+from fairlead.errors import ApprovalRequired
 from fairlead.gateway.approvals import PendingApprovals
 from fairlead.gateway.pages import GivenPages
 from fairlead.gateway.turns import UNASKABLE, Answer, Question, Turn
@@ -33,13 +35,10 @@ if TYPE_CHECKING:
 _CHOICES: Final[dict[ApprovalAnswer, str]] = {
     "once": "Yes, this once",
     "session": "Yes, and do not ask again in this session",
-    "always": "Yes, always",
     "no": "No",
 }
-
-
+"""Nothing for good: what is answered in a client counts only while `gateway.approvals` is `client`."""
 _SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
-_ANSWERS: Final[dict[str, ApprovalAnswer]] = {answer: answer for answer in _CHOICES}
 
 
 class Bridge:
@@ -95,12 +94,17 @@ class Bridge:
         turn = self._turn(question.server_id, "form")
         if turn is None or not turn.client.endpoint.gateway.trusts_clients:
             return await self._approvals.ask(question)
-        answer = await self._ask(question.server_id, "form", lambda _: _approval_form(question))
-        assert isinstance(answer, types.ElicitResult)
-        if answer.action != "accept":
-            return "no"
-        chosen = (answer.content or {}).get("answer")
-        return _ANSWERS.get(chosen, "no") if isinstance(chosen, str) else "no"
+        answer: Answer | None = None
+        try:
+            with anyio.move_on_after(self._approvals.seconds):
+                answer = await self._ask(question.server_id, "form", lambda _: _approval_form(question))
+        except MCPError:
+            if turn.is_ended:
+                raise
+            return await self._approvals.ask(question)  # its client cannot show the form after all
+        if not turn.client.endpoint.gateway.trusts_clients:  # any more: the form was open meanwhile
+            return await self._approvals.ask(question)
+        return _approval_answer(question, answer)
 
     async def elicit_form(self, question: FormQuestion) -> FormAnswer:
         """Have the client's person fill in a form."""
@@ -242,8 +246,26 @@ def _approval_form(question: ApprovalQuestion) -> types.ElicitRequest:
         },
         "required": ["answer"],
     }
+    settled = f" To settle it for good: {question.hint}." if question.hint else ""
     message = (
         f"May `{question.server_id}/{gate.text(question.tool)}` be called with {arguments}?"
-        f" Asked because: {question.reason}.{claims}"
+        f" Asked because: {question.reason}.{claims}{settled}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
+def _approval_answer(question: ApprovalQuestion, answer: Answer | None) -> ApprovalAnswer:
+    """What a client's form says about a call. Raises `ApprovalRequired` where it says neither yes nor no."""
+    if isinstance(answer, types.ElicitResult):
+        chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
+        if answer.action == "decline" or chosen == "no":
+            return "no"
+        if chosen == "once":
+            return "once"
+        if chosen in ("session", "always"):  # the latter is not on the form
+            return "session"
+    raise ApprovalRequired(
+        f"`{question.server_id}/{question.tool}` was not called: the question in the client was not answered:"
+        f" {question.reason}",
+        hint=question.hint,
+    )

@@ -20,6 +20,7 @@ from fairlead.catalog import gate
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.entries import Listing, ToolKey
 from fairlead.catalog.results import DELIVERY, ToolResult
+from fairlead.config.load import LoadedConfig
 from fairlead.config.principal import Caller
 from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
@@ -167,6 +168,8 @@ class Client:
         """Calls that are made for it past the SDK, by the ids it gave them."""
         self._in_use = _InUse(self)
         self._turns: dict[Turn, None] = {}
+        self._fresh: set[Host] = set()
+        """The hosts of single requests, for servers with `sharing: "call"`."""
         self.asking = AskingOrder()
         self.news = News(self)
         self._offered: Offered | None = None
@@ -193,6 +196,12 @@ class Client:
                 finally:
                     self.ended.set()
                     self.tasks.cancel_scope.cancel()
+
+    async def reload(self, loaded: LoadedConfig) -> None:
+        """Take over a configuration, for calls that wait, too."""
+        for host in (self.host, *self._fresh):
+            await host.reload(loaded)
+        self.renew()
 
     def renew(self) -> None:
         """Go by the selection as the configuration has it now."""
@@ -366,8 +375,12 @@ class Client:
     async def _run_fresh_host(self, over: anyio.Event, *, task_status: anyio.abc.TaskStatus[Host]) -> None:
         for_nobody()
         async with beside(self._shared, operator=self._bridge) as host:
-            task_status.started(host)
-            await over.wait()
+            self._fresh.add(host)
+            try:
+                task_status.started(host)
+                await over.wait()
+            finally:
+                self._fresh.discard(host)
 
     async def list_tools(self) -> bytes:
         """The tools it is given, valid for its protocol version: a JSON array."""

@@ -38,6 +38,7 @@ from fairlead.gateway.errands import (
     ListTools,
     Progressed,
     Reply,
+    RestartServer,
     Withdrawn,
     told,
 )
@@ -239,6 +240,14 @@ async def _do(errand: Errand, turn: ErrandTurn, put: Put) -> bytes:
     work = errand.work
     if isinstance(work, ListServers):
         return await _list_servers(turn.client, work)
+    if isinstance(work, RestartServer):
+        gateway = turn.client.endpoint.gateway
+        gateway.host.configured(work.server)  # raises where there is none
+        await gateway.close_server(work.server)
+        failed = await gateway.host.connect(work.server)
+        if error := failed.get(work.server):
+            raise error
+        return b"{}"
     async with _at(turn, work.server):
         host, principal = turn.client.host, turn.client.principal
         match work:

@@ -53,7 +53,13 @@ class ListServers(msgspec.Struct, frozen=True, tag="servers"):
     refresh: bool = False
 
 
-Work = ListTools | CallTool | AllowTool | ListServers
+class RestartServer(msgspec.Struct, frozen=True, tag="restart"):
+    """End every connection to a server, and begin another."""
+
+    server: str
+
+
+Work = ListTools | CallTool | AllowTool | ListServers | RestartServer
 
 
 class Errand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

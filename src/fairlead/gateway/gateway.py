@@ -281,7 +281,10 @@ class Gateway:
     async def reload(self, loaded: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
         loaded.require_section("gateway")
-        self.loaded = loaded
+        trusted_clients, self.loaded = self.trusts_clients, loaded
+        if trusted_clients and not self.trusts_clients:
+            for client in self.clients():
+                client.host.approvals.forget_session()  # some of it may have been answered in the client
         await self.host.reload(loaded)
         for held in [*self._principals.values()]:
             await held.host.reload(loaded)
@@ -292,8 +295,7 @@ class Gateway:
                 del self._endpoints[bundle]
                 await endpoint.close()
         for client in self.clients():
-            await client.host.reload(loaded)
-            client.renew()
+            await client.reload(loaded)
         self.tasks.start_soon(self._announce_changes)
 
     async def _announce_changes(self) -> None:

@@ -11,8 +11,8 @@ import jwt
 
 from fairlead.auth.guard import read_url
 from fairlead.config.models import GatewayOAuth
-from fairlead.config.principal import Caller, oauth_principal
-from fairlead.config.shapes import as_list, as_object, is_list
+from fairlead.config.principal import Caller, bundles_granted, oauth_principal
+from fairlead.config.shapes import as_list, is_list, is_object
 from fairlead.errors import FairleadError
 from fairlead.gateway.issuer_keys import ALGORITHMS, IssuerKeys
 
@@ -28,6 +28,7 @@ MAX_SUBJECT: Final = 255
 MAX_GROUPS: Final = 512
 
 _MAX_KEPT = 1024
+_SEPARATORS: Final = frozenset(" ,;|\t\r\n")
 _STATUS_SCOPE = "fairlead:status"
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
@@ -151,7 +152,7 @@ class JwtAccess:
         who = claims.get(claim)
         if not isinstance(who, str) or not who:
             return Invalid(f"its `{claim}` says nobody")
-        if len(who) > MAX_SUBJECT or not who.isprintable() or who != who.strip():
+        if len(who) > MAX_SUBJECT or not _is_plain_name(who):
             return Invalid(f"its `{claim}` is too long, or has characters that do not show")
         granted = _scopes(claims)
         missing = [scope for scope in self.required_scopes if scope not in granted]
@@ -166,9 +167,10 @@ class JwtAccess:
         groups = self._groups(claims)
         if groups is None:
             # Rules that deny something to a group must not lapse for a token whose groups cannot be told.
-            return Invalid(f"its `{self._oauth.groups_claim}` is not a list of at most {MAX_GROUPS} names")
+            claim = self._oauth.groups_claim
+            return Invalid(f"its `{claim}` is not one name, nor a list of at most {MAX_GROUPS} names")
         caller = Caller(oauth_principal(self._oauth.issuer, who), groups)
-        bundles = self._bundles(caller)
+        bundles = bundles_granted(self._oauth.bundles, self._oauth.issuer, caller)
         if bundles is not None and not bundles:
             return Forbidden("no bundle of this gateway is for its bearer", self.required_scopes)
         return Verified(principal=caller.principal, scopes=frozenset(own), groups=groups, bundles=bundles)
@@ -176,33 +178,64 @@ class JwtAccess:
     def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
         """The groups that a token names; None where they cannot be told.
 
-        Some issuers leave out a list that has become too long and say so in `_claim_names`.
+        One text is one name; a text that could be several (`interns, data`) is in doubt.
         """
         claim = self._oauth.groups_claim
-        if claim in as_object(claims.get("_claim_names")):
+        if _is_left_out(claims, claim):
             return None
-        said = claims.get(claim)
-        names = [said] if isinstance(said, str) else [] if said is None else said
-        if not is_list(names) or len(names) > MAX_GROUPS:
+        try:
+            said = _claim_at(claims, claim)
+        except ValueError:
             return None
-        groups = [name for name in names if isinstance(name, str)]
-        return frozenset(groups) if len(groups) == len(names) else None
-
-    def _bundles(self, caller: Caller) -> frozenset[str] | None:
-        """The bundles that `bundles` gives to a caller; None where all are for everybody."""
-        if not self._oauth.bundles:
+        if said is None:
+            return None if self._oauth.groups_required else frozenset()
+        if said == "":
+            return frozenset()
+        if isinstance(said, str):
+            return frozenset({said}) if _is_plain_name(said) and not _SEPARATORS & {*said} else None
+        if not is_list(said) or len(said) > MAX_GROUPS:
             return None
-        return frozenset(
-            bundle
-            for name, bundles in self._oauth.bundles.items()
-            if caller.may_be_named(name)
-            for bundle in ([bundles] if isinstance(bundles, str) else bundles)
-        )
+        groups = [name for name in said if isinstance(name, str) and _is_plain_name(name)]
+        return frozenset(groups) if len(groups) == len(said) else None
 
     def _remember(self, digest: bytes, expires: float, found: Verified) -> None:
         self._known[digest] = min(expires + LEEWAY_SECONDS, self._clock() + TRUST_SECONDS), found
         while len(self._known) > _MAX_KEPT:
             self._known.popitem(last=False)
+
+
+def _is_left_out(claims: Mapping[str, Any], claim: str) -> bool:
+    """Does a token say that its groups are elsewhere? Some issuers leave out a list that is too long.
+
+    They say so in `_claim_names` (OpenID Connect Core, 5.6.2), `hasgroups` or a claim such as `groups:src1`.
+    """
+    elsewhere = claims.get("_claim_names")
+    if elsewhere is not None and (not is_object(elsewhere) or claim in elsewhere):
+        return True
+    return claims.get("hasgroups") not in (None, False) or any(
+        name.startswith(f"{claim}:") for name in claims
+    )
+
+
+def _claim_at(claims: Mapping[str, Any], path: str) -> object:
+    """A claim by its name, or by a path with dots into objects (`realm_access.roles`); None where missing.
+
+    Raises:
+        ValueError: The path leads through something that is no object.
+    """
+    if path in claims:
+        return claims[path]
+    first, _, rest = path.partition(".")
+    if not rest or (inner := claims.get(first)) is None:
+        return None
+    if not is_object(inner):
+        raise ValueError(path)
+    return _claim_at(inner, rest)
+
+
+def _is_plain_name(name: str) -> bool:
+    """Can a name be told apart from others by reading it? Not with characters that do not show."""
+    return bool(name) and name.isprintable() and name == name.strip()
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[str]:

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -92,13 +92,17 @@ def _digest(data: dict[str, Any]) -> str:
 
 
 @contextmanager
-def announced(env: Mapping[str, str], running: Running) -> Generator[None]:
-    """Let other commands find a gateway for the length of the block."""
+def announced(env: Mapping[str, str], running: Running) -> Generator[Callable[[Running], None]]:
+    """Let other commands find a gateway for the length of the block; yields what describes it anew."""
     folder = gateway_folder(env) / _FOLDER / secrets.token_hex(8)
-    with locked(folder / _ABOUT):
+
+    def describe(running: Running) -> None:
         write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+
+    with locked(folder / _ABOUT):
+        describe(running)
         try:
-            yield
+            yield describe
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -125,6 +129,11 @@ def living(env: Mapping[str, str]) -> list[Running]:
             if (running := _read(about)) is not None:
                 found.append(running)
     return found
+
+
+def answering(env: Mapping[str, str]) -> list[Running]:
+    """Every gateway of this user that answers, whatever its configuration, the oldest first."""
+    return sorted(filter(_answers, living(env)), key=lambda running: running.started_at)
 
 
 def reload_gateways(env: Mapping[str, str]) -> None:

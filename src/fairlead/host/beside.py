@@ -174,7 +174,9 @@ class BesideMembers(Members):
             if key[1]:
                 self._above.listed_for[key] = snapshot
             # What depends on a client's abilities is not for those without, unless what they have is worse.
-            if not key[1] or above.snapshot is None or above.findings:
+            if not key[1] and member.findings:
+                above.catch_up(snapshot)  # commands that look into the store find what is held back, and why
+            elif not key[1] or above.snapshot is None or above.findings:
                 above.adopt(snapshot)
 
     def _screened(self, member: Member) -> None:

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fairlead.catalog.entries import ToolEntry
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import ApprovalMode, BundleMode
 from fairlead.config.principal import LOCAL_CALLER, Caller
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle
-from fairlead.policy.decision import Within
+from fairlead.policy.decision import CallPolicy, Decision, Within
 from fairlead.policy.tool_patterns import matches_any
+
+CatalogKey = tuple[str | None, frozenset[tuple[str, str]], ApprovalMode | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +41,17 @@ class Selection:
     """The rules that name the caller: what they do, and how they spell its principal or group."""
 
     @property
-    def catalog_key(self) -> tuple[str | None, frozenset[tuple[str, str]]]:
+    def catalog_key(self) -> CatalogKey:
         """What tells its catalog from others: callers that the same rules apply to share one."""
-        return self.name, self.rules_for_caller
+        return self.name, self.rules_for_caller, self.approval
+
+    def decide(self, policy: CallPolicy, tool: str, entry: ToolEntry | None) -> Decision:
+        """What happens when a tool is called, with arguments that no rule is against.
+
+        Lists and explanations go by this, with all that `Proposal.decide` goes by when a call is made.
+        """
+        within = self.within(policy.server.server_id)
+        return policy.decide(tool, within, entry=entry, caller=self.caller, default=self.approval)
 
     def has(self, server_id: str) -> bool:
         """Is this server part of it?"""

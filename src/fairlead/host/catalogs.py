@@ -13,15 +13,13 @@ from fairlead.catalog.naming import Scheme
 from fairlead.catalog.tokens import estimate
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.host.background import run_off_loop
-from fairlead.host.bundles import Selection
+from fairlead.host.bundles import CatalogKey, Selection
 from fairlead.policy.decision import CallPolicy, Decision
 from fairlead.policy.quarantine import Screened
 
 if TYPE_CHECKING:
     from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
 
-
-_CatalogKey = tuple[str | None, frozenset[tuple[str, str]]]
 
 AT_ONCE: Final = 250
 """A catalog of so many tools is made when it is asked for; what takes long about each was done before."""
@@ -38,8 +36,8 @@ class Catalogs:
         self._scheme: Scheme = scheme
         self._reserved = reserved
         self._background = background
-        self._latest: dict[_CatalogKey, _Latest] = {}
-        self._builds: dict[_CatalogKey, _Build] = {}
+        self._latest: dict[CatalogKey, _Latest] = {}
+        self._builds: dict[CatalogKey, _Build] = {}
 
     def current(
         self, selection: Selection, members: Iterable["Member"], generation: int | None = None
@@ -202,7 +200,6 @@ def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, S
 def offering_of(server: LoadedServer, screened: Screened, selection: Selection) -> Offering:
     """What a selection has of a server that is sound: its tools, and which are denied or held back."""
     assert server.config is not None
-    within = selection.within(server.server_id)
     policy = CallPolicy(server)
     listing = screened.listing
     held_back = {
@@ -211,8 +208,7 @@ def offering_of(server: LoadedServer, screened: Screened, selection: Selection) 
     denied = {
         entry.key.tool: _hidden(server, decision)
         for entry in listing.tools
-        if (decision := policy.decide(entry.key.tool, within, entry=entry, caller=selection.caller)).verdict
-        == "deny"
+        if (decision := selection.decide(policy, entry.key.tool, entry)).verdict == "deny"
     }
     return Offering(
         server_id=server.server_id,

@@ -1,8 +1,7 @@
 """Say why a model gets a tool the way it does, or not at all: the rule, and the file and line that has it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fairlead.catalog.catalog import Absence, Catalog
@@ -49,6 +48,8 @@ class ToolExplanation:
     """What models call it, or would, and why that is not what its server calls it."""
     gateway_verdict: Verdict | None = None
     """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
+    remembered: bool = False
+    """Is an answer remembered, so that calls which would be asked about are made?"""
 
     @property
     def answer(self) -> str:
@@ -95,6 +96,7 @@ class Explainer:
         self._before_defaults = before_defaults
         self._config = config
         self._selection = selection
+        self._over_gateway = replace(selection, approval=config.config.gateway.approval)
         self._catalog = catalog
         self._names = names
         self._cost = cost_of(catalog)
@@ -121,11 +123,8 @@ class Explainer:
         within = self._selection.within(key.server_id)
         rule = self._rule(server, key.tool, listed(server.config, key.tool, within))
         policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
-        decide = partial(
-            policy.decide, key.tool, within, entry=self._entry(key), caller=self._selection.caller
-        )
-        decision = decide()
-        over_gateway = decide(default=self._config.config.gateway.approval).verdict
+        decision = self._selection.decide(policy, key.tool, self._entry(key))
+        over_gateway = self._over_gateway.decide(policy, key.tool, self._entry(key)).verdict
         approval = self._approval(server, key.tool, decision) if decision.field not in _LISTS else rule
         state, because = self._state(key, approval)
         return ToolExplanation(
@@ -200,7 +199,11 @@ class Explainer:
             return Because(reason=decision.reason, place=str(server.definition.origin(path)))
         if decision.is_administrators:
             return Because(reason=decision.reason, place="the administrator's policy")
-        return Because(reason=decision.reason, place=_place(self._config, ("policy", "approval")))
+        places = [("policy", "approval")]
+        if self._selection.approval is not None:
+            places.append(("gateway", "approval"))
+        written = (place for path in places if (place := _place(self._config, path)) is not None)
+        return Because(reason=decision.reason, place=next(written, None))
 
     def _rule(self, server: LoadedServer, tool: str, decision: Decision) -> Because:
         """The list behind a decision, down to the line of the pattern where one matches."""

@@ -282,12 +282,17 @@ class Host:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
         self.docs_allow = config.config.docs.allow
         self._audit.settings = config.config.audit
+        for server_id, server in config.servers.items():
+            before = self._config.servers.get(server_id)
+            if before is not None and before.entry != server.entry:
+                self.approvals.forget_session(server_id)  # what its entry says now is the newer word
         self._config = config
         self._catalogs = Catalogs(self._names or config.config.tools.names, RESERVED, self)
         own = {name: program_server(name, Path(), config.rules) for name in self._around.programs}
         wanted = config.servers | own
         self._members.keep_only(wanted)
         await self._take(wanted.values())
+        self._permission.decide_again()
 
     async def add(self, server: LoadedServer) -> None:
         """Add a server, or put another definition in its place."""

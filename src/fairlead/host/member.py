@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -84,6 +84,7 @@ def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatu
         last_error=best.last_error,
         last_error_at=best.last_error_at,
         hint=best.hint,
+        notes=tuple(dict.fromkeys(note for each in (shared, *others) for note in each.notes)),
         last_connected_at=worked_at or None,
         connects=sum(each.connects for each in every),
         calls=sum(each.calls for each in every),
@@ -120,6 +121,9 @@ def login_notes(server: LoadedServer) -> tuple[str, ...]:
 
 class Member:
     """A configured server in a host. A sound one has a connection, open or not."""
+
+    is_retired = False
+    """Was it switched off, or did another definition take its place? Its calls under way finish."""
 
     def __init__(  # noqa: PLR0913 - what a member is made of, named once
         self,
@@ -337,6 +341,18 @@ class Member:
         outdated = known is not None and apart and snapshot.saved_at > known.saved_at and bool(self.findings)
         stale = known is not None and apart and known.is_stale(self._ttl_ms())
         if known is None or outdated or stale:
+            self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
+
+    def lacks(self, tools: Collection[str]) -> bool:
+        """Is any of these tools missing from what it is known to offer?"""
+        listing = self.snapshot.listing if self.snapshot is not None else None
+        return listing is not None and not {entry.key.tool for entry in listing.tools}.issuperset(tools)
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Offer what another connection was told later; one that is open is asked for its own list."""
+        if self._is_connected and self.connection is not None:
+            self.connection.refresh()
+        elif self.snapshot is None or snapshot.saved_at > self.snapshot.saved_at:
             self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
 
     def join_pins(self, first_use: Pins) -> None:

@@ -225,6 +225,7 @@ class Members:
         self.generation += 1
 
     def _retire(self, member: Member) -> None:
+        member.is_retired = True
         if member.connection is not None:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
 
@@ -333,8 +334,8 @@ class Members:
                 async with store.subscribe(REVIEWED) as messages:
                     if any(isinstance(member.pins, NoPins) for member in self):
                         await self._load_pins(store)
-                    async for _ in messages:
-                        await self._load_pins(store)
+                    async for payload in messages:
+                        await self._load_pins(store, payload.decode() if payload is not None else None)
                     return  # the store is closed
             except StoreError as exc:
                 logger.warning("the store cannot be trusted: tools that need pins wait", exc_info=True)
@@ -343,9 +344,10 @@ class Members:
                         member.repin(NoPins.because(exc))
             await anyio.sleep(RETRY_SECONDS)
 
-    async def _load_pins(self, store: Store) -> None:
+    async def _load_pins(self, store: Store, reviewed: str | None = None) -> None:
+        """Load the pins of the server with that key: the one that was reviewed; without a key, of all."""
         for member in [*self]:
-            if may_be_pinned(member.server):
+            if may_be_pinned(member.server) and reviewed in (None, pins_key(member.server)):
                 await self._take_pins(store, member, await load_pins(store, member.server))
 
     async def _take_pins(self, store: Store, member: Member, pins: Pins | NoPins | None) -> None:
@@ -355,24 +357,34 @@ class Members:
         await self._renew(store, member, _newly_pinned(before, pins))
 
     async def _renew(self, store: Store, member: Member, reviewed: frozenset[str]) -> None:
-        """Begin anew where a review approved another definition than a connection was told.
+        """Begin anew where a review approved another definition than a connection was told, or a new tool.
 
-        Such a connection comes to its end, after its calls under way; the next use lists the server again.
+        A connection that was told another definition comes to its end, after its calls under way; the next
+        use lists the server again. One that was never told of a tool is asked for its list again.
         """
         server_id = member.server.server_id
-        known = [each.snapshot for each in self._connections(server_id) if each.snapshot is not None]
+        every = self._connections(server_id)
+        known = [each.snapshot for each in every if each.snapshot is not None]
+        lacking = [each for each in every if each.lacks(reviewed)]
         for follower in [*self.followers]:
             own = follower.own_to(server_id)
             if own is not None and own.findings.keys() & reviewed:
                 follower.drop(server_id)
-        if not member.findings.keys() & reviewed:
+        is_other = bool(member.findings.keys() & reviewed)
+        if not is_other and not lacking:
             return
-        if member.connection is not None:
+        if is_other and member.connection is not None:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
         saved = await load_snapshot(store, member.server)  # whoever reviewed it has listed it
         if saved is not None:
             known.append(saved)
-        member.adopt(max(known, key=lambda snapshot: snapshot.saved_at), ends=True)
+        newest = max(known, key=lambda snapshot: snapshot.saved_at, default=None)
+        if newest is None:
+            return
+        if is_other:
+            member.adopt(newest, ends=True)
+        for each in lacking:
+            each.catch_up(newest)
 
     async def _watch_quarantines(self, store: Store) -> None:
         while True:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,16 +19,14 @@ from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.errors import ApprovalRequired, ArgumentsInvalid, CallDenied, RunCancelled, UnknownTool
 from fairlead.host.member import Member
-from fairlead.host.operator import ApprovalQuestion, Operator
+from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion, Operator
+from fairlead.policy.allowing import hint_to_write, pattern_kept_by_reviews
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.claims import claims_of
 from fairlead.policy.decision import Decision, Within
 from fairlead.policy.pins import pins_key
-
-FINAL_FIELDS: Final = frozenset({"deny_tools", "approval"})
-"""What says no to everybody. The other lists are about agents: a person may call what is not on them."""
-
+from fairlead.policy.typed_names import command_line, review_command
 
 READING_SECONDS: Final = 5.0
 """How long the file system may take to say where the paths in a call's arguments lead."""
@@ -65,12 +62,15 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
             arguments=arguments,
             caller=self.caller,
             default=self.default,
+            own_word=self.reviewed,
         )
 
     @property
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
-        return self.member.policy.argument_patterns(self.tool, self.within, self.caller)
+        return self.member.policy.argument_patterns(
+            self.tool, self.within, self.caller, own_word=self.reviewed
+        )
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +88,15 @@ class _Line:
     length: int = 0
 
 
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A call that the user is being asked about."""
+
+    proposal: Proposal
+    readings: ArgumentReadings | None
+    scope: anyio.CancelScope
+
+
 class Permission:
     """Decides about the calls of one host. Asks about each tool one question at a time."""
 
@@ -95,6 +104,7 @@ class Permission:
         self._operator = operator
         self._approvals = approvals
         self._lines: dict[tuple[str, str, str], _Line] = {}
+        self._waiting: set[_Waiting] = set()
 
     def refuse_hopeless(self, proposal: Proposal) -> None:
         """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
@@ -102,7 +112,7 @@ class Permission:
         if refusal is not None and refusal.kind == "quarantined":
             require_callable(proposal)  # for the others, the server may have mended its definition
         decision = proposal.decide()
-        if decision.verdict == "deny" and not _may_overrule(proposal, decision):
+        if decision.verdict == "deny":
             raise denial(proposal, decision)
 
     def granted(self, proposal: Proposal, readings: ArgumentReadings | None) -> Permit | None:
@@ -123,7 +133,7 @@ class Permission:
         decision = proposal.decide(readings)
         if decision.verdict == "allow":
             return Permit(by="policy", reason=decision.reason)
-        if decision.verdict == "deny" and not _may_overrule(proposal, decision):
+        if decision.verdict == "deny":
             raise denial(proposal, decision)
         if proposal.reviewed:
             return Permit(by="person", reason="a person wants this very call")
@@ -137,7 +147,14 @@ class Permission:
             if await self._is_answered(approval, decision):
                 return Permit(by="earlier answer", reason="a person allowed this tool")
             on_question()
-            return await self._ask(proposal, decision, arguments, approval)
+            return await self._ask(proposal, decision, arguments, readings, approval)
+
+    def decide_again(self) -> None:
+        """Go by rules and modes that changed: calls that wait and are no more asked about wait no longer."""
+        for waiting in [*self._waiting]:
+            proposal = waiting.proposal
+            if proposal.member.is_retired or proposal.decide(waiting.readings).verdict != "ask":
+                waiting.scope.cancel()
 
     async def allow_always(self, proposal: Proposal) -> None:
         """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
@@ -169,22 +186,41 @@ class Permission:
         proposal: Proposal,
         decision: Decision,
         arguments: Mapping[str, Any],
+        readings: ArgumentReadings | None,
         approval: Approval | None,
     ) -> Permit:
         server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
-        answer = await self._operator.approve(
-            ApprovalQuestion(
-                server_id=server_id,
-                tool=proposal.tool,
-                arguments=dict(arguments),
-                reason=decision.reason,
-                claims=claims_of(entry.definition) if entry else (),
-                remember=approval is not None and not decision.every_time,
-                principal=proposal.principal,
-                hint=_settling_hint(proposal, decision),
-            )
+        question = ApprovalQuestion(
+            server_id=server_id,
+            tool=proposal.tool,
+            arguments=dict(arguments),
+            reason=decision.reason,
+            claims=claims_of(entry.definition) if entry else (),
+            remember=approval is not None and not decision.every_time,
+            principal=proposal.principal,
+            hint=_settling_hint(proposal, decision),
         )
+        answer: ApprovalAnswer | None = None
+        waiting = _Waiting(proposal, readings, anyio.CancelScope())
+        self._waiting.add(waiting)
+        try:
+            with waiting.scope:
+                answer = await self._operator.approve(question)
+        finally:
+            self._waiting.discard(waiting)
+        # While the user was asked, a review may have denied it, or allowed it: the newest word counts.
+        if proposal.member.is_retired:
+            raise CallDenied(
+                f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
+                " switched off or changed",
+                hint="`fairlead status` says where it stands; then call it again",
+            )
         require_callable(proposal)
+        now = proposal.decide(readings)
+        if now.verdict == "deny":
+            raise denial(proposal, now)
+        if answer is None:
+            return Permit(by="policy", reason=now.reason)
         if answer == "no":
             raise CallDenied(
                 f"`{server_id}/{proposal.tool}` was not called: a person said no",
@@ -310,30 +346,33 @@ def denial(proposal: Proposal, decision: Decision) -> CallDenied:
 
 def _settling_hint(proposal: Proposal, decision: Decision) -> str:
     """The one command or edit after which the call is made, or asked about no more."""
-    server_id, shown = proposal.member.server.server_id, ToolKey("", proposal.tool).shown_tool
-    call = f"`fairlead call {server_id} {shlex.quote(shown)} --yes`"
+    server, key = proposal.member.server, ToolKey(proposal.member.server.server_id, proposal.tool)
+    call = f"`{command_line('call', key.server_id, key.typed_tool, options=('--yes',))}`"
     if decision.rule is not None:
         place = _place_of_rule(proposal, decision.rule)
         if decision.verdict == "deny":
             return f"a rule denies it: change that rule in {place}"
         return f"call it yourself, with its arguments: {call}; or change the rule in {place}"
     if decision.bundle is not None:
-        field = f"bundles.{decision.bundle}.servers.{server_id}.{decision.field}"
+        field = f"bundles.{decision.bundle}.servers.{key.server_id}.{decision.field}"
         return f"change `{field}`, or call it yourself: {call}"
     if decision.is_administrators:
+        if decision.verdict == "deny":
+            return "the administrator of this machine denies it, and would have to allow it"
         return f"call it yourself, with its arguments: {call}"
-    return f"run `fairlead review {server_id} --allow {shlex.quote(shown)}` to allow it"
+    kept = pattern_kept_by_reviews(server, proposal.tool) if decision.field == "deny_tools" else None
+    if kept is not None:
+        pattern, origin = kept
+        place = str(origin) if proposal.principal == LOCAL else "the gateway's configuration"
+        return f"take `{pattern}` out of deny_tools in {place}, then run `{review_command(key)}`"
+    by_hand = hint_to_write(server) if proposal.principal == LOCAL else None
+    return by_hand or f"run `{review_command(key)}` to allow it"
 
 
 def _place_of_rule(proposal: Proposal, rule: LoadedRule) -> str:
     if rule.origin is None:
         return "the administrator's policy"
     return str(rule.origin) if proposal.principal == LOCAL else "the gateway's configuration"
-
-
-def _may_overrule(proposal: Proposal, decision: Decision) -> bool:
-    is_final = decision.rule is not None or decision.field in FINAL_FIELDS or decision.is_administrators
-    return proposal.reviewed and not is_final
 
 
 def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
@@ -362,7 +401,7 @@ def require_callable(proposal: Proposal) -> None:
     if refusal.kind == "unlisted":
         raise UnknownTool(
             f"`{server_id}` has no tool `{proposal.tool}`: {refusal.reason}",
-            hint=f"run `fairlead tools {server_id}` to see its tools",
+            hint=f"run `{command_line('tools', server_id)}` to see its tools",
         )
     raise UnknownTool(
         f"`{server_id}` defines `{proposal.tool}` in a way that cannot be used: {refusal.reason}"

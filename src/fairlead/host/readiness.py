@@ -8,6 +8,7 @@ from fairlead.connection.logging_in import LoginCount
 from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError
 from fairlead.host.member import Member
 from fairlead.policy.consent import NAMESPACE, stored_under
+from fairlead.policy.typed_names import command_line
 from fairlead.store.store import Store
 
 
@@ -31,7 +32,7 @@ async def require_approved(key: ConsentKey, store: Store | None) -> None:
             f"it comes from {key.file}, which you approved with a version of Fairlead that did not"
             " look at what an entry runs: look at it once more"
         )
-    raise ConsentRequired(key.server_id, message, hint=f"run `fairlead approve {key.server_id}`")
+    raise ConsentRequired(key.server_id, message, hint=f"run `{command_line('approve', key.server_id)}`")
 
 
 async def listing_of(member: Member, store: Store | None, *, fresh: bool = False) -> Listing:

@@ -17,6 +17,7 @@ from fairlead.host.contents import Gathered
 from fairlead.host.offers import gather
 from fairlead.host.own_tools import OwnTools, encoded, told
 from fairlead.policy.results import Source
+from fairlead.policy.typed_names import command_line
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ class ReadingTools(OwnTools):
             raise ToolFailed(f"there is no server `{server}` here")
         why = self._withheld(server)
         if why is not None:
-            raise ToolFailed(f"`{server}`: {why}", hint=f"a person can review it: `fairlead review {server}`")
+            command = command_line("review", server)
+            raise ToolFailed(f"`{server}`: {why}", hint=f"a person can review it: `{command}`")
 
     def _withheld(self, server_id: str) -> str | None:
         """Why a model may not read of a server, if that is so: what it reads there could lead it astray."""

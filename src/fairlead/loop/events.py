@@ -79,6 +79,8 @@ class ToolReturned:
     result: ToolResult = field(repr=False)
     error: str | None = None
     """The code of what kept the call from being made or answered, such as `call_denied`."""
+    hint: str | None = None
+    """What the user can do about that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -193,7 +193,7 @@ class _Run:
         known = self._toolset.catalog.called(name)
         tool = f"{known.key.server_id}/{known.key.shown_tool}" if known else name
         await self._emit(ToolCalled(call_id=call.call_id, tool=tool, name=call.name, arguments=arguments))
-        began, error = time.monotonic(), None
+        began, error, hint = time.monotonic(), None, None
         try:
             if arguments is None:
                 raise ArgumentsInvalid("the arguments are no JSON object; nothing was called")
@@ -203,9 +203,10 @@ class _Run:
             raise
         except FairleadError as exc:
             result = self._toolset.error_result(exc)
-            error = exc.code
+            error, hint = exc.code, exc.hint
+        seconds = time.monotonic() - began
         returned = ToolReturned(
-            call_id=call.call_id, tool=tool, seconds=time.monotonic() - began, result=result, error=error
+            call_id=call.call_id, tool=tool, seconds=seconds, result=result, error=error, hint=hint
         )
         await self._emit(returned)
         return returned

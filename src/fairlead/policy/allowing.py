@@ -25,6 +25,7 @@ from fairlead.config.scopes import EditScope, EditTarget
 from fairlead.config.shapes import as_list, as_object, is_object, value_at
 from fairlead.config.sources import LayerName
 from fairlead.errors import ConfigError, ConfigUnwritable
+from fairlead.policy.approvals import forget_answers
 from fairlead.policy.decision import listed
 from fairlead.policy.pins import Pins, may_be_pinned, pinned_by_review, record_review
 from fairlead.policy.tool_patterns import escape_name, is_glob, matches_any, refuses_any
@@ -112,6 +113,7 @@ def record_decision(
         _pin(store_path, server, listing, decision)
     if entry is not None:
         _write(server, entry, decision)
+    forget_answers(store_path, server.server_id, [*(tool.key.tool for tool in decision.ask), *decision.deny])
     record_defaults(store_path, [server])
     return entry
 
@@ -135,15 +137,45 @@ def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> Entry | N
 
 def _require_not_denied(server: LoadedServer, entry: Entry, tool: str) -> None:
     """Refuse to allow what stays denied: by a glob, or by another file than the one to be edited."""
+    kept = _kept_pattern(server, entry, tool)
+    if kept is not None:
+        pattern, origin = kept
+        raise ConfigError(
+            f"`{server.server_id}/{tool}` stays denied: deny_tools has `{pattern}` ({origin})",
+            hint=f"take `{pattern}` out of deny_tools there, and review again",
+        )
+
+
+def hint_to_write(server: LoadedServer) -> str | None:
+    """Where to write answers by hand, for an entry that Fairlead does not edit; None where it does.
+
+    None for what a program passes to the library as well: its user reviews what the command line knows.
+    """
+    if server.definition.parts[-1].layer.name == "override":
+        return None
+    try:
+        entry_to_edit(server)
+    except ConfigUnwritable as exc:
+        return f"{exc}: {exc.hint}"
+    return None
+
+
+def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, Origin] | None:
+    """The pattern in `deny_tools` that a review cannot take out, so that the tool stays denied; its place."""
+    try:
+        entry = entry_to_edit(server)
+    except ConfigUnwritable:
+        entry = None
+    return _kept_pattern(server, entry, tool)
+
+
+def _kept_pattern(server: LoadedServer, entry: Entry | None, tool: str) -> tuple[str, Origin] | None:
     for part in server.definition.parts:
         for index, pattern in enumerate(as_list(value_at(part.entry, ("deny_tools",)))):
-            is_own = part is entry.part and pattern in (tool, escape_name(tool))
+            is_own = entry is not None and part is entry.part and pattern in (tool, escape_name(tool))
             if isinstance(pattern, str) and refuses_any(tool, (pattern,)) and not is_own:
-                origin = Origin(layer=part.layer, path=(*part.prefix, "deny_tools", index))
-                raise ConfigError(
-                    f"`{server.server_id}/{tool}` stays denied: deny_tools has `{pattern}` ({origin})",
-                    hint=f"take `{pattern}` out of deny_tools there, and review again",
-                )
+                return pattern, Origin(layer=part.layer, path=(*part.prefix, "deny_tools", index))
+    return None
 
 
 def _write(server: LoadedServer, entry: Entry, decision: ReviewDecision) -> None:

@@ -6,12 +6,14 @@ the tool and its definition: a tool that changed, or another server under that n
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from fairlead.store.database import Database
 from fairlead.store.store import ANY, Store, Stored
 
 NAMESPACE: Final = "approvals"
@@ -49,6 +51,16 @@ def read_kept(stored: Iterable[Stored]) -> list[tuple[str, Kept]]:
     """The answers that hold for good, each with its key in the store, by server and tool."""
     kept = [(found.key, msgspec.json.decode(found.value, type=Kept)) for found in stored]
     return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
+
+
+def forget_answers(store_path: Path, server_id: str, tools: Collection[str]) -> None:
+    """Drop what was allowed for good of these tools, for every principal: a review is the newer word."""
+    if not tools:
+        return
+    with Database.open(store_path) as database:
+        for key, kept in read_kept(database.scan(NAMESPACE)):
+            if kept.server_id == server_id and kept.tool in tools:
+                database.delete(NAMESPACE, key, expect=ANY)
 
 
 class Approvals:
@@ -89,6 +101,10 @@ class Approvals:
         self._read = {approval: at for approval, at in self._read.items() if approval.key != key}
         if self._store is not None:
             await self._store.delete(NAMESPACE, key, expect=ANY)
+
+    def forget_session(self, server_id: str | None = None) -> None:
+        """Ask again about what was allowed for this session: of one server, or of all."""
+        self._session = {one for one in self._session if server_id not in (None, one.server_id)}
 
     def allow_for_session(self, approval: Approval) -> None:
         """Ask no more while this host runs."""

@@ -2,8 +2,10 @@
 
 First the lists: deny beats allow, of two allow lists a tool must be in both, and an untrusted server needs at
 least one. What they let through is decided by rules and approval modes, the strictest of those that match:
-deny, then ask, then allow. Where none does there is one default for every surface: the tools of a trusted or
-built-in server go by their annotations (`auto`), those of an untrusted server are asked about.
+deny, then ask, then allow. The user's own word for one call stands for a place in an allowlist and for an
+answer, and for nothing else: rules, modes and `deny_tools` deny what they deny. Where none of them is about a
+tool there is one default for every surface: the tools of a trusted or built-in server go by their annotations
+(`auto`), those of an untrusted server are asked about.
 """
 
 from collections.abc import Mapping
@@ -74,7 +76,7 @@ class CallPolicy:
         """Does any rule name a principal or a group?"""
         self._settled: dict[tuple[object, ...], _Settled] = {}
 
-    def decide(
+    def decide(  # noqa: PLR0913 - all that a decision depends on
         self,
         tool: str,
         within: Within | None = None,
@@ -83,6 +85,7 @@ class CallPolicy:
         arguments: ArgumentReadings | None = None,
         caller: Caller = LOCAL_CALLER,
         default: ApprovalMode | None = None,
+        own_word: bool = False,
     ) -> Decision:
         """May a tool be called? Without `arguments`: may it ever, with arguments that no rule is against?
 
@@ -94,29 +97,45 @@ class CallPolicy:
             caller: Whom the call is made for.
             default: The mode that the surface is configured with (`gateway.approval`), for tools that no rule
                 and no other mode is about.
+            own_word: Does the user want this very call? Then allowlists that it is missing from ask, no more.
         """
-        settled = self._settle(tool, within, caller, default)
+        settled = self._settle(tool, within, caller, default, own_word=own_word)
         decision = settled.by_claim[_believed_claim(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
         return _looked_at(decision, settled.looking, arguments)
 
     def argument_patterns(
-        self, tool: str, within: Within | None = None, caller: Caller = LOCAL_CALLER
+        self,
+        tool: str,
+        within: Within | None = None,
+        caller: Caller = LOCAL_CALLER,
+        *,
+        own_word: bool = False,
     ) -> tuple[Mapping[str, str], ...]:
         """The argument globs of all rules about a tool: `decide` needs readings of what they name."""
-        return self._settle(tool, within, caller, None).patterns
+        return self._settle(tool, within, caller, None, own_word=own_word).patterns
 
     def _settle(
-        self, tool: str, within: Within | None, caller: Caller, default: ApprovalMode | None
+        self,
+        tool: str,
+        within: Within | None,
+        caller: Caller,
+        default: ApprovalMode | None,
+        *,
+        own_word: bool,
     ) -> "_Settled":
-        key = (tool, within, default, caller if self.tells_callers_apart else None)
+        key = (tool, within, default, caller if self.tells_callers_apart else None, own_word)
         settled = self._settled.get(key)
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
                 self._settled.clear()  # tools that were never listed can be asked for without end
             usual = _default_mode(self.server, default, before_defaults=self._before_defaults)
-            settled = self._settled[key] = _settle(self.server, tool, within, caller, usual)
+            settled = _settle(self.server, tool, caller, usual)
+            lists = listed(self.server.config, tool, within) if self.server.config else _ALLOWED
+            if lists.verdict == "deny":
+                settled = _beside_lists(settled, lists, own_word=own_word)
+            self._settled[key] = settled
         return settled
 
 
@@ -134,13 +153,9 @@ class _Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
 
 
-def _settle(
-    server: LoadedServer, tool: str, within: Within | None, caller: Caller, usual: "_Default"
-) -> _Settled:
+def _settle(server: LoadedServer, tool: str, caller: Caller, usual: "_Default") -> _Settled:
+    """What rules and modes say about a tool, whatever the lists do."""
     assert server.config is not None, "nobody calls a server whose entry is not sound"
-    lists = listed(server.config, tool, within)
-    if lists.verdict == "deny":
-        return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     every = (*server.rules, *server.admin_rules)
     rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
@@ -150,6 +165,34 @@ def _settle(
         looking=looking,
         patterns=tuple(loaded.rule.arguments for loaded in looking),
     )
+
+
+def _beside_lists(settled: _Settled, lists: Decision, *, own_word: bool) -> _Settled:
+    """The same for a tool that the lists refuse.
+
+    The user's own word overrules an allowlist, so that rules and modes must still be there to deny the call.
+    Without it, a rule or the administrator that denies the tool is named rather than an allowlist, since
+    a review would not help.
+    """
+    if lists.field == "deny_tools":
+        return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
+    if own_word:
+        asked = msgspec.structs.replace(lists, verdict="ask")
+        by_claim = {
+            claim: asked if decision.verdict == "allow" else decision
+            for claim, decision in settled.by_claim.items()
+        }
+        return msgspec.structs.replace(settled, by_claim=by_claim)
+    by_claim: dict[_Claim, Decision] = {
+        claim: decision if decision.verdict == "deny" and _is_beyond_reviews(decision) else lists
+        for claim, decision in settled.by_claim.items()
+    }
+    return _Settled(by_claim=by_claim, looking=())
+
+
+def _is_beyond_reviews(decision: Decision) -> bool:
+    """Does something decide that a review cannot change: a rule, or the administrator?"""
+    return decision.rule is not None or decision.is_administrators
 
 
 def _is_about(rule: PolicyRule, tool: str) -> bool:

@@ -28,6 +28,7 @@ from fairlead.config.models import Server
 from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
 from fairlead.policy.decision import Within
 from fairlead.policy.tool_patterns import matches_any
+from fairlead.policy.typed_names import command_line
 from fairlead.store.database import Database
 from fairlead.store.file import NO_DEFINITION, text_digest
 from fairlead.store.store import Store, update
@@ -308,7 +309,7 @@ def read_pins(value: bytes, server_id: str) -> Pins:
     except (msgspec.DecodeError, RecursionError, ValueError) as exc:
         raise StoreError(
             f"the pins of `{server_id}` are damaged: {exc}",
-            hint=f"run `fairlead review {server_id}` and look at every tool: it is pinned anew",
+            hint=f"run `{command_line('review', server_id)}` and look at every tool: it is pinned anew",
         ) from exc
     if any(pin.format > FORMAT or pin.format < 1 for pin in pins.tools.values()):
         raise StoreError(

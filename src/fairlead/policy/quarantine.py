@@ -31,6 +31,7 @@ from fairlead.policy.pins import (
     pin_of,
     pinned_on_first_use,
 )
+from fairlead.policy.typed_names import command_line
 
 MAX_REMEMBERED = 4096
 """Answers that one `Screened` remembers: callers may ask for tools that no server ever listed."""
@@ -186,7 +187,7 @@ def screen(
     guarded = is_guarded(server)
     visible = listing.derive(valid_listing)
     unknown = lock if isinstance(lock, str) else None
-    hint = f"run `fairlead review {server.server_id}` to see what changed, and answer"
+    hint = f"run `{command_line('review', server.server_id)}` to see what changed, and answer"
     lock_hint = _lock_hint(server.server_id)
     if unknown is not None:
         lock_hint = f"restore {LOCK_NAME} as it was, or write it anew with `fairlead lock`"
@@ -269,7 +270,7 @@ def _notes(server_id: str, by_pins: Verdicts, by_lock: Verdicts) -> Iterator[str
     changed = sum(change == "changed" for change in by_pins.tools.values())
     new = sum(change == "new" for change in by_pins.tools.values())
     unlocked = sum(change != "defaults" for change in by_lock.tools.values())
-    review = f"run `fairlead review {server_id}`"
+    review = f"run `{command_line('review', server_id)}`"
     if changed:
         yield f"{changed} {'tool' if changed == 1 else 'tools'} changed: {review}"
     if new:

@@ -20,6 +20,7 @@ from fairlead.policy.claims import claims_of, is_destructive, is_harmless
 from fairlead.policy.decision import CallPolicy, Decision, approval_mode_of, listed
 from fairlead.policy.findings import Finding, findings_of
 from fairlead.policy.pins import Pin, Pins, are_instructions_new, change_since, is_guarded
+from fairlead.policy.typed_names import command_line
 from fairlead.store.file import DIGEST_PREFIX
 
 State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
@@ -136,7 +137,7 @@ def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = Fa
         tools: How many tools it is known to have.
         before_defaults: Does it keep the default of an earlier release (see `policy.upgrade`)?
     """
-    config, command = server.config, f"run `fairlead review {server.server_id}`"
+    config, command = server.config, f"run `{command_line('review', server.server_id)}`"
     if config is None or not server.usable or not tools or server.transport in ("builtin", "in_process"):
         return ()
     is_decided = config.approval is not None or server.approval is not None

@@ -195,6 +195,12 @@ class HostPanel:
             tools=self._explained(server_id) if config else (),
         )
 
+    @property
+    def _selection(self) -> Selection:
+        """The tools as the local user's agents get them over the gateway."""
+        settings = self._configuration.loaded.config.gateway
+        return replace(self._host.tools.selection, approval=settings.approval)
+
     def _explained(self, server_id: str) -> Sequence[ToolExplanation]:
         """What the tools of a server may do, by the configuration in effect and what is pinned."""
         member = self._member(server_id)
@@ -202,7 +208,7 @@ class HostPanel:
             return ()
         shown = member.screened.listing
         shown = replace(shown, tools=shown.tools[:MOST_EXPLAINED], rejected=())
-        loaded, selection = self._configuration.loaded, self._host.tools.selection
+        loaded, selection = self._configuration.loaded, self._selection
         names = names_of(loaded, {server_id: shown})
         before_defaults = (server_id,) if member.before_defaults else ()
         catalog = self._host.catalog(selection)
@@ -247,9 +253,9 @@ class HostPanel:
 
     async def tools(self, query: str, server_id: str | None, *, start: int, limit: int) -> ToolPage:
         """The tools that fit a wish, the best first, or all in order where there is none."""
-        toolset = self._host.tools
+        selection = self._selection
         # In a thread, because the first search in a large catalog makes its index.
-        some = partial(_tool_page, toolset.catalog, toolset.selection, query, server_id)
+        some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id)
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
     def held_back(self) -> Mapping[str, int]:

@@ -9,6 +9,7 @@ from fairlead.cli.changes import forget_entry_secrets, require_free, require_sou
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.cli.output import is_interactive, say, shown_path
 from fairlead.config.stash import stash_secrets
+from fairlead.policy.typed_names import command_line
 
 
 class AddOptions(TypedDict):
@@ -124,6 +125,7 @@ def command(
       fairlead add notes --sandbox-write ~/notes -- notes-server
       fairlead add library --builtin repo --root ../library --trust trusted
     """
+    _require_connecting(options)
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
     require_sound(server_id, entry)
@@ -153,7 +155,14 @@ def command(
 
         take_first_look(ctx, loaded, server)
     elif server.config.trust == "untrusted" and server.config.allow_tools is None:
-        say(f"hint: `fairlead review {server_id}` shows its tools, and asks what they may do")
+        say(f"hint: `{command_line('review', server_id)}` shows its tools, and asks what they may do")
+
+
+def _require_connecting(options: AddOptions) -> None:
+    """Refuse `--allow` beside an option that leaves the server unconnected, and so its tools unknown."""
+    if options["allow"] not in (None, "none") and (options["later"] or options["enabled"] is False):
+        other = "--later" if options["later"] else "--enabled false"
+        raise click.UsageError(f"--allow connects the server to see its tools, and {other} does not")
 
 
 def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import click
 
+from fairlead.catalog.entries import unescape_name
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_json, print_table, printable, say
 from fairlead.cli.pending_calls import (
     ANSWERS,
     answer_pending,
-    gateway_here,
-    gateway_if_any,
+    gateways_running,
     pending_calls,
     show_call,
 )
+from fairlead.cli.saved import read_answers
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
-from fairlead.policy.approvals import NAMESPACE, Kept, read_kept
+from fairlead.policy.approvals import NAMESPACE, Kept
 from fairlead.store.database import Database
 from fairlead.store.store import ANY
 
@@ -52,9 +53,8 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
-    kept = [found for _, found in _kept(ctx)]
-    running = gateway_if_any(load(ctx))
-    waiting = pending_calls(running) if running is not None else []
+    kept = [found for _, found in read_answers(load(ctx))]
+    waiting = pending_calls(gateways_running())
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
         return Exit.OK
@@ -82,8 +82,7 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
     """
     if len(words) % 2 or any(word not in ANSWERS for word in words[1::2]):
         raise click.UsageError(f"give the id of a call and one of {', '.join(ANSWERS)}, or nothing")
-    answers = dict(zip(words[::2], words[1::2], strict=True))
-    return answer_pending(gateway_here(load(ctx)), answers, as_json=as_json)
+    return answer_pending(dict(zip(words[::2], words[1::2], strict=True)), as_json=as_json)
 
 
 @command.command("forget")
@@ -94,8 +93,8 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
     """Take back what you allowed for good: of one tool, or of all tools of a server."""
     gone = [
         (key, found)
-        for key, found in _kept(ctx)
-        if found.server_id == server_id and tool in (None, found.tool)
+        for key, found in read_answers(load(ctx))
+        if found.server_id == server_id and (tool is None or found.tool in (tool, unescape_name(tool)))
     ]
     if not gone:
         what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
@@ -109,14 +108,6 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
 
 def _store(ctx: click.Context) -> Path:
     return store_file(os.environ, load(ctx).config.store.path)
-
-
-def _kept(ctx: click.Context) -> list[tuple[str, Kept]]:
-    path = _store(ctx)
-    if not path.exists():
-        return []
-    with Database.open_for_reading(path) as database:
-        return read_kept(database.scan(NAMESPACE))
 
 
 def _as_json(found: Kept) -> dict[str, object]:

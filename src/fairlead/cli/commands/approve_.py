@@ -11,10 +11,12 @@ from fairlead.cli.output import confirm, print_data, printable, say
 from fairlead.cli.saved import read_saved
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
+from fairlead.config.models import Approval
 from fairlead.config.paths import store_file
 from fairlead.config.redact import redact_entry
 from fairlead.config.shapes import as_list, is_object
 from fairlead.errors import ConnectFailed, ConsentRequired
+from fairlead.policy.typed_names import command_line
 
 
 @click.command("approve")
@@ -37,10 +39,10 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
     """
     loaded = load(ctx)
     if pending:
-        from fairlead.cli.pending_calls import answer_pending, gateway_here
+        from fairlead.cli.pending_calls import answer_pending
 
         say("note: calls that wait are answered with `fairlead approvals answer` now")
-        return answer_pending(gateway_here(loaded), {})
+        return answer_pending({})
     saved = read_saved(loaded)
     waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
     if server_id is not None:
@@ -84,6 +86,31 @@ def show(server: LoadedServer, key: ConsentKey) -> None:
         print_data(f"  {fact.label}: {printable(fact.text)}")
     if server.transport == "stdio":
         _show_rights(server, entry.get("sandbox"))
+    if any(name in entry for name in ("trust", "allow_tools", "approval")):
+        command = command_line("review", server.server_id)
+        print_data(f"  It says what its tools may do: {_tool_rights(server)}. `{command}` changes that.")
+
+
+def _tool_rights(server: LoadedServer) -> str:
+    """What an entry that is approved lets agents do with its tools before a review."""
+    config = server.config
+    assert config is not None, "only what is sound can be approved"
+    is_trusted = config.trust == "trusted"
+    if config.allow_tools is None and not is_trusted:
+        return "agents get none of them before a review"
+    which = "all of them" if config.allow_tools is None else "those in allow_tools"
+    if isinstance(config.approval, Approval):
+        return f"agents get {which}, and may call them as `approval` says"
+    mode = config.approval or server.approval or ("auto" if is_trusted else "ask")
+    return f"agents get {which}, and {_MODES[mode]}"
+
+
+_MODES = {
+    "allow": "may call them without asking",
+    "ask": "calls are asked about",
+    "auto": "may call those that a trusted server annotates as read-only without asking",
+    "deny": "no one may call them",
+}
 
 
 def _show_rights(server: LoadedServer, sandbox: object) -> None:

@@ -25,11 +25,14 @@ from fairlead.cli.output import (
     printable,
     printable_lines,
     say,
+    warn,
 )
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import GatewayGone, UnknownTool
 from fairlead.gateway.running import Running
+from fairlead.policy.decision import CallPolicy
+from fairlead.policy.typed_names import command_line, review_command
 
 if TYPE_CHECKING:
     from fairlead.gateway.attached_host import AttachedHost
@@ -120,7 +123,7 @@ async def _called_here(loaded: LoadedConfig, wanted: _Wanted) -> ToolResult:
     async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
         with noting_delivery():
             result = await _called(host, wanted)
-        await _remember(host, wanted)
+        await _remember(host, loaded, wanted)
         return result
 
 
@@ -136,7 +139,7 @@ async def _called_by_gateway(running: Running, loaded: LoadedConfig, wanted: _Wa
         except GatewayGone as exc:
             warn_of_gone(exc)
             return None
-        await _remember(host, wanted)
+        await _remember(host, loaded, wanted)
         return result
 
 
@@ -157,11 +160,18 @@ async def _called(host: "Host | AttachedHost", wanted: _Wanted) -> ToolResult:
         )
 
 
-async def _remember(host: "Host | AttachedHost", wanted: _Wanted) -> None:
+async def _remember(host: "Host | AttachedHost", loaded: LoadedConfig, wanted: _Wanted) -> None:
     """Let agents call the tool from now on, if that is wanted."""
-    if wanted.always:
-        await host.allow(wanted.server_id, wanted.tool)
-        shown = f"{wanted.server_id}/{printable(wanted.tool)}"
+    if not wanted.always:
+        return
+    entry = await _found(host, wanted.server_id, wanted.tool)
+    await host.allow(wanted.server_id, entry.key.tool)
+    shown = f"{wanted.server_id}/{printable(entry.key.shown_tool)}"
+    decision = CallPolicy(loaded.server(wanted.server_id)).decide(entry.key.tool, entry=entry)
+    if decision.verdict == "deny":
+        hint = f"run `{review_command(entry.key)}`"
+        warn(f"agents do not get `{shown}` all the same: {decision.reason}", hint)
+    else:
         say(f"agents may call `{shown}` without asking; `fairlead approvals`")
 
 
@@ -176,9 +186,10 @@ async def _found(host: "Host | AttachedHost", server_id: str, tool: str) -> Tool
             known = await host.tools_of(server_id)
     entry = tool_called(tool, known)
     if entry is None:
-        hint = suggestion(tool, [each.key.shown_tool for each in known])
+        hint = suggestion(tool, [each.key.typed_tool for each in known])
         raise UnknownTool(
-            f"`{server_id}` has no tool `{tool}`", hint=hint or f"run `fairlead tools {server_id}`"
+            f"`{server_id}` has no tool `{tool}`",
+            hint=hint or f"run `{command_line('tools', server_id)}`",
         )
     return entry
 

@@ -2,8 +2,9 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,9 +20,18 @@ from fairlead.cli.output import (
     say,
 )
 from fairlead.config.explain import FieldOrigin, Said, explain_server
-from fairlead.config.principal import LOCAL, OAUTH_SUBJECT, TOKEN_OWNER, Caller, oauth_principal
+from fairlead.config.principal import (
+    GROUP,
+    LOCAL,
+    OAUTH_SUBJECT,
+    TOKEN_OWNER,
+    Caller,
+    bundles_granted,
+    oauth_principal,
+)
 from fairlead.config.validate import suggestion
-from fairlead.errors import UnknownTool
+from fairlead.errors import UnknownBundle, UnknownTool
+from fairlead.policy.typed_names import command_line
 
 if TYPE_CHECKING:
     from fairlead.catalog.cleaning import Finding
@@ -50,6 +60,7 @@ _AS = click.option(
     help="For calls of this principal: as `fairlead audit` shows it, the name of a gateway token, or a"
     " subject of your OAuth issuer.",
 )
+_BUNDLE = click.option("--bundle", metavar="NAME", help="As this bundle has it.")
 _GROUP = click.option("--group", "groups", multiple=True, metavar="NAME", help="A group it is in; repeat it.")
 
 
@@ -64,13 +75,15 @@ def command() -> None:
 @command.command("server")
 @server_argument
 @click.option("--all", "show_all", is_flag=True, help="Show the fields nobody set, too.")
+@_BUNDLE
 @_AS
 @_GROUP
 @json_option
 @click.pass_context
-def server_command(
+def server_command(  # noqa: PLR0913 - click hands every option over by name
     ctx: click.Context,
     server_id: str,
+    bundle: str | None,
     principal: str,
     groups: tuple[str, ...],
     *,
@@ -81,7 +94,7 @@ def server_command(
     loaded = load(ctx)
     server = loaded.server(server_id)
     rows = explain_server(server)
-    tools = _tools_of(loaded, server_id, _caller(loaded, principal, groups))
+    tools = _tools_of(loaded, server_id, bundle, _caller(loaded, principal, groups))
     if as_json:
         problems = [problem_as_json(problem) for problem in server.problems]
         print_json(
@@ -101,7 +114,7 @@ def server_command(
         print_data("")
         print_table(("tool", "answer", "because", "set by"), [_tool_row(tool) for tool in tools])
     else:
-        say(f"its tools are not known yet; `fairlead tools {server_id}` asks for them")
+        say(f"its tools are not known yet; `{command_line('tools', server_id)}` asks for them")
     if server.problems:
         say()
         print_problems(server.problems)
@@ -110,6 +123,9 @@ def server_command(
 def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> Caller:
     """The caller that `--as` means: a name without a prefix is a gateway token's, else a subject's."""
     oauth = loaded.config.gateway.oauth
+    if principal.startswith(GROUP):
+        group = principal.removeprefix(GROUP)
+        raise click.UsageError(f"`{principal}` is a group, and no principal: add `--group {group}`")
     if principal == LOCAL or principal.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
         return Caller(principal, frozenset(groups))
     from fairlead.gateway.tokens import token_file
@@ -124,20 +140,89 @@ def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> 
     return Caller(meant, frozenset(groups))
 
 
-def _tools_of(loaded: "LoadedConfig", server_id: str, caller: Caller) -> "list[ToolExplanation]":
+def _bundle_for(loaded: "LoadedConfig", bundle: str | None, caller: Caller) -> str | None:
+    """The bundle to explain: the one that was named, or the only one that the gateway lets a caller use.
+
+    Raises:
+        UnknownBundle: The gateway does not let the caller use it, or there are several to choose from.
+    """
+    allowed = _bundles_allowed(loaded, caller)
+    if allowed is None or bundle in allowed:
+        return bundle
+    who = f"`{caller.principal}`"
+    if not allowed:
+        raise UnknownBundle(
+            f"the gateway does not let {who} in: `gateway.oauth.bundles` maps neither it nor its groups",
+            hint="map it there, or name its groups with `--group NAME`",
+        )
+    names = " and ".join(f"`{name}`" for name in sorted(allowed))
+    if bundle is not None:
+        message = f"the gateway does not let {who} use the bundle `{bundle}`, but {names}"
+    elif len(allowed) > 1:
+        message = f"the gateway lets {who} use the bundles {names}, and nothing else"
+    else:
+        say(f"note: the gateway lets {printable(who)} use the bundle {names}, and nothing else")
+        return min(allowed)
+    raise UnknownBundle(message, hint=f"add `--bundle {shlex.quote(min(allowed))}`")
+
+
+def _bundles_allowed(loaded: "LoadedConfig", caller: Caller) -> frozenset[str] | None:
+    """The only bundles that the gateway lets a caller use; None for all."""
+    if caller.principal.startswith(TOKEN_OWNER):
+        from fairlead.gateway.tokens import token_file
+
+        owners = [token.owner for token in token_file(os.environ).read()]
+        tokens = [owner.bundles for owner in owners if owner.principal == caller.principal]
+        limited = [bundles for bundles in tokens if bundles is not None]
+        return frozenset[str]().union(*limited) if limited and len(limited) == len(tokens) else None
+    oauth = loaded.config.gateway.oauth
+    if oauth is None or not caller.principal.startswith(OAUTH_SUBJECT):
+        return None
+    return bundles_granted(oauth.bundles, oauth.issuer, caller)
+
+
+def _tools_of(
+    loaded: "LoadedConfig", server_id: str, bundle: str | None, caller: Caller
+) -> "list[ToolExplanation]":
     """What is known of a server's tools, explained. Contacts nobody."""
     from fairlead.cli.known import known
     from fairlead.host.explain import Explainer, names_of
 
-    found = known(loaded, None, caller)
+    found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
     names = names_of(found.loaded, found.listings)
     explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
-    return [explainer.explain(key) for key in names.names if key.server_id == server_id]
+    explained = [explainer.explain(key) for key in names.names if key.server_id == server_id]
+    return _with_answers(loaded, caller, explained)
+
+
+def _with_answers(
+    loaded: "LoadedConfig", caller: Caller, explained: "list[ToolExplanation]"
+) -> "list[ToolExplanation]":
+    """The same, with what was answered for good: such calls are made, though the configuration asks."""
+    from fairlead.cli.saved import read_answers
+
+    kept = [found for _, found in read_answers(loaded) if found.principal == caller.principal]
+    answered = {(found.server_id, found.tool) for found in kept}
+
+    def is_answered(tool: "ToolExplanation") -> bool:
+        return tool.verdict == "ask" and (tool.key.server_id, tool.key.tool) in answered
+
+    return [replace(tool, remembered=is_answered(tool)) for tool in explained]
 
 
 def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
     because = tool.decided_by
-    return tool.key.shown_tool, tool.answer, because.reason, because.place or "the default"
+    reason = because.reason
+    if tool.gateway_verdict is not None:
+        reason += f"; over a gateway: {tool.gateway_verdict}, by `gateway.approval`"
+    if tool.remembered:
+        reason += f"; allowed by a remembered answer: {_forgetting(tool)}"
+    return tool.key.shown_tool, tool.answer, reason, because.place or "the default"
+
+
+def _forgetting(tool: "ToolExplanation") -> str:
+    command = command_line("approvals forget", tool.key.server_id, tool.key.typed_tool)
+    return f"`{command}` has you asked again"
 
 
 def _is_default(row: FieldOrigin) -> bool:
@@ -163,7 +248,7 @@ def _value(said: Said) -> str:
 
 @command.command("tool")
 @click.argument("name")
-@click.option("--bundle", metavar="NAME", help="As this bundle has it.")
+@_BUNDLE
 @_AS
 @_GROUP
 @json_option
@@ -193,7 +278,8 @@ def tool_command(
     from fairlead.host.explain import Explainer, names_of, tools_called
 
     loaded = load(ctx)
-    found = known(loaded, bundle, _caller(loaded, principal, groups))
+    caller = _caller(loaded, principal, groups)
+    found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
     names = names_of(found.loaded, found.listings)
     keys = tools_called(name, names)
     if not keys:
@@ -203,9 +289,9 @@ def tool_command(
     if not keys:
         raise _unknown(found, name, [key.shown_tool for key in names.names])
     explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
+    tools = _with_answers(loaded, caller, [explainer.explain(key) for key in keys])
     explained = [
-        (explainer.explain(key), found.absence(key.server_id), found.catalog.findings.get(key, ()))
-        for key in keys
+        (tool, found.absence(tool.key.server_id), found.catalog.findings.get(tool.key, ())) for tool in tools
     ]
     if as_json:
         print_json({"tools": [_tool_as_json(*each) for each in explained]})
@@ -231,10 +317,15 @@ def _show_tool(tool: "ToolExplanation", absence: "Absence | None", findings: "Se
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
     if tool.rule is not None and tool.rule != tool.because:
         rows.append(("rule", _with_place(tool.rule)))
-    if tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
+    if tool.state == "quarantined":
+        rows.append(("calls", f"are refused until `{command_line('review', tool.key.server_id)}`"))
+    elif tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
+    if tool.remembered:
+        rows.append(("but", f"an answer is remembered, and calls are made: {_forgetting(tool)}"))
     if tool.gateway_verdict is not None:
-        rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]} there: `gateway.approval` says so"))
+        listed = " and not listed" if tool.gateway_verdict == "deny" else ""
+        rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]}{listed} there: by `gateway.approval`"))
     rows.append(("name", f"{tool.name} ({tool.naming})"))
     if absence is not None:
         rows.append(("server", f"{absence.reason}; {absence.hint}" if absence.hint else absence.reason))
@@ -277,6 +368,7 @@ def _tool_as_json(
         "rule": asdict(tool.rule) if tool.rule else None,
         "verdict": tool.verdict,
         "approval": asdict(tool.approval) if tool.approval else None,
+        "remembered": tool.remembered,
         "gateway_verdict": tool.gateway_verdict or tool.verdict,
         "unavailable": absence.reason if absence else None,
         "hidden_text": [asdict(finding) for finding in findings],

@@ -9,7 +9,7 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.gateway_options import GatewayOptions
-from fairlead.cli.options import json_option, load
+from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import (
     confirm,
     print_data,
@@ -21,7 +21,7 @@ from fairlead.cli.output import (
     warn,
 )
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.errors import ConfigError, ConnectFailed, UnknownBundle
 from fairlead.gateway.snippets import AGENTS
 
 if TYPE_CHECKING:
@@ -171,10 +171,10 @@ def _write_change(change: "Change", *, yes: bool) -> int:
 @click.pass_context
 def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *, as_json: bool) -> int:
     """Earlier name of `fairlead approvals answer`."""
-    from fairlead.cli.pending_calls import answer_pending, gateway_here
+    from fairlead.cli.pending_calls import answer_pending
 
     say("note: calls that wait are answered with `fairlead approvals answer` now")
-    return answer_pending(gateway_here(load(ctx)), dict(answers), as_json=as_json)
+    return answer_pending(dict(answers), as_json=as_json)
 
 
 @command.command("dashboard")
@@ -195,6 +195,37 @@ def dashboard_command(ctx: click.Context, *, as_json: bool) -> int:
     for other in links[1:]:
         say(f"or, if your browser does not know that name: {other}")
     return Exit.OK
+
+
+@command.command("restart")
+@server_argument
+@click.pass_context
+def restart_command(ctx: click.Context, server_id: str) -> int:
+    """End the running gateway's connections to a server, and connect it again.
+
+    Its clients keep their sessions; calls of that server that are under way fail.
+    """
+    from fairlead.cli.pending_calls import gateway_here
+    from fairlead.cli.running import run_with_host, spinning
+    from fairlead.cli.terminal import operator_here
+    from fairlead.gateway.attached_host import attached_host
+
+    loaded = load(ctx)
+    server = loaded.server(server_id)
+    if not server.enabled:
+        raise ConnectFailed(server_id, "it is switched off", hint=server.enable_hint)
+    running = gateway_here(loaded)
+
+    async def main() -> int:
+        async with (
+            attached_host(running, loaded, operator_here()) as host,
+            spinning(f"restarting {server_id} …"),
+        ):
+            await host.restart(server_id)
+        say(f"`{server_id}` was restarted")
+        return Exit.OK
+
+    return run_with_host(main)
 
 
 @command.group("token")

@@ -38,6 +38,7 @@ from fairlead.config.sources import place_of
 from fairlead.config.stash import Stashed, file_reference, secret_file, stash_secrets
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
+from fairlead.policy.typed_names import command_line
 
 MAX_FOREIGN_BYTES = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""
@@ -132,7 +133,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
     """One screen for all servers that were added; without a terminal, the command that shows it."""
     if later or not is_interactive():
-        say(f"hint: `fairlead review {' '.join(server_ids)}` shows their tools, and asks what they may do;")
+        command = command_line("review", *server_ids)
+        say(f"hint: `{command}` shows their tools, and asks what they may do;")
         say("  with `--yes` it takes the preselected answers")
         return Exit.OK
     from fairlead.cli.commands.review_ import review_together

@@ -1,5 +1,6 @@
 """`fairlead review`."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -23,6 +24,9 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
 from fairlead.policy.reviewing import ReviewedTool, review_as_json
+from fairlead.policy.typed_names import ALL, NONE, command_line, split_names
+
+_ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 
 
 @click.command("review")
@@ -32,6 +36,7 @@ from fairlead.policy.reviewing import ReviewedTool, review_as_json
 @click.option("--ask", multiple=True, metavar="NAMES", help="Ask before each call of these tools.")
 @click.option("--deny", multiple=True, metavar="NAMES", help="Deny these tools.")
 @click.option("--yes", is_flag=True, help="Take the preselected answers for the rest without asking.")
+@click.option("--instructions", is_flag=True, help="What a server says of itself is fine as it is now.")
 @click.option("--approve", multiple=True, hidden=True)
 @click.option("--approve-all", is_flag=True, hidden=True)
 @click.option(
@@ -49,6 +54,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     *,
     every: bool,
     yes: bool,
+    instructions: bool,
     approve_all: bool,
     replace_globs: bool,
     as_json: bool,
@@ -77,7 +83,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if bool(server_ids) == every:
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
-    words = _Words(allow=allow, ask=ask, deny=deny, yes=yes)
+    named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
+    words = _Words(named, loaded.servers.keys(), yes=yes, instructions=instructions)
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
         return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
@@ -88,15 +95,22 @@ class _Words:
     """The answers that the command line gives."""
 
     def __init__(
-        self, *, allow: tuple[str, ...], ask: tuple[str, ...], deny: tuple[str, ...], yes: bool
+        self,
+        named: Mapping[Answer, tuple[str, ...]],
+        servers: Collection[str],
+        *,
+        yes: bool,
+        instructions: bool,
     ) -> None:
-        self._named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
+        self._named = named
+        self._instructions = instructions
         self.yes = yes
+        self._servers = servers
 
     @property
     def are_given(self) -> bool:
         """Does the command line answer anything?"""
-        return self.yes or any(self._named.values())
+        return self.yes or self._instructions or any(self._named.values())
 
     def answers(self, review: ServerReview, *, strict: bool = True) -> ReviewDecision:
         """What they mean for the tools of a server: the strictest answer that names a tool counts.
@@ -113,27 +127,20 @@ class _Words:
             given.extend((answer, name) for name in names)
         # Single names count more than `all`, so that `--deny all --allow x` allows x.
         for answer, name in sorted(given, key=lambda one: one[1] != "all"):
-            for tool in self._tools(name, review, strict=strict):
+            for tool in self._tools(name, review, answer, strict=strict):
                 answered[tool.name] = (tool, answer)
-        wants_all = "all" in self._named["allow"] or self.yes
-        return decision_of(answered.values(), instructions=wants_all and review.instructions_changed)
+        is_fine = self._instructions or self.yes or ALL in self._named["allow"]
+        return decision_of(answered.values(), instructions=is_fine and review.instructions_changed)
 
-    def _tools(self, name: str, review: ServerReview, *, strict: bool) -> list[ReviewedTool]:
-        try:
-            return named_tools([name], review.tools)
-        except UnknownTool:
-            prefix = f"{review.server.server_id}/"
-            if name.startswith(prefix):
-                return self._tools(name.removeprefix(prefix), review, strict=strict)
-            if strict:
-                raise
-            return []
+    def _tools(self, name: str, review: ServerReview, answer: Answer, *, strict: bool) -> list[ReviewedTool]:
+        return named_tools([name], review.tools, answer=answer, servers=self._servers, strict=strict)
 
     def require_meant(self, reviews: list[ServerReview]) -> None:
         """Refuse a name that means a tool of none of the servers."""
-        for name in {name for names in self._named.values() for name in names}:
-            if not any(self._tools(name, review, strict=False) for review in reviews) and name != "none":
-                raise UnknownTool(f"none of these servers has a tool `{name}`")
+        for answer, words in self._named.items():
+            for name in (name for word in words for name in split_names(word) if name not in ("", ALL, NONE)):
+                if not any(self._tools(name, review, answer, strict=False) for review in reviews):
+                    raise UnknownTool(f"none of these servers has a tool `{name}`")
 
 
 def _review_one(
@@ -158,6 +165,8 @@ def _review_one(
     if not decision.is_empty:
         decision = _without_globs(review.server, review.tools, decision, replace=replace)
         carry_out(ctx, loaded, review.server, review.listing, decision)
+    elif words.are_given:
+        say(f"nothing was changed: that names nothing of `{review.server.server_id}`")
     if as_json:
         print_json(_decision_as_json(review, decision))
     return Exit.OK
@@ -237,7 +246,7 @@ def _ask(review: ServerReview) -> ReviewDecision | None:
     if any(tool.is_open for tool in review.tools) or review.instructions_changed:
         server_id = review.server.server_id
         say(
-            f"hint: `fairlead review {server_id} --allow NAMES --ask NAMES --deny NAMES` answers;"
+            f"hint: `{command_line('review', server_id, options=_ANSWERING)}` answers;"
             f" `--allow all` allows all, `--yes` takes the preselected answers"
         )
         return None

@@ -2,20 +2,21 @@
 
 import json
 import os
-import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairlead.catalog.entries import unescape_name
 from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_error, printable, printable_lines, say, warn
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
-from fairlead.policy.tool_patterns import is_glob, matches
+from fairlead.policy.tool_patterns import matches
+from fairlead.policy.typed_names import ALL, NONE, review_command, split_names
 
 if TYPE_CHECKING:
     from fairlead.catalog.entries import ToolKey
@@ -167,21 +168,35 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
         UnknownTool: A name means none of the tools that the model has.
     """
     catalog = toolset.catalog
-    for name in (part.strip() for word in allow for part in word.split(",")):
-        found = [tool.key for tool in catalog.tools if name == "all" or _is_named(tool.key, tool.name, name)]
-        if not found and name not in ("", "none", "all"):
-            hidden = next((key for key in catalog.hidden if _is_named(key, "", name)), None)
-            hint = suggestion(name, [tool.key.shown_tool for tool in catalog.tools])
+    servers = [status.server_id for status in host.status()]
+    for name in (name for word in allow for name in split_names(word) if name not in ("", NONE)):
+        found = [tool.key for tool in catalog.tools if name in (ALL, tool.name)]
+        found = found or [tool.key for tool in catalog.tools if _is_named(tool.key, name, servers)]
+        if not found:  # as it is shown, if only one tool is
+            shown = [tool.key for tool in catalog.tools if tool.key.shown_tool == name]
+            found = shown if len(shown) == 1 else []
+        if not found and name != ALL:
+            hidden = next((key for key in catalog.hidden if _is_named(key, name, servers)), None)
+            hint = suggestion(name, [tool.key.typed_tool for tool in catalog.tools])
             if hidden is not None:
-                hint = f"run `fairlead review {hidden.server_id} --allow {shlex.quote(hidden.shown_tool)}`"
+                hint = f"run `{review_command(hidden)}`"
             raise UnknownTool(f"the model has no tool `{name}` that could be allowed", hint=hint)
         for key in found:
             host.allow_for_session(key.server_id, key.tool)
 
 
-def _is_named(key: "ToolKey", public: str, name: str) -> bool:
-    spellings = (key.tool, key.shown_tool, str(key), f"{key.server_id}.{key.tool}", public)
-    return name in spellings or any(matches(spelling, name) for spelling in spellings[:3] if is_glob(name))
+def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
+    """Does a name or glob mean this tool? `ID/TOOL` and `ID.TOOL` mean the tools of that server alone."""
+    for mark in "/.":
+        owner, found, rest = name.partition(mark)
+        if found and owner in servers:
+            return key.server_id == owner and _fits(key, rest)
+    return _fits(key, name)
+
+
+def _fits(key: "ToolKey", name: str) -> bool:
+    patterns = {name, unescape_name(name)}
+    return key.tool in patterns or any(matches(key.tool, pattern) for pattern in patterns)
 
 
 class _Words:
@@ -273,6 +288,7 @@ def _as_json(event: "RunEvent") -> dict[str, Any]:
                 "seconds": round(event.seconds, 3),
                 "is_error": event.result.is_error,
                 "error": event.error,
+                "hint": event.hint,
                 "result": json.loads(event.result.raw),
             }
         case StepFinished():

@@ -16,6 +16,7 @@ from fairlead.config.shapes import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.gateway.running import find, sources_of
 from fairlead.host.member import login_notes
+from fairlead.policy.typed_names import command_line
 
 COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
 WATCH_SECONDS = 2.0
@@ -68,7 +69,7 @@ def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
     snapshot, trouble = saved.snapshot, saved.trouble
     error = next((str(p) for p in server.problems if p.severity == "error" and server.enabled), None)
     if error is None and not saved.approved:
-        error = f"not approved; run `fairlead approve {server.server_id}`"
+        error = f"not approved; run `{command_line('approve', server.server_id)}`"
     failed = trouble if error is None else None
     if failed is not None:
         what_to_do = f"; {failed.hint}" if failed.state == "auth_required" and failed.hint else ""

@@ -118,7 +118,7 @@ def _answer(found: Known, server: LoadedServer, entry: ToolEntry) -> str:
     if server.config is None:
         return "deny"
     policy = CallPolicy(server, before_defaults=server.server_id in found.before_defaults)
-    return policy.decide(entry.key.tool, found.selection.within(server.server_id), entry=entry).verdict
+    return found.selection.decide(policy, entry.key.tool, entry).verdict
 
 
 def _as_json(found: Known, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
-from fairlead.host.explain import ToolExplanation
 from fairlead.host.member import ServerStatus
 from fairlead.host.urls import ShownUrl
+from fairlead.policy.typed_names import command_line
 from fairlead.web.door import Answer, Visit, own_path, see
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
@@ -160,24 +160,19 @@ def _permissions(details: ServerDetails) -> Child:
     rows = [
         (
             code(tool.key.shown_tool),
-            _answer(tool),
+            tool.answer,
             tool.decided_by.reason,
             tool.decided_by.place or "the default",
         )
         for tool in details.tools
     ]
-    whole = tag("p", f"The first {len(rows)}; `fairlead explain {details.status.server_id}` shows all.")
+    command = command_line("explain server", details.status.server_id)
+    whole = tag("p", f"The first {len(rows)}; `{command}` shows all.")
     return (
         tag("h2", "What its tools may do"),
         table("What its tools may do", ("Tool", "Answer", "Because", "Set by"), rows),
         whole if len(rows) == MOST_EXPLAINED else None,
     )
-
-
-def _answer(tool: ToolExplanation) -> Child:
-    if tool.gateway_verdict is None or tool.state == "quarantined":
-        return tool.answer
-    return (tool.gateway_verdict, tag("span", "by gateway.approval", class_="note"))
 
 
 def _log(details: ServerDetails) -> Child:
