@@ -15,12 +15,20 @@ import msgspec
 from fairlead.catalog.cleaning import mask_tool
 from fairlead.catalog.digest import digests_of
 from fairlead.catalog.entries import ToolKey
+from fairlead.config.argument_types import fits
 from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
-from fairlead.errors import ApprovalRequired, ArgumentsInvalid, CallDenied, RunCancelled, UnknownTool
+from fairlead.errors import (
+    ApprovalRequired,
+    ArgumentsInvalid,
+    CallDenied,
+    RunCancelled,
+    UnknownTool,
+    WrongType,
+)
 from fairlead.host.member import Member
-from fairlead.host.operator import ApprovalQuestion, Operator
+from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion, Operator
 from fairlead.policy.approvals import Approval, Approvals
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.claims import claims_of
@@ -185,6 +193,11 @@ class Permission:
             )
         )
         require_callable(proposal)
+        if not fits(answer, ApprovalAnswer):  # None or False must not count as a yes
+            raise WrongType(
+                f"`{server_id}/{proposal.tool}` was not called: the operator's answer is none that there is",
+                hint="`approve` returns `once`, `session`, `always`, `no` or `cancel`",
+            )
         if answer == "no":
             raise CallDenied(
                 f"`{server_id}/{proposal.tool}` was not called: a person said no",
