@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
+from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 
 MAX_ID_BYTES = 1024
 """The longest event id that is remembered: it travels back in a header."""

@@ -11,11 +11,11 @@ from fairlead.connection.endpoint import Endpoint, HeaderSource, fixed_headers
 from fairlead.connection.eventstream import EventStream
 from fairlead.connection.http_outcomes import AnswerLost, AnswerTooLong, HttpRejected, connection_trouble
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
-from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import Ending
 from fairlead.connection.pacing import FairReader, Pace
 from fairlead.connection.responses import is_stream, misfit, refusal, shown, until_answered
 from fairlead.connection.wire import notification_frame
+from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.net.redirects import within_origin
 
 _NO_OPTIONS: CallOptions = {}

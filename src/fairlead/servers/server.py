@@ -11,19 +11,23 @@ from typing import Any
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.caching import CacheHint
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from pydantic import BaseModel
 
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.errors import WrongType
+from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.servers.definition import AnyTool
 from fairlead.servers.http import Endpoint, serving_http
 from fairlead.servers.running import describe_tool, run_tool
 
 LISTS_TTL_MS = 3_600_000
 """How long a client may keep the list of tools: it does not change while the server runs."""
+
+
+GRACE_SECONDS = 10.0
+"""How long calls under way may go on after the client closed stdin."""
 
 
 class McpServer:
@@ -86,9 +90,12 @@ class McpServer:
             yield replace(endpoint, url=f"{endpoint.url}/mcp")
 
     async def serve_stdio(self) -> None:
-        """Serve whoever started this process, over its stdin and stdout, until they hang up."""
+        """Serve the client that started this process, over its stdin and stdout, until it closes stdin.
+
+        Calls under way are then given a few seconds to end. A line that is no message costs only itself.
+        """
         server = self.sdk_server()
-        async with stdio_server() as (received, sent):
+        async with open_stdio(GRACE_SECONDS) as (received, sent):
             await server.run(received, sent, server.create_initialization_options())
 
     @cached_property
