@@ -14,7 +14,13 @@ from typing import cast
 import msgspec
 from mcp_types import RequestId
 
-from fairlead.catalog.slices import has_more_values
+from fairlead.catalog.slices import (
+    CONSTANT_NOTE,
+    finish,
+    has_more_values,
+    may_have_constants,
+    without_constants_steps,
+)
 from fairlead.jsonrpc.limits import (
     MAX_DECODED_BYTES,
     MAX_LINE_BYTES,
@@ -152,8 +158,7 @@ _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*"
 _SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
 _MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
 _LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
-_CONSTANT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|-?\b(?:NaN|Infinity)\b')
-_CONSTANT_NOTE = {"type": "text", "text": "[NaN and Infinity are not JSON: null stands in for them]"}
+_CONSTANT_NOTE = {"type": "text", "text": CONSTANT_NOTE}
 _RESULT_BEGINS = re.compile(
     rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
 )
@@ -260,28 +265,31 @@ def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
         case b"{", True:
             return parse(text)
         case b"{", False:
-            return [_result_with_constants(text) or _unusable(text, reason)]
+            return [_answer_with_constants(text) or _unusable(text, reason)]
         case b"[", _:
             return _batch(text, reason)
         case _:
             return [Unusable(reason=reason, excerpt=bytes(line[:_EXCERPT_BYTES]))]
 
 
-def _result_with_constants(text: bytes | bytearray) -> Frame | None:
-    """Return a tool result with `null` for its values that are `NaN` or `Infinity`, and a text that says so.
+def _answer_with_constants(text: bytes | bytearray) -> Frame | None:
+    """Return an answer with `null` for its values that are `NaN` or `Infinity`.
 
-    Python's `json.dumps` writes them. One number must not cost all that the tool said.
+    Python's `json.dumps` writes them. One number must not cost all that a tool said, nor one default in a
+    schema all of a list. In a tool's result a text says so. In a request they stay an error.
     """
-    if len(text) > _MAX_REPAIRED_BYTES or not (b"NaN" in text or b"Infinity" in text):
+    if len(text) > _MAX_REPAIRED_BYTES or not may_have_constants(bytes(text)):
         return None
     try:
-        frame = _decode_frame(_CONSTANT.sub(lambda found: found[1] or b"null", bytes(text)))
+        frame = _decode_frame(finish(without_constants_steps(bytes(text))))
+        if frame.method is not None or frame.id is None:
+            return None
         fields = msgspec.json.decode(frame.result, type=dict[str, msgspec.Raw])
-        blocks = _decode_batch(fields["content"])
-    except (ValueError, KeyError, RecursionError):
+        blocks = _decode_batch(fields["content"]) if "content" in fields else None
+    except (ValueError, RecursionError):
         return None
-    if frame.method is not None or not frame.id:
-        return None
+    if blocks is None:
+        return frame
     fields["content"] = msgspec.Raw(_encode([*blocks, _CONSTANT_NOTE]))
     return Frame(id=frame.id, result=msgspec.Raw(_encode(fields)))
 
