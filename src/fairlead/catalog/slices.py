@@ -262,7 +262,8 @@ _CONSTANT = re.compile(rb"-?\b(?:NaN|Infinity)\b")
 
 def may_have_constants(raw: bytes) -> bool:
     """May there be `NaN` or `Infinity` in what should be JSON? In a string they are as good as any word."""
-    return b"NaN" in raw or b"Infinity" in raw
+    # To look for one byte takes a fiftieth of what it takes to look for several.
+    return (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw)
 
 
 def without_constants_steps(raw: bytes) -> "Steps[bytes]":
