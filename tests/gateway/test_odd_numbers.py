@@ -111,7 +111,10 @@ async def test_large_results_are_json_for_strict_clients(tmp_path: Path, version
         client = Raw(http, f"{served.url}/mcp")
         await client.begin()
         for name in LARGE:
-            request: dict[str, Any] = {"method": "tools/call", "params": {"name": f"a_{name}", "arguments": {}}}
+            request: dict[str, Any] = {
+                "method": "tools/call",
+                "params": {"name": f"a_{name}", "arguments": {}},
+            }
             message: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, **request}
             async with http.post(client.url, json=message, headers=client.headers) as response:
                 text = await response.text()

@@ -42,7 +42,7 @@ _MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
 """In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
 _SPLIT_BYTES = 16 * 1024
 """Up to this size data may be nothing but newlines: what is larger is cut up before it comes here."""
-_MAX_SKIPPED_LINES = 32
+MAX_SKIPPED = 32
 """How many times the limit a message may have to be skipped; after more it is taken to be without end."""
 _MESSAGE_BEGINS = re.compile(rb"\s*\{")
 
@@ -91,17 +91,27 @@ class LineSplitter:
             yield self._long_line(partial) if self._skipped else partial
 
     def _long_line(self, line: bytearray) -> "Unusable":
-        return _unusable(self._ends_of(line), str(LineTooLong(self._limit)))
+        return too_long(self._ends_of(line), self._limit)
 
     def _ends_of(self, line: bytearray) -> bytearray:
         """The beginning and the end of a line past the limit."""
         if not _MESSAGE_BEGINS.match(line):
             raise LineTooLong(self._limit)
-        ends = line[:_HEAD_BYTES] + line[max(_HEAD_BYTES, len(line) - _TAIL_BYTES) :]
+        ends = ends_of(line)
         self._skipped += len(line) - len(ends)
-        if self._skipped > _MAX_SKIPPED_LINES * self._limit:
+        if self._skipped > MAX_SKIPPED * self._limit:
             raise LineTooLong(self._limit)
         return ends
+
+
+def ends_of(message: bytes | bytearray) -> bytearray:
+    """The beginning and the end of a message past the limit: enough to see which request it answers."""
+    return bytearray(message[:_HEAD_BYTES]) + message[max(_HEAD_BYTES, len(message) - _TAIL_BYTES) :]
+
+
+def too_long(ends: bytes | bytearray, limit: int) -> "Unusable":
+    """What a message past the limit is, given its ends (`ends_of`): unusable, and whose answer it was."""
+    return _unusable(ends, str(LineTooLong(limit)))
 
 
 def _split(data: bytes) -> list[bytes | bytearray]:
