@@ -168,6 +168,8 @@ _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*"
 _SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
 _MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
 _LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
+_LISTS = frozenset(("tools", "resources", "resourceTemplates", "prompts", "contents", "messages"))
+"""What answers consist of many parts, of which one bad number must not cost the others."""
 _CONSTANT_NOTE = {"type": "text", "text": CONSTANT_NOTE}
 _RESULT_BEGINS = re.compile(
     rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
@@ -299,7 +301,7 @@ def _answer_with_constants(text: bytes | bytearray) -> Frame | None:
     except (ValueError, RecursionError):
         return None
     if blocks is None:
-        return frame
+        return frame if _LISTS & {*fields} else None
     fields["content"] = msgspec.Raw(_encode([*blocks, _CONSTANT_NOTE]))
     return Frame(id=frame.id, result=msgspec.Raw(_encode(fields)))
 
