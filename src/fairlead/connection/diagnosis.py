@@ -191,7 +191,7 @@ def _end_of(lines: Sequence[str], start: int, rank: int) -> int:
         if own_rank > rank or not (own_rank in (1, 3, 4) or line[:1] in " \t" or _CHAIN.match(line)):
             break
         end += 1
-    return end
+    return min(end, len(lines))
 
 
 def _traceback_block(lines: Sequence[str], start: int) -> _Block:
