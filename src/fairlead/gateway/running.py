@@ -12,7 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ import msgspec
 
 from fairlead.config.files import locked, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
-from fairlead.config.paths import state_folder
+from fairlead.config.paths import STATE_HINT, state_folder
 from fairlead.config.shapes import as_object
 from fairlead.errors import ConfigError, ConfigUnwritable, ConnectFailed
 from fairlead.gateway.folder import gateway_folder
@@ -93,14 +93,19 @@ def _digest(data: dict[str, Any]) -> str:
 
 @contextmanager
 def announced(env: Mapping[str, str], running: Running) -> Generator[None]:
-    """Let other commands find a gateway for the length of the block."""
+    """Let other commands find a gateway for the length of the block.
+
+    Where nothing can be written they do not find it, and the gateway serves its clients all the same.
+    """
     folder = gateway_folder(env) / _FOLDER / secrets.token_hex(8)
-    with locked(folder / _ABOUT):
-        write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+    with ExitStack() as stack:
         try:
-            yield
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            stack.enter_context(locked(folder / _ABOUT))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+        except ConfigUnwritable as exc:
+            logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
+        yield
 
 
 def find(env: Mapping[str, str], sources: Iterable[str], workspace: Path | None = None) -> Running | None:
