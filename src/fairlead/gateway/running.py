@@ -132,14 +132,25 @@ def living(env: Mapping[str, str]) -> list[Running]:
     return found
 
 
-def reload_gateways(env: Mapping[str, str]) -> None:
-    """Have every gateway of this user go by an edit now, rather than when it next looks at its files."""
+def reload_gateways(env: Mapping[str, str]) -> list[str]:
+    """Have every gateway of this user go by an edit now, rather than when it next looks at its files.
+
+    Returns:
+        For each that keeps its old configuration, because it cannot use the new one, which it is and why.
+    """
+    refusals: list[str] = []
     for running in living(env):
         try:
-            running.ask(RELOAD, {})
+            answer = running.ask(RELOAD, {})
         except ConnectFailed:
             # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
             logger.info("a gateway was not told of an edit", extra={"pid": running.pid})
+            continue
+        if answer.get("reloaded") is False:
+            refusals.append(
+                f"the gateway at {running.url} keeps its old configuration: {answer.get('error')}"
+            )
+    return refusals
 
 
 def here(
