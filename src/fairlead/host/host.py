@@ -29,6 +29,7 @@ from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
 from fairlead.config.argument_types import check_types, require_types, wrong_type
 from fairlead.config.consent import ConsentKey
+from fairlead.config.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.log_masking import mask_logs
 from fairlead.config.models import ApprovalMode, Server
@@ -77,6 +78,9 @@ from fairlead.policy.pins import NoPins
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
 
+
+# Here as well as in `Host.open`: an event loop is usually made after this import and before that call.
+reserve_standard_descriptors()
 
 _APPROVAL_MODES = get_args(ApprovalMode)
 _CONFIG_HINT = "pass a document as `overrides`, the path of a file as `path`, or what `load_config` returns"
@@ -179,6 +183,7 @@ class Host:
         fails the start; others never do.
         """
         _require_sound(operator, servers or {})
+        reserve_standard_descriptors()
         env = os.environ if env is None else env
         mask_logs(gate.log_line)
         loaded = config or load_config(path, overrides, env, cwd)
