@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +168,14 @@ async def test_an_upgrade_asks_about_reviewed_tools_over_the_gateway_and_says_so
 
 def write_store_version(machine: Machine) -> Path:
     store = store_file(machine.env)
-    with sqlite3.connect(store) as database:
+    with closing(sqlite3.connect(store)) as database:
         database.execute("PRAGMA user_version = 999")
     return store
 
 
 def write_pins(machine: Machine) -> Path:
     store = store_file(machine.env)
-    with sqlite3.connect(store) as database:
+    with closing(sqlite3.connect(store)) as database, database:
         rows = database.execute("SELECT version, value FROM entry WHERE namespace = 'pins'").fetchall()
         for version, value in rows:
             pins: dict[str, Any] = json.loads(value)
@@ -187,7 +188,7 @@ def write_pins(machine: Machine) -> Path:
 
 def write_document(path: Path) -> Path:
     document: Any = json.loads(path.read_text())
-    known = document if isinstance(document, dict) else {"tokens": document}
+    known: dict[str, Any] = {"tokens": document} if isinstance(document, list) else document
     path.write_text(json.dumps({**known, "version": 99}))
     return path
 
@@ -203,13 +204,15 @@ NEWER: dict[str, Callable[[Machine], Path]] = {
 
 REFUSED: dict[str, tuple[str, ...]] = {
     "store": ("status", "tools s", "audit", "approvals", "artifacts", "review s", "lock --check"),
-    "pins": ("review s", "call s echo", "explain tool s.echo"),
+    "pins": ("review s --allow all", "call s echo", "explain tool s.echo"),
     "tokens": ("gateway token list",),
     "logins": ("auth list",),
     "lock": ("lock --check", "lock"),
 }
-EVERY = ("list", "status", "tools", "tools s", "call s echo", "explain tool s.echo", "audit", "approvals")
-EVERY += ("artifacts", "lint s", "lock --check", "auth list", "gateway token list", "explain server s")
+EVERY = (
+    *("list", "status", "tools", "tools s", "call s echo", "explain tool s.echo", "explain server s"),
+    *("audit", "approvals", "artifacts", "lint s", "lock --check", "auth list", "gateway token list"),
+)
 
 
 @pytest.mark.requirement("HARD-90")
