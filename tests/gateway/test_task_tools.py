@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import anyio
-import anyio.to_thread
 import mcp_types as types
 import pytest
 from mcp.client import Client
