@@ -35,6 +35,7 @@ FairleadError                     catch this to catch them all
 ├── UnknownTool                   that server has no such tool
 ├── UnknownArtifact               nothing is kept under that handle, or not for this principal
 ├── ArgumentsInvalid              what was given does not fit the tool's schema; nothing was sent
+├── WrongType                     a function of the library was passed a wrong type; also a `TypeError`
 └── ToolFailed                    a first-party tool could not do what it was asked
 """
 
@@ -359,6 +360,12 @@ class ArgumentsInvalid(FairleadError):
     """What was given does not fit the tool's schema. Nothing was sent."""
 
     code = "arguments_invalid"
+
+
+class WrongType(FairleadError, TypeError):
+    """A function of the library was passed an argument of a wrong type. Nothing was done."""
+
+    code = "wrong_type"
 
 
 class ToolFailed(FairleadError):

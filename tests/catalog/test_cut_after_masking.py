@@ -15,9 +15,9 @@ from fairlead.catalog.validation import check_arguments
 from fairlead.config.masking import SECRETS, Masker
 from fairlead.connection.server_messages import MAX_INFO_TEXT, repair_handshake
 from fairlead.connection.tail import StderrLog, Tail
-from fairlead.connection.wire import Unusable, parse
 from fairlead.host.form_schema import shown as form_text
 from fairlead.host.uri_templates import read_template
+from fairlead.jsonrpc.frames import Unusable, parse
 from fairlead.policy.argument_shapes import SafeNames, masked_values
 
 pytestmark = pytest.mark.requirement("HARD-62")

@@ -336,6 +336,55 @@ def test_a_changed_file_is_taken_over_while_it_runs(machine: Machine) -> None:
         assert [server["id"] for server in json.loads(up.get("/api/status")[1])["servers"]] == ["two"]
 
 
+BAD_SECTIONS: dict[str, Any] = {
+    "unknown mode": {"approval": "sometimes"},
+    "unknown key": {"aproval": "ask"},
+    "wrong type": {"requests_per_minute": "many"},
+    "a list": [],
+    "a text": "ask",
+    "null": None,
+    "half an issuer": {"oauth": {"issuer": "not a url"}},
+    "bad name": {"names": [5]},
+    "one bad field of two": {"approval": "allow", "approvals": "everybody"},
+}
+
+
+@pytest.mark.requirement("NEED-35")
+def test_a_bad_gateway_section_leaves_the_running_one_as_it_is_and_tells(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    entry = ScriptedServer(machine.project / "s.record", tools=["echo"]).entry()
+    sound = {"servers": {"s": entry}, "gateway": {"approval": "deny", "requests_per_minute": 10_000}}
+
+    def write(document: dict[str, Any]) -> None:
+        machine.write_user(json.dumps(document))
+
+    write(sound)
+    with gateway(machine) as up:
+        assert up.process.stderr is not None
+        assert "listening" in up.process.stderr.readline()
+        base = up.url.partition("/mcp")[0]
+        for name, section in BAD_SECTIONS.items():
+            write({**sound, "servers": {"s": entry, "t": entry}, "gateway": section})
+            answer = post_reload(base, up.decide)
+            assert answer["reloaded"] is False, name
+            assert "gateway" in answer["error"], name
+            assert [server["id"] for server in json.loads(up.get("/api/status")[1])["servers"]] == ["s"], name
+            assert up.process.poll() is None
+        done = fairlead("disable", "t")
+        assert "keeps its old configuration" in done.err
+        write({**sound, "servers": {"s": entry, "u": entry}})
+        assert post_reload(base, up.decide) == {"reloaded": True}
+        assert {"s", "u"} <= {server["id"] for server in json.loads(up.get("/api/status")[1])["servers"]}
+
+
+def post_reload(base: str, token: str) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{base}/api/reload", data=b"{}", headers=headers)
+    with urllib.request.urlopen(request, timeout=SECONDS) as response:
+        return json.loads(response.read())
+
+
 def test_a_killed_gateway_leaves_nothing_that_anybody_asks(machine: Machine, fairlead: Fairlead) -> None:
     with gateway(machine) as up:
         up.process.kill()

@@ -253,6 +253,33 @@ def test_where_there_is_no_keyring_nothing_refers_to_one(fairlead: Fairlead, mac
     assert "keyring set" not in outcome.err
 
 
+@pytest.mark.parametrize("has_keyring", [True, False])
+def test_inputs_of_one_id_are_other_secrets_for_each_server_and_file(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch, has_keyring: bool
+) -> None:
+    monkeypatch.setattr("fairlead.config.keyrings.is_available", lambda: has_keyring)
+    found: dict[tuple[str, str], str] = {}
+    for scope in ("user", "project"):
+        for servers in (["x", "y"], ["z"], ["a-b"]):
+            headers = {"X-Key": "${input:token}", "X-Both": "Bearer ${input:token} ${input:other}"}
+            entry = {"type": "http", "url": "https://e.com/mcp", "headers": headers}
+            inputs = [{"id": name, "type": "promptString", "password": True} for name in ("token", "other")]
+            path = machine.home / f"{'-'.join(servers)}.json"
+            path.write_text(json.dumps({"inputs": inputs, "servers": dict.fromkeys(servers, entry)}))
+            arguments = ("import", "--from", "vscode", str(path), "--scope", scope, "--replace")
+            assert fairlead(*arguments).status == 0
+            outcome = fairlead(*arguments)
+            assert outcome.status == 0, outcome.err
+            assert outcome.err.count("keyring set" if has_keyring else "write it into") == 2 * len(servers)
+        file = machine.user_file if scope == "user" else machine.project_file
+        for name, written in json.loads(file.read_text())["servers"].items():
+            found[scope, name] = written["headers"]["X-Key"]
+            both = written["headers"]["X-Both"].removeprefix("Bearer ").split(" ")
+            assert both[0] == found[scope, name] != both[1]
+    assert len(found) == len({*found.values()}) == 8
+    assert all(("keyring:" in reference) is has_keyring for reference in found.values())
+
+
 def test_a_server_that_has_the_id_of_a_built_in_one_is_not_taken_over_silently(
     fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

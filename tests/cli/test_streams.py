@@ -1,9 +1,12 @@
 """Commands with standard streams that are closed or full, and in a home that is read-only."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -105,7 +108,8 @@ def test_a_full_disk_behind_stderr_costs_the_words_and_not_the_data(configured: 
 
 
 def mount_read_only(folder: Path) -> list[str]:
-    return ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--ro-bind", str(folder), str(folder)]
+    everything = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+    return ["bwrap", "--die-with-parent", *everything, "--ro-bind", str(folder), str(folder)]
 
 
 def can_mount() -> bool:
@@ -119,7 +123,8 @@ def can_mount() -> bool:
 def test_commands_that_only_read_work_in_a_home_that_is_read_only(configured: Machine) -> None:
     fairlead = [sys.executable, "-m", "fairlead"]
     subprocess.run([*fairlead, "tools", "a"], capture_output=True, timeout=120, check=True)
-    for command in (["status"], ["tools", "a"], ["audit"], ["approvals"]):
+    reading = (["status"], ["tools", "a"], ["audit"], ["approvals"], ["artifacts"], ["artifacts", "list"])
+    for command in reading:
         line = [*mount_read_only(configured.home), *fairlead, *command]
         done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stderr.count("error:")) == (0, 0), (command, done.stderr)
@@ -135,3 +140,55 @@ def test_the_dashboard_has_one_name_in_a_run_though_it_cannot_be_kept(machine: M
     script = from_folder + "print(len({dashboard_name(os.environ), dashboard_name(os.environ)}))"
     line = [*mount_read_only(machine.home), sys.executable, "-c", script]
     assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "1\n"
+
+
+@pytest.mark.skipif(not can_mount(), reason="bubblewrap cannot mount here")
+@pytest.mark.parametrize("command", [["gateway", "--port", "0"], ["serve", "repo", "--port", "0"]])
+def test_a_first_start_in_a_home_that_is_read_only_says_what_helps(
+    machine: Machine, command: list[str]
+) -> None:
+    line = [*mount_read_only(machine.home), sys.executable, "-m", "fairlead", *command]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "Read-only file system" in done.stderr
+    assert "XDG_STATE_HOME" in done.stderr
+    assert "bug" not in done.stderr
+    elsewhere = machine.project / "state"
+    with started(line, XDG_STATE_HOME=str(elsewhere)) as first_line:
+        assert "http://127.0.0.1:" in first_line
+    assert (elsewhere / "fairlead").is_dir()
+
+
+@pytest.mark.skipif(not can_mount(), reason="bubblewrap cannot mount here")
+def test_a_later_start_of_the_gateway_in_a_home_that_is_read_only_serves(configured: Machine) -> None:
+    fairlead = [sys.executable, "-m", "fairlead"]
+    subprocess.run([*fairlead, "tools", "a"], capture_output=True, timeout=120, check=True)
+    tokens = "import os; from fairlead.gateway import local_token as t; t.local_token(os.environ);"
+    tokens += "t.decide_token(os.environ)"
+    subprocess.run([sys.executable, "-c", tokens], timeout=60, check=True)
+    with started([*mount_read_only(configured.home), *fairlead, "gateway", "--port", "0"]) as first_line:
+        assert "http://127.0.0.1:" in first_line
+
+
+@pytest.mark.skipif(not can_mount(), reason="bubblewrap cannot mount here")
+def test_changes_in_a_home_that_is_read_only_say_what_helps(configured: Machine) -> None:
+    fairlead = [sys.executable, "-m", "fairlead"]
+    subprocess.run([*fairlead, "tools", "a"], capture_output=True, timeout=120, check=True)
+    for command in (["artifacts", "clean"], ["artifacts", "clean", "--all"]):
+        line = [*mount_read_only(configured.home), *fairlead, *command]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 1
+        assert "its folder cannot be written" in done.stderr or "Read-only" in done.stderr
+        assert "XDG_STATE_HOME" in done.stderr
+
+
+@contextmanager
+def started(line: list[str], **variables: str) -> Generator[str]:
+    """Run a command that serves; its first line of output."""
+    env = {**os.environ, **variables}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline()
+        finally:
+            process.kill()

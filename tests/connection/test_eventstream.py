@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.connection.eventstream import MAX_ID_BYTES, Event, EventStream
-from fairlead.connection.limits import LineTooLong
+from fairlead.jsonrpc.limits import LineTooLong
 
 
 def events(*chunks: bytes, limit: int = 1000) -> list[tuple[str, bytes]]:

@@ -89,6 +89,18 @@ async def test_a_start_that_takes_too_long_says_what_the_server_wrote() -> None:
     assert "startup_timeout_ms" in (error.hint or "")
 
 
+@pytest.mark.parametrize("ending", ["", "\\r", " ", "\\x00", "\\n\\n  \\n"])
+async def test_a_last_line_without_a_newline_counts_in_a_start_that_takes_too_long(ending: str) -> None:
+    code = WRITE + f"w('starting\\nError: waiting for the VPN{ending}'); time.sleep(60)"
+    error = await failure_of(code, SHORT)
+    assert "Error: waiting for the VPN" in str(error).splitlines()[0]
+
+
+async def test_a_last_line_counts_that_comes_in_pieces_without_an_end() -> None:
+    code = WRITE + "[(w(part), time.sleep(0.01)) for part in ('Err', 'or: ', 'no ', 'disk')]; os._exit(3)"
+    assert str(await failure_of(code)).splitlines()[0].endswith("code 3: Error: no disk")
+
+
 async def test_a_start_that_takes_too_long_says_nothing_of_how_it_was_ended() -> None:
     code = (
         WRITE + r"w('Error: waiting for the database\n'); time.sleep(60)"

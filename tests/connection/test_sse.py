@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 from mcp.shared.exceptions import MCPError
 
@@ -17,8 +18,9 @@ from fairlead.connection.http_outcomes import (
     SessionExpired,
     Unreachable,
 )
-from fairlead.connection.outcomes import ConnectionClosed, RequestExpired, RequestRejected
+from fairlead.connection.outcomes import AnswerUnreadable, ConnectionClosed, RequestExpired, RequestRejected
 from fairlead.connection.sse import SseDispatcher, is_fallback_worthy
+from fairlead.jsonrpc.limits import MAX_LINE_BYTES
 from fairlead.net.client import open_client
 from tests.connection.http_support import LEGACY, SECONDS, call, call_text, running
 from tests.servers.hostile_http import HostileServer, serving
@@ -31,10 +33,12 @@ def older_url(server: HostileServer) -> str:
 
 
 @asynccontextmanager
-async def connected(server: HostileServer) -> AsyncGenerator[SseDispatcher]:
+async def connected(
+    server: HostileServer, *, max_message_bytes: int = MAX_LINE_BYTES
+) -> AsyncGenerator[SseDispatcher]:
     async with (
         open_client() as client,
-        SseDispatcher(older_url(server), client) as dispatcher,
+        SseDispatcher(older_url(server), client, max_message_bytes=max_message_bytes) as dispatcher,
         running(dispatcher),
     ):
         yield dispatcher
@@ -121,6 +125,47 @@ async def test_an_event_too_long_is_the_end_of_the_connection() -> None:
         with pytest.raises(ConnectionClosed, match="longer than the limit"):
             await call(dispatcher, "endless_event")
         assert (await dispatcher.wait_closed()).kind == "overflow"
+
+
+@pytest.mark.requirement("HARD-23")
+@pytest.mark.parametrize(
+    "shape", ["id first", "id last", "error", "many lines", "no space", "carriage returns"]
+)
+async def test_an_answer_too_long_costs_its_own_call_alone(shape: str) -> None:
+    """Other calls that are under way, and those after it, get their answers."""
+    async with serving() as server, connected(server, max_message_bytes=100_000) as dispatcher:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, dispatcher, "wait")
+            for size in (100_001, 1_000_000):
+                with pytest.raises(AnswerUnreadable, match="longer than the limit"):
+                    await oversize(dispatcher, shape, size)
+                assert await call_text(dispatcher, "echo") == "fine"
+            tasks.cancel_scope.cancel()
+        assert dispatcher.ending is None
+
+
+@pytest.mark.parametrize("shape", ["notification", "request"])
+async def test_a_message_too_long_that_answers_nothing_costs_no_call(shape: str) -> None:
+    async with serving() as server, connected(server, max_message_bytes=100_000) as dispatcher:
+        with pytest.raises(RequestExpired):
+            await oversize(dispatcher, shape, 300_000, seconds=0.3)
+        assert await call_text(dispatcher, "echo") == "fine"
+
+
+async def test_a_comment_too_long_costs_nothing() -> None:
+    async with serving() as server, connected(server, max_message_bytes=100_000) as dispatcher:
+        for size in (100_001, 1_000_000):
+            assert b'"fine"' in bytes(await oversize(dispatcher, "comment", size))
+
+
+async def test_an_event_that_does_not_end_ends_the_connection() -> None:
+    async with serving() as server, connected(server, max_message_bytes=10_000) as dispatcher:
+        with pytest.raises(ConnectionClosed, match="longer than the limit"):
+            await oversize(dispatcher, "id first", 5_000_000)
+
+
+async def oversize(dispatcher: SseDispatcher, shape: str, size: int, *, seconds: float = 20.0) -> msgspec.Raw:
+    return await call(dispatcher, "oversize", {**LEGACY, "timeout": seconds}, shape=shape, size=size)
 
 
 async def test_a_caller_that_gives_up_says_so() -> None:

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.catalog.slices import has_more_values
-from fairlead.connection.limits import MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotEncodable,
@@ -17,20 +16,18 @@ from fairlead.connection.outcomes import (
 )
 from fairlead.connection.wire import (
     Calls,
-    Frame,
-    LineSplitter,
     Progress,
-    Unusable,
     error_frame,
     notification_frame,
     object_of,
-    parse,
     progress_of,
     request_frame,
     result_frame,
     result_of,
     with_progress_token,
 )
+from fairlead.jsonrpc.frames import Frame, LineSplitter, Unusable, parse
+from fairlead.jsonrpc.limits import MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG_INTEGER = b"9" * 200_000

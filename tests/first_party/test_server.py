@@ -1,7 +1,9 @@
 """Servers made of tool definitions: in this process, over HTTP in both eras, over stdio."""
 
+import json
+import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, Literal
 import aiohttp
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ImageContent, TextContent, ToolAnnotations
@@ -247,3 +250,97 @@ async def test_over_stdio_it_is_a_command_like_any_other(tmp_path: Path) -> None
         result = await host.call("bird", "parrot.say", {"text": "hello"})
 
     assert result.structured == {"said": "hello"}
+
+
+LINE = (
+    '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"parrot.say","arguments":{"text":"hi"}}}'
+)
+
+
+def odd_lines() -> Mapping[str, tuple[bytes, object]]:
+    """Lines as clients may send them, and what each is answered with: a result, or the code of an error."""
+    sound = LINE.encode()
+    repaired = {
+        "byte order mark": b"\xef\xbb\xbf" + sound,
+        "NUL before": b"\0" + sound,
+        "NUL within": sound.replace(b'"hi"', b'"h\\u0000i"'),
+        "invalid UTF-8": sound.replace(b'"hi"', b'"caf\xe9"'),
+        "half of a surrogate pair": sound.replace(b'"hi"', b'"\\ud83d"'),
+        "terminal escape before": b"\x1b[0m" + sound,
+        "carriage return": sound + b"\r",
+        "blanks around": b"  " + sound + b"\t",
+        "id 1.0": sound.replace(b'"id":1', b'"id":1.0'),
+        "no jsonrpc": sound.replace(b'"jsonrpc":"2.0",', b""),
+        "batch": b"[" + sound + b"]",
+        "large": sound.replace(b'"hi"', b'"%b"' % (b"x" * 3_000_000)),
+    }
+    refused = {
+        "no JSON": (b"hello", -32700),
+        "half a line": (sound[: len(sound) // 2], -32700),
+        "two on a line": (sound + sound, -32700),
+        "empty object": (b"{}", -32600),
+        "empty batch": (b"[]", -32600),
+        "id null": (sound.replace(b'"id":1', b'"id":null'), -32600),
+        "id a list": (sound.replace(b'"id":1', b'"id":[1]'), -32600),
+        "NaN": (sound.replace(b'"hi"', b"NaN"), -32700),
+        "params a list": (sound.replace(b'"params":{', b'"params":[1],"x":{'), -32602),
+        "nested": (sound.replace(b'"hi"', b"[" * 100_000 + b"]" * 100_000), -32700),
+        "only NUL and text": (b"\0\0x", -32700),
+        "a number": (b"5", -32600),
+        "oversize": (sound.replace(b'"hi"', b'"%b"' % (b"x" * 65 * 1024 * 1024)), -32700),
+    }
+    return {name: (line, "result") for name, line in repaired.items()} | refused
+
+
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize("kind", ["library", "command line"])
+async def test_over_stdio_a_bad_line_costs_only_itself(tmp_path: Path, kind: str) -> None:
+    program = (
+        "import anyio; from tests.first_party.test_server import parrot; anyio.run(parrot().serve_stdio)"
+    )
+    command = [sys.executable, "-c", program]
+    lines = odd_lines()
+    if kind == "command line":
+        (project := tmp_path / "project").mkdir()
+        command = [sys.executable, "-m", "fairlead", "serve", "repo", "--stdio", "--root", str(project)]
+        asked = b'"parrot.say","arguments":{"text":'
+        lines = {
+            name: (line.replace(asked, b'"repo.readFile","arguments":{"path":'), wanted)
+            for name, (line, wanted) in lines.items()
+        }
+    opening = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    with anyio.fail_after(120):
+        process = await anyio.open_process(command, cwd=Path(__file__).parents[2], env=env)
+        assert process.stdin
+        assert process.stdout
+        answers = BufferedByteReceiveStream(process.stdout)
+
+        async def ask(line: bytes) -> dict[str, Any]:
+            assert process.stdin
+            await process.stdin.send(line + b"\n")
+            while True:
+                message = json.loads(await answers.receive_until(b"\n", 50_000_000))
+                if "method" not in message:
+                    return message
+
+        try:
+            started = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening}
+            assert (await ask(json.dumps(started).encode()))["id"] == 0
+            await process.stdin.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n\n \n')
+            for name, (line, wanted) in lines.items():
+                answer = await ask(line)
+                code = answer.get("error", {}).get("code")
+                assert "result" in answer if wanted == "result" else code == wanted, (name, f"{answer}"[:300])
+            await process.stdin.send(LINE.encode())  # half a line no more: the client closes stdin after it
+            await process.stdin.aclose()
+            assert json.loads(await answers.receive_until(b"\n", 50_000_000))["id"] == 1
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()

@@ -1,5 +1,6 @@
 """A number that no float holds, or that is no JSON, costs no more of a result than itself."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,21 @@ TOOLS = {
         '{"content":[{"type":"text","text":"hello \\"NaN\\"","annotations":{"priority":NaN}}]}'
     ),
     "nan_array": tool(f'{{"structuredContent":{{"a":[NaN,1,-Infinity]}},{TEXT}}}'),
+}
+PAD = '"pad":"{text:400000}"'
+LARGE = {
+    "nan_large": tool(f'{{{TEXT},"structuredContent":{{"a":NaN,"b":-Infinity,"c":"NaN",{PAD}}}}}'),
+    "nan_first": tool(f'{{"structuredContent":{{{PAD},"a":[NaN,1,Infinity]}},{TEXT}}}'),
+    "nan_last": tool(f'{{{TEXT},"structuredContent":{{{PAD}}},"_meta":{{"k":NaN}}}}'),
+    "nan_text": tool('{"content":[{"type":"text","text":"hello {text:300000}","_meta":{"k":Infinity}}]}'),
+    "nan_blocks": tool(
+        '{"content":[{"type":"text","text":"hello"},{"type":"text","text":"{text:70000}","_meta":{"k":NaN}}]}'
+    ),
+    "nan_escaped": tool(f'{{{TEXT},"structuredContent":{{"a\\\\":"\\"NaN","b":NaN,{PAD}}}}}'),
+    "nan_many": tool(f'{{{TEXT},"structuredContent":{{"a":[{"NaN," * 60_000}1]}}}}'),
+    "nan_huge": tool(f'{{{TEXT},"structuredContent":{{"a":NaN,"pad":"{{text:3000000}}"}}}}'),
+    "nan_beyond": tool(f'{{{TEXT},"structuredContent":{{"a":NaN,"pad":"{{text:7000000}}"}}}}'),
+    "word_large": tool(f'{{{TEXT},"structuredContent":{{"a":"NaN, Infinity",{PAD}}}}}'),
 }
 ELICITATION: dict[str, Any] = {"elicitation": {}}
 
@@ -75,3 +91,59 @@ async def test_a_number_beyond_floats_costs_no_text_in_the_library(machine: Mach
         assert (await host.call("a", "nan", {})).structured == {"a": None, "b": None, "c": None, "d": "NaN"}
         assert (await host.call("a", "structured", {})).structured == {"a": float("inf")}
         assert "null stands in" in (await host.call("a", "nan", {})).text
+
+
+def strictly(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
+async def test_large_results_are_json_for_strict_clients(tmp_path: Path, version: str, trust: str) -> None:
+    fields: dict[str, Any] = {"trust": trust, "allow_tools": ["*"], "max_result_bytes": 20_000_000}
+    async with (
+        serving(tmp_path, a=entry(tmp_path, version, LARGE, **fields)) as served,
+        aiohttp.ClientSession() as http,
+    ):
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin()
+        for name in LARGE:
+            request: dict[str, Any] = {
+                "method": "tools/call",
+                "params": {"name": f"a_{name}", "arguments": {}},
+            }
+            message: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, **request}
+            async with http.post(client.url, json=message, headers=client.headers) as response:
+                text = await response.text()
+            data = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
+            result = strictly(data[-1] if data else text)["result"]
+            assert "hello" in text_of(result), name
+            has_note = "null stands in" in text_of(result)
+            assert has_note == name.startswith("nan"), name
+
+
+async def test_large_results_are_json_in_the_library(machine: Machine, tmp_path: Path) -> None:
+    async with hosting(machine, a=entry(tmp_path, HANDSHAKE, LARGE)) as host:
+        for name in LARGE:
+            for whole in (True, False):
+                result = await host.call("a", name, {}, whole=whole)
+                strictly(result.raw.decode())
+        large = (await host.call("a", "nan_large", {}, whole=True)).structured
+        assert (large["a"], large["b"], large["c"]) == (None, None, "NaN")
+        escaped = (await host.call("a", "nan_escaped", {}, whole=True)).structured
+        assert (escaped["a\\"], escaped["b"]) == ('"NaN', None)
+
+
+@pytest.mark.parametrize("size", [10, 400_000])
+async def test_one_number_in_a_schema_costs_no_list(machine: Machine, tmp_path: Path, size: int) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "number", "default": float("nan")}}}
+    tools = {
+        "odd": {"definition": {"inputSchema": schema, "description": "x" * size}, "result": f"{{{TEXT}}}"},
+        "plain": tool(f"{{{TEXT}}}"),
+    }
+    async with hosting(machine, a=entry(tmp_path, HANDSHAKE, tools)) as host:
+        assert {tool.key.tool for tool in await host.tools_of("a")} == {"odd", "plain"}
+        assert "hello" in (await host.call("a", "plain", {})).text

@@ -249,3 +249,58 @@ def test_cells_of_a_notebook_run(machine: Machine) -> None:
             assert run_cell(client, snippet_with("get_current_time")) == "it is noon None False\n"
         greeted = run_cell(client, snippet_with("greeter.serve").replace("port=8765", "port=0"))
         assert greeted == "{'text': 'Hello, Ada!'}\n"
+
+
+CLOSED = """
+import asyncio, os, sys
+from pathlib import Path
+
+import anyio
+import uvloop
+
+from fairlead import Host
+from fairlead.testing import ScriptedServer
+
+loop, home = sys.argv[1], Path(sys.argv[2])
+server = ScriptedServer(home / "record", tools=["echo"])
+document = {"servers": {"a": server.entry()}, "policy": {"approval": "allow"}}
+env = {"HOME": str(home), "PATH": os.environ["PATH"], "FAIRLEAD_BUILTINS": "off"}
+
+
+async def main():
+    with anyio.fail_after(60):
+        async with Host.open(overrides=document, env=env, cwd=home) as host:
+            result = await host.call("a", "echo", {"x": 1})
+            os.write(2, b"stray words of a library, which belong into no file of ours")
+            result = await host.call("a", "echo", {"x": 2})
+    (home / "done").write_text(result.text)
+
+
+{"asyncio": asyncio.run, "anyio": lambda work: anyio.run(main), "uvloop": uvloop.run}[loop](main())
+"""
+
+
+@pytest.mark.requirement("HARD-88")
+@pytest.mark.parametrize(
+    ("loop", "closed"),
+    [
+        ("asyncio", "<&- >&- 2>&-"),
+        ("anyio", "<&- >&- 2>&-"),
+        ("uvloop", "<&- >&- 2>&-"),
+        ("uvloop", "<&-"),
+        ("uvloop", ">&- 2>&-"),
+    ],
+)
+def test_the_library_works_where_standard_descriptors_are_closed(
+    tmp_path: Path, loop: str, closed: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CLOSED.replace("(main())", "(main)" if loop == "anyio" else "(main())"))
+    line = f'exec "$0" "$1" {loop} "$2" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable, str(program), str(tmp_path)], timeout=120, check=False
+    )
+    assert done.returncode == 0
+    assert "2" in (tmp_path / "done").read_text()
+    store = tmp_path / ".local" / "state" / "fairlead" / "state.db"
+    assert b"stray words" not in store.read_bytes()

@@ -187,6 +187,9 @@ class HostileServer:
                 with suppress(ConnectionError):
                     while not self.listener.writer.is_closing():
                         await self.listener.chunk(MEBIBYTE)
+            case {"method": "tools/call", "params": {"name": "oversize", "arguments": arguments}}:
+                await exchange.reply(status=202)
+                await self.listener.chunk(oversize_event(message["id"], **arguments))
             case {"method": "tools/call", "params": {"name": "answer_first"}}:
                 await self.listener.event(exchange.answer_message())
                 await exchange.hung_up()
@@ -209,6 +212,32 @@ class HostileServer:
         else:
             error = {"code": -32600, "message": "Session not found"}
             await exchange.reply_json({"id": "server-error", "error": error}, status=404)
+
+
+def oversize_event(request_id: object, shape: str, size: int) -> bytes:
+    """An event of more than `size` bytes that answers a request, or none."""
+    pad = "x" * size
+    result = {"content": [{"type": "text", "text": pad}]}
+    plain: Message = {"jsonrpc": "2.0", "id": request_id, "result": result}
+    messages: dict[str, Message] = {
+        "id last": {"jsonrpc": "2.0", "result": result, "id": request_id},
+        "error": {"jsonrpc": "2.0", "id": request_id, "error": {"code": 1, "message": pad}},
+        "notification": {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": pad}},
+        "request": {"jsonrpc": "2.0", "id": "s1", "method": "roots/list", "params": {"x": pad}},
+        "many lines": {**plain, "result": {"content": ["x" * 1000] * (size // 1000)}},
+    }
+    data = json.dumps(messages.get(shape, plain), indent=1 if shape == "many lines" else None)
+    lines = "".join(f"data: {line}\n" for line in data.splitlines())
+    events = {
+        "no space": f"data:{data}\n\n",
+        "carriage returns": f"event: message\r\ndata: {data}\r\n\r\n",
+        "comment": f": {pad}\n\nevent: message\ndata: {json.dumps(answer_to(request_id))}\n\n",
+    }
+    return events.get(shape, f"id: 7\nevent: message\n{lines}\n").encode()
+
+
+def answer_to(request_id: object) -> Message:
+    return {"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": "fine"}]}}
 
 
 # ── tools that answer, if in their own way ──

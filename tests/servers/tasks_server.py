@@ -456,4 +456,6 @@ def serve_stdio(file: Path, *, only_legacy: bool) -> None:
 
 
 if __name__ == "__main__":
+    if "required" in sys.argv:  # every tool that can run as a task runs in no other way
+        SUPPORT.update({name: "required" for name, support in SUPPORT.items() if support == "optional"})
     serve_stdio(Path(sys.argv[1]), only_legacy=LEGACY in sys.argv)

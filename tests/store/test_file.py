@@ -300,11 +300,11 @@ def test_a_read_only_home_is_explained(tmp_path: Path) -> None:
     child = [sys.executable, children.__file__]
     fresh = in_small_filesystem(tmp_path, remount + '"$2" "$3" explain "$1/state/store.db"', *child)
     assert "Read-only" in fresh
-    assert "hint: check" in fresh
+    assert "hint: make" in fresh
     existing = in_small_filesystem(
         tmp_path, '"$2" "$3" put "$1/store.db" one; ' + remount + '"$2" "$3" explain "$1/store.db"', *child
     )
-    assert "hint: check" in existing
+    assert "hint: make" in existing
 
 
 def test_opening_a_store_twice_in_one_process_loses_nothing(path: Path) -> None:

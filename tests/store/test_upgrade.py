@@ -5,10 +5,12 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from msgspec.structs import replace
 from tests.auth.test_vault import FULL
@@ -17,7 +19,7 @@ from tests.conftest import Machine, Outcome
 from fairlead.auth.vault import Vault
 from fairlead.catalog.entries import Listing
 from fairlead.config.paths import store_file
-from fairlead.errors import ApprovalRequired, StoreError
+from fairlead.errors import ApprovalRequired, FairleadError, StoreError
 from fairlead.gateway.gateway import GatewayOptions, open_gateway
 from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.host.host import Host
@@ -298,3 +300,111 @@ def test_no_entry_of_an_earlier_release_allows_more_than_it_did(
         notices = shown.count(f"`fairlead review {name}`")
         assert notices <= 1, "one notice for each server"
         assert not is_told or notices == 1, (name, fields, shown)
+
+
+def write_store_version(machine: Machine) -> Path:
+    store = store_file(machine.env)
+    with closing(sqlite3.connect(store)) as database:
+        database.execute("PRAGMA user_version = 999")
+    return store
+
+
+def write_pins(machine: Machine) -> Path:
+    store = store_file(machine.env)
+    with closing(sqlite3.connect(store)) as database, database:
+        rows = database.execute("SELECT version, value FROM entry WHERE namespace = 'pins'").fetchall()
+        for version, value in rows:
+            pins: dict[str, Any] = json.loads(value)
+            for pin in pins["tools"].values():
+                pin["format"] = 99
+            newer = json.dumps(pins).encode()
+            database.execute("UPDATE entry SET value = ? WHERE version = ?", (newer, version))
+    return store
+
+
+def write_document(path: Path) -> Path:
+    document: Any = json.loads(path.read_text())
+    known: dict[str, Any] = {"tokens": document} if isinstance(document, list) else document
+    path.write_text(json.dumps({**known, "version": 99}))
+    return path
+
+
+NEWER: dict[str, Callable[[Machine], Path]] = {
+    "store": write_store_version,
+    "pins": write_pins,
+    "tokens": lambda machine: write_document(store_file(machine.env).parent / "gateway" / "tokens.json"),
+    "logins": lambda machine: write_document(store_file(machine.env).parent / "mcp-auth.json"),
+    "lock": lambda machine: write_document(machine.user_file.parent / "fairlead.lock"),
+}
+"""Each makes one part of the state look as if a newer release had written it, and returns its file."""
+
+
+def content_of(part: str, file: Path) -> object:
+    """What must stay as it is: of the store, the pins alone, since calls are recorded beside them."""
+    if part != "pins":
+        return file.read_bytes()
+    with closing(sqlite3.connect(file)) as database:
+        return database.execute("SELECT version, value FROM entry WHERE namespace = 'pins'").fetchall()
+
+
+REFUSED: dict[str, tuple[str, ...]] = {
+    "store": ("status", "tools s", "audit", "approvals", "artifacts", "review s", "lock --check"),
+    "pins": ("review s --allow all", "call s echo", "explain tool s.echo"),
+    "tokens": ("gateway token list",),
+    "logins": ("auth list",),
+    "lock": ("lock --check", "lock"),
+}
+EVERY = (
+    *("list", "status", "tools", "tools s", "call s echo", "explain tool s.echo", "explain server s"),
+    *("audit", "approvals", "artifacts", "lint s", "lock --check", "auth list", "gateway token list"),
+)
+
+
+@pytest.mark.requirement("HARD-90")
+@pytest.mark.parametrize("part", NEWER)
+def test_state_of_a_newer_release_is_refused_by_every_command_and_left_as_it_is(
+    upgraded: Machine, fairlead: Callable[..., Outcome], part: str
+) -> None:
+    file = NEWER[part](upgraded)
+    before = content_of(part, file)
+    for line in (*EVERY, *REFUSED[part]):
+        outcome = fairlead(*line.split())
+        said = outcome.out + outcome.err
+        assert "bug in Fairlead" not in said, (line, said)
+        assert "Traceback" not in said, (line, said)
+        if line in REFUSED[part]:
+            assert "newer" in said, (line, said)
+    assert content_of(part, file) == before
+
+
+@pytest.mark.requirement("HARD-90")
+@pytest.mark.parametrize("part", NEWER)
+async def test_state_of_a_newer_release_widens_nothing_in_the_library(upgraded: Machine, part: str) -> None:
+    file = NEWER[part](upgraded)
+    before = file.read_bytes() if file.suffix != ".db" else b""
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=upgraded.env, cwd=upgraded.project, operator=UNATTENDED) as host:
+            with pytest.raises(FairleadError):
+                await host.call("s", "write", {})
+            if part in ("store", "pins", "lock"):
+                assert not await host.tools.list()
+                with pytest.raises(FairleadError, match="newer"):
+                    await host.call("s", "echo", {"text": "hi"})
+            else:
+                assert (await host.call("s", "echo", {"text": "hi"})).text == "echo"
+    assert not before or file.read_bytes() == before
+
+
+@pytest.mark.requirement("HARD-90")
+async def test_approvals_snapshots_and_artifacts_of_the_earlier_release_are_shown(
+    upgraded: Machine, fairlead: Callable[..., Outcome]
+) -> None:
+    def run() -> None:
+        assert "echo" in fairlead("approvals").out
+        assert "echo" in fairlead("tools", "s").out
+        assert fairlead("audit").status == 0
+        assert fairlead("artifacts").status == 0
+        assert "ci" in fairlead("gateway", "token", "list").out
+        assert "mcp.example" in fairlead("auth", "list").out + fairlead("auth").out
+
+    await anyio.to_thread.run_sync(run)

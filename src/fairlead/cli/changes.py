@@ -135,7 +135,8 @@ def settle(
         warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
         return None
     accept(loaded, target, server_ids, approved=approved)
-    reload_gateways(os.environ)
+    for refusal in reload_gateways(os.environ):
+        warn(refusal, "correct the configuration: the gateway takes it over then")
     return loaded
 
 

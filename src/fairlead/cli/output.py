@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import click
 
+from fairlead.config.files import reserve_standard_descriptors
 from fairlead.errors import ConfigInvalid, FairleadError, Problem
 
 Row = Sequence[str]
@@ -36,20 +37,9 @@ def _spelled_out(character: str) -> str:
 
 
 def open_standard_streams() -> None:
-    """Open the null device for each standard stream that is closed (`<&-`, `>&-`, `2>&-`, some daemons).
-
-    The next file or socket would take its number otherwise: event loops abort on that, and what is meant for
-    a person would be written into it. Python leaves `sys.stdin` and the others None then.
-    """
+    """Open the null device for each standard stream that is closed, where Python leaves `sys.stdin` None."""
+    reserve_standard_descriptors()
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:  # another thread was quicker with a number that was free
-                os.dup2(opened, number)
-                os.close(opened)
-            os.set_inheritable(number, True)  # as standard streams are
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115 - as long as the process
 

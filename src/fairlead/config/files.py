@@ -250,3 +250,17 @@ def _remove_stale(target: Path) -> None:
             # Another user's leftover may not be ours to remove, and is in nobody's way.
             with suppress(OSError):
                 target.with_name(name).unlink()
+
+
+def reserve_standard_descriptors() -> None:
+    """Open the null device for each standard stream that is closed (`<&-`, `>&-`, `2>&-`, some daemons).
+
+    The next file or socket would take its number otherwise. uvloop aborts the process when it closes one of
+    these numbers, and what a library prints to stderr would be written into a database.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
+        os.set_inheritable(opened, True)  # as standard streams are
+    os.close(opened)
+
+
+_LAST_STANDARD = 2

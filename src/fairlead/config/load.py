@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fairlead.config.admin import UNRULED, Administration, Ruling
+from fairlead.config.argument_types import check_types
 from fairlead.config.consent import (
     Consent,
     ConsentKey,
@@ -237,6 +238,7 @@ class LoadedConfig:
         if section in self.merged.data and section not in self.config.model_fields_set:
             raise ConfigInvalid(*(problem for problem in self.problems if problem.path[:1] == (section,)))
 
+    @check_types
     def server(self, server_id: str) -> LoadedServer:
         """The server with that id, or an error that suggests the one meant."""
         if server_id not in self.servers:
@@ -262,6 +264,7 @@ def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = (
     return _ruled(server, Administration(os.environ), os.environ)
 
 
+@check_types
 def load_config(
     path: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, Any] | None = None,

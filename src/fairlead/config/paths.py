@@ -49,6 +49,10 @@ def state_folder(env: Mapping[str, str]) -> Path:
     return _base(env, "XDG_STATE_HOME", "LOCALAPPDATA", ".local/state") / "fairlead"
 
 
+STATE_HINT = "make that folder writable, or set XDG_STATE_HOME to one that is"
+"""What to do where state cannot be written."""
+
+
 def user_file(env: Mapping[str, str]) -> Path:
     """The user's own configuration file."""
     return config_folder(env) / FILE_NAME

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairlead.config import builtins, jsonc
+from fairlead.config.argument_types import check_types
 from fairlead.config.files import read_text
 from fairlead.config.paths import FILE_NAME, Place, current_folder, home_folder, user_file
 from fairlead.config.shapes import as_object, value_at
@@ -64,12 +65,15 @@ class ProjectFile:
         return parent.parent if parent.name in (".fairlead", ".codex-toolloop", ".codelia") else parent
 
 
-def discover_config_path(cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
+@check_types
+def discover_config_path(
+    cwd: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
+) -> Path | None:
     """Name the file that describes this project: the explicit one, or the nearest walking up."""
     env = os.environ if env is None else env
     if explicit := _explicit_path(env):
         return explicit[0]
-    found = find_project_file(place_of(env, cwd or current_folder()))
+    found = find_project_file(place_of(env, current_folder() if cwd is None else Path(cwd).absolute()))
     return found.path if found else None
 
 

@@ -80,6 +80,18 @@ def _name(server_id: str, path: FieldPath, number: int | None, file: Path) -> st
     return f"{name}.{_file_digest(file)}-{secrets.token_hex(8)}"
 
 
+def input_name(server_id: str, input_id: str, file: Path) -> str:
+    """What the user keeps a secret under that another agent would ask for: the same at each import.
+
+    Args:
+        server_id: The server it is for.
+        input_id: What the agent calls it.
+        file: The configuration file that the entry is for.
+    """
+    bound = hashlib.sha256("\0".join((server_id, input_id)).encode()).hexdigest()[:16]
+    return f"{server_id}.{input_id}.{_file_digest(file)}-{bound}"
+
+
 def _file_digest(file: Path) -> str:
     return hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:12]
 

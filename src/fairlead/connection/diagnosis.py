@@ -40,24 +40,26 @@ class _Block:
 
 
 _EXCEPTION = re.compile(
-    r"""(?:Uncaught\s+(?:\(in\s+promise\)\s+)?|Unhandled\s+(?:exception|rejection)[.:]?\s+|Fatal\s+)?
+    r"""(?:Uncaught\s+(?:\(in\s+promise\)\s+)?|Unhandled\s+(?:[Ee]xception|rejection)[.:]?\s+|Fatal\s+|\[)?
         (?:Exception\s+in\s+thread\s+"[^"]*"\s+|error:\s+Uncaught\s+(?:\(in\s+promise\)\s+)?)?
-        (?:[\w$]+[.:/]{1,2})*[\w$]*(?:Error|Exception|Exit|Interrupt|Failure|Fault)
+        (?:[\w$]+[.:/]{1,2})*[\w$]*(?:Error|Exception|Exit|Interrupt|Failure|Fault|Rejection)
         (?:\s*\[\w+\])?(?::|$|\s+\[\w+\]:)""",
     re.VERBOSE,
 )
 _PREFIXED = re.compile(
     r"""(?:[\w./@+-]+(?::\s?\d+)?:\s+)?                    # the program's name, as `prog: error: …`
         (?:npm\s+ERR!|npm\s+error\b|(?:php\s+)?fatal(?:\s+error)?:|error:|error\s+\[\w+\]|panic:|fatal\s+error
-          |error\s+response\s+from|error\[\w+\]:|\u00d7\s|thread\s'[^']*'\s(?:\(\d+\)\s)?panicked\s+at)""",
+          |error\s+response\s+from|error\[\w+\]:|\u00d7\s|thread\s'[^']*'\s(?:\(\d+\)\s)?panicked\s+at
+          |\*\*\s\(\w+\)\s|terminate\scalled\s(?:after|without))""",
     re.VERBOSE | re.IGNORECASE,
 )
 _KNOWN = re.compile(
-    r"""cannot\sfind|can't\sfind|could\snot|couldn't|unable\sto|failed\sto|no\smodule\snamed|no\ssuch\s
-       |command\snot\sfound|:\snot\sfound$|not\srecognized\sas|is\snot\sinstalled|permission\sdenied|EACCES|EPERM
+    r"""cannot\sfind|can't\sfind|can't\slocate|could\snot|couldn't|unable\sto|failed\sto|no\smodule\snamed
+       |no\ssuch\s|you\smust\sinstall
+       |command\snot\sfound|:\snot\sfound$|'\snot\sfound\s\(|not\srecognized\sas|is\snot\sinstalled|permission\sdenied|EACCES|EPERM
        |EADDRINUSE|already\sin\suse|ECONNREFUSED|connection\srefused|ENOTFOUND|ENOENT|ETIMEDOUT
        |segmentation\sfault|out\sof\smemory|cannot\sconnect|is\srequired|are\srequired|must\sbe\s(?:set|provided)
-       |(?:is|are|was|were)\snot\s(?:set|defined|provided)|missing|invalid|unrecogni[sz]ed|unknown\s(?:option
+       |\w\snot\s(?:set|defined|provided|given|specified|configured)\b|missing|invalid|unrecogni[sz]ed|unknown\s(?:option
        |argument|command|flag)|not\sdefined:|not\senough|too\s(?:few|many)\sarguments|expected\sone\sof|unauthori[sz]ed
        |authentication\sfailed|access\sdenied|\(\w*(?:Error|Exception)\)$|unsupported|requires\s(?:node|python)""",
     re.VERBOSE | re.IGNORECASE,
@@ -74,14 +76,17 @@ _HARMLESS = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _WRAPPER = re.compile(
-    r"""ELIFECYCLE|lifecycle\sscript|command\sfailed|exit(?:ed)?\s(?:code|status|with)|complete\slog\sof\sthis
+    r"""ELIFECYCLE|LinkageError\soccurred|lifecycle\sscript|command\sfailed|exit(?:ed)?\s(?:code|status|with)|complete\slog\sof\sthis
        |npm\s(?:ERR!|error)\s*(?:$|\s/|code\s\w+$)|npm\s(?:ERR!|error)\s(?:path|command|A\scomplete|errno|syscall)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What package managers and task runners add to the failure of what they ran."""
+_HEADING = re.compile(r"(?:crit|fail): [\w.]+\[\d+\]$")
 _USAGE = re.compile(r"usage(?:\sof\s[^:]+)?:", re.IGNORECASE)
 _TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\):")
-_CHAIN = re.compile(r"During handling of|The above exception|Caused by:|Require stack:|- /|[{}\]]")
+_CHAIN = re.compile(
+    r"During handling of|note: |stack backtrace:|The above exception|Caused by:|Require stack:|- /|[{}\]]"
+)
 _FRAME = re.compile(r'\s+(?:at |File "|\.\.\. \d+ more)|\s*[\^~|]+\s*$|\t|\s*-{3,}|\s*\+-')
 _GROUP_EDGE = re.compile(r"\s*(?:[|+]-*\s?)+")
 """What Python draws at the left of an exception group."""
@@ -102,13 +107,39 @@ def diagnose(lines: Sequence[str], *, has_worked: bool = False) -> Diagnosis:
     block = _telling_block(lines, latest=has_worked)
     if block is None:
         return Diagnosis(reason=None, excerpt=tuple(lines[-MAX_EXCERPT:]))
-    reason = _without_edge(lines[block.reason])
-    if reason.endswith(":") and block.reason + 1 < len(lines):
-        reason += f" {_without_edge(lines[block.reason + 1])}"
+    reason = _reason(lines, block)
     if len(reason) > MAX_REASON:
         reason = f"{reason[: MAX_REASON - 1]}…"
     excerpt = () if len(lines) == 1 and reason == lines[0].strip() else _excerpt(lines, block)
     return Diagnosis(reason=reason, excerpt=excerpt)
+
+
+def _reason(lines: Sequence[str], block: _Block) -> str:
+    """The line that says why, with the next one where it goes on there, and with what caused it."""
+    reason = _without_edge(lines[block.reason])
+    following = _without_edge(lines[block.reason + 1]) if block.reason + 1 < len(lines) else ""
+    if following and (reason.endswith(":") or following.startswith("what():")):
+        reason += f" {following}"
+    cause = _root_cause(lines[block.reason + 1 : block.end])
+    return f"{reason} (caused by {cause})" if cause and cause not in reason else reason
+
+
+def _root_cause(lines: Sequence[str]) -> str | None:
+    """The last cause that is named below an exception: `Caused by: …`, ` ---> …`, or an indented list."""
+    cause, is_list = None, False
+    for line in lines:
+        found = _CAUSE.match(line)
+        if found is not None:
+            is_list = not found[1]
+            cause = found[1] or cause
+        elif is_list and line[:1].isspace() and not _FRAME.match(line):
+            cause = re.sub(r"^\s*\d+:\s", "", line).strip()
+        else:
+            is_list = False
+    return cause
+
+
+_CAUSE = re.compile(r"\s*(?:Caused by:|---> )\s*(.*?)\s*$")
 
 
 def _telling_block(lines: Sequence[str], *, latest: bool) -> _Block | None:
@@ -125,6 +156,8 @@ def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
     while at < len(lines):
         if _TRACEBACK.match(_without_edge(lines[at])):
             block = _traceback_block(lines, at)
+        elif _HEADING.match(lines[at]) and lines[at + 1 : at + 2]:
+            block = _headed_block(lines, at)
         elif rank := _rank(lines[at]):
             block = _Block(rank=rank, start=at, reason=at, end=_end_of(lines, at, rank))
         else:
@@ -135,7 +168,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
 
 
 def _rank(line: str) -> int:
-    """How much a line looks like the reason of a failure: 0 for not at all, up to 4."""
+    """How much a line looks like the reason of a failure: 0 for not at all, up to 5."""
     bare = _without_edge(line)
     if len(line) - len(line.lstrip()) > 3 and not bare.startswith("\u00d7"):
         return 0
@@ -143,6 +176,8 @@ def _rank(line: str) -> int:
         return 0
     if _WRAPPER.search(bare):
         return 1
+    if bare.startswith("\u00d7"):
+        return 5  # the line above it is only a code
     if _EXCEPTION.match(bare) or _PREFIXED.match(bare):
         return 4
     return 3 if _LEVEL.search(bare) else 2 if _KNOWN.search(bare) else 0
@@ -150,13 +185,13 @@ def _rank(line: str) -> int:
 
 def _end_of(lines: Sequence[str], start: int, rank: int) -> int:
     """Where the lines end that belong to the failure that begins at `start`: stack, cause, more errors."""
-    end = start + 1
+    end = start + (2 if lines[start].endswith(":") else 1)  # a reason goes on below a colon
     while end < len(lines):
         line, own_rank = lines[end], _rank(lines[end])
         if own_rank > rank or not (own_rank in (1, 3, 4) or line[:1] in " \t" or _CHAIN.match(line)):
             break
         end += 1
-    return end
+    return min(end, len(lines))
 
 
 def _traceback_block(lines: Sequence[str], start: int) -> _Block:
@@ -174,6 +209,16 @@ def _traceback_block(lines: Sequence[str], start: int) -> _Block:
     if reason is None:
         return _Block(rank=2, start=start, reason=end - 1, end=end)
     return _Block(rank=4, start=start, reason=reason, end=end)
+
+
+def _headed_block(lines: Sequence[str], start: int) -> _Block:
+    """What .NET logs: a heading with level and category, and the message indented below it."""
+    end = start + 1
+    while end < len(lines) and lines[end][:1].isspace():
+        end += 1
+    below = range(start + 1, end)
+    reason = next((at for at in below if _EXCEPTION.match(lines[at].strip())), start + 1)
+    return _Block(rank=4, start=start, reason=min(reason, len(lines) - 1), end=max(end, start + 2))
 
 
 def _usage_block(lines: Sequence[str]) -> _Block | None:

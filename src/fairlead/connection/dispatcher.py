@@ -34,7 +34,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.connection.deadline import Clock, Deadline
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS, Inbox
-from fairlead.connection.limits import MAX_DECODED_BYTES
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     ConnectionClosed,
@@ -45,18 +44,17 @@ from fairlead.connection.outcomes import (
 from fairlead.connection.tail import MAX_LINES, Tail, excerpt
 from fairlead.connection.wire import (
     Calls,
-    Frame,
     Progress,
-    Unusable,
     notification_frame,
     object_of,
-    parse,
     progress_of,
     request_frame,
     result_of,
     with_progress_token,
 )
 from fairlead.errors import Delivery
+from fairlead.jsonrpc.frames import Frame, Unusable, parse
+from fairlead.jsonrpc.limits import MAX_DECODED_BYTES
 
 logger = logging.getLogger(__name__)
 

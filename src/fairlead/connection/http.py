@@ -28,11 +28,12 @@ from fairlead.connection.http_outcomes import (
     connection_trouble,
 )
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
-from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import AnswerUnreadable, Ending
 from fairlead.connection.pacing import FairReader, Pace
 from fairlead.connection.responses import is_stream, misfit, read_body, refusal, until_answered
-from fairlead.connection.wire import Frame, Unusable, notification_frame, parse
+from fairlead.connection.wire import notification_frame
+from fairlead.jsonrpc.frames import Frame, Unusable, parse
+from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 
 logger = logging.getLogger(__name__)
 

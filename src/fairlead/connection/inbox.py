@@ -26,8 +26,8 @@ from mcp.shared.jsonrpc_dispatcher import (
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ProgressToken, RequestId
 
-from fairlead.connection.limits import MAX_REQUEST_VALUES
 from fairlead.connection.wire import Calls, error_frame, object_of, result_frame
+from fairlead.jsonrpc.limits import MAX_REQUEST_VALUES
 
 logger = logging.getLogger(__name__)
 

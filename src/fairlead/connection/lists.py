@@ -19,7 +19,7 @@ from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog import gate
 from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
-from fairlead.catalog.slices import has_slow_numbers
+from fairlead.catalog.slices import has_slow_numbers, without_constants_steps
 from fairlead.connection.http_outcomes import NotSent
 from fairlead.connection.outcomes import RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
@@ -328,7 +328,11 @@ class Lister:
                 raise ListFailed(self._server_id, reason)
             pages.notes.append(f"{reason}; it and what follows are left out")
             return None
-        return _decode_page(answer)
+        try:
+            return _decode_page(answer)
+        except ValueError:
+            # A small page was repaired where it came in.
+            return _decode_page(await gate.run(without_constants_steps(bytes(answer))))
 
     async def _read_page(
         self, kind: Kind, pages: _Pages, page: _Page, seen: set[str], *, declared: bool

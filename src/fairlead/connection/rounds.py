@@ -14,13 +14,13 @@ from mcp.client.session import ClientRequestContext
 
 from fairlead.catalog.results import may_have_string
 from fairlead.config.shapes import is_object
-from fairlead.connection.limits import MAX_REQUEST_VALUES
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed
 from fairlead.connection.peer import QUESTION
 from fairlead.connection.server_messages import REPAIRED_REQUESTS, repair_request
 from fairlead.connection.session import Session
 from fairlead.connection.wire import object_of
 from fairlead.errors import Delivery
+from fairlead.jsonrpc.limits import MAX_REQUEST_VALUES
 
 MAX_ROUNDS = 10
 MAX_QUESTIONS = 64

@@ -11,11 +11,12 @@ from fairlead.connection.endpoint import Endpoint, HeaderSource, fixed_headers
 from fairlead.connection.eventstream import EventStream
 from fairlead.connection.http_outcomes import AnswerLost, AnswerTooLong, HttpRejected, connection_trouble
 from fairlead.connection.inbox import MAX_INBOUND_REQUESTS
-from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import Ending
 from fairlead.connection.pacing import FairReader, Pace
 from fairlead.connection.responses import is_stream, misfit, refusal, shown, until_answered
 from fairlead.connection.wire import notification_frame
+from fairlead.jsonrpc.frames import too_long
+from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.net.redirects import within_origin
 
 _NO_OPTIONS: CallOptions = {}
@@ -47,7 +48,8 @@ class SseDispatcher(WireDispatcher):
     ) -> None:
         super().__init__(max_inbound_requests=max_inbound_requests)
         self._source = Endpoint(url, client, headers or fixed_headers({}))
-        self._events = EventStream(max_message_bytes)
+        self._max_message_bytes = max_message_bytes
+        self._events = EventStream(max_message_bytes, skips=True)
         self._response: aiohttp.ClientResponse
         self._reader: FairReader
         self._sink: Endpoint | None = None
@@ -98,7 +100,9 @@ class SseDispatcher(WireDispatcher):
             raise AnswerLost("the server closed the stream")
         for event in self._events.feed(piece):
             answers = self._answers
-            if event.name == "message":
+            if event.name == "message" and event.is_too_long:
+                self._handle(too_long(event.data, self._max_message_bytes))
+            elif event.name == "message":
                 self._receive(event.data)
             elif event.name == "endpoint" and self._sink is None:
                 self._sink = self._endpoint_at(event.data.decode(errors="replace").strip())

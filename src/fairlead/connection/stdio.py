@@ -14,14 +14,15 @@ from mcp.shared.dispatcher import CallOptions
 
 from fairlead.connection.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispatcher
 from fairlead.connection.guardian import Guardian
-from fairlead.connection.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.connection.outcomes import Ending
 from fairlead.connection.pacing import LINE_UNITS, Pace
 from fairlead.connection.posix import PosixChild
 from fairlead.connection.process import Child, Command
 from fairlead.connection.tail import StderrLog
 from fairlead.connection.windows import WindowsChild
-from fairlead.connection.wire import LineSplitter, notification_frame
+from fairlead.connection.wire import notification_frame
+from fairlead.jsonrpc.frames import LineSplitter
+from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 
 _MAX_UNREAD_BYTES = 4 * 1024 * 1024
 _NO_OPTIONS: CallOptions = {}

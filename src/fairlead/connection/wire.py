@@ -1,13 +1,6 @@
-"""JSON-RPC without I/O: bytes become frames, frames find the call they answer, values become bytes.
-
-`params`, `result` and `error` stay the bytes that came until someone asks for more (`object_of`), so a result
-can be passed on without a model or a dict being built. Nothing a server sends can break `parse`: a line is a
-`Frame` or it is `Unusable`, and an unusable line that still shows whose answer it was meant to be says so,
-because a caller that gets an error at once is better off than one that waits.
-"""
+"""JSON-RPC without I/O: frames find the call they answer, and values become bytes."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -18,13 +11,6 @@ from mcp_types import INTERNAL_ERROR, RequestId
 
 from fairlead.catalog import gate
 from fairlead.catalog.slices import has_more_values, has_slow_numbers
-from fairlead.connection.limits import (
-    MAX_DECODED_BYTES,
-    MAX_LINE_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_VALUES,
-    LineTooLong,
-)
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotEncodable,
@@ -32,133 +18,25 @@ from fairlead.connection.outcomes import (
     RequestRejected,
 )
 from fairlead.connection.server_messages import read_number
-from fairlead.connection.tail import excerpt as excerpt_of
+from fairlead.jsonrpc.frames import Frame
+from fairlead.jsonrpc.limits import (
+    MAX_MESSAGE_BYTES,
+    MAX_VALUES,
+)
 
-MAX_BATCH_BYTES = 1024 * 1024
-MAX_BATCH_MESSAGES = 1_000
-"""What a batch may hold (2025-03-26 has them): all of one is worked on at once."""
-
-_HEAD_BYTES, _TAIL_BYTES = 4096, 512
-_LARGE_BYTES = 256 * 1024
-_LONG_TEXT_BYTES = 64 * 1024
-_MAX_REPAIRED_BYTES = 256 * 1024
-_MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
-"""In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
-_SPLIT_BYTES = 16 * 1024
-"""Up to this size data may be nothing but newlines: what is larger is cut up before it comes here."""
-_MAX_SKIPPED_LINES = 32
-"""How many times the limit a message may have to be skipped; after more it is taken to be without end."""
-_MESSAGE_BEGINS = re.compile(rb"\s*\{")
 _FEW_VALUES_BYTES = 16 * 1024
 """No JSON text of this length can hold enough values for their number to matter."""
 
+
 CallT = TypeVar("CallT")
-
-
-class LineSplitter:
-    """Cuts a byte stream at its newlines, in linear time and within a limit, however the stream arrives.
-
-    A message past the limit costs only itself: no more of it is kept than shows which request it answers.
-    """
-
-    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
-        self._limit = limit
-        self._partial = bytearray()
-        self._skipped = 0
-        """How many bytes of the line under way were dropped. There are some once it is past the limit."""
-        self.completed = 0
-        """How many lines ended in what was fed last, empty ones included."""
-
-    def feed(self, data: bytes) -> Iterator["bytes | bytearray | Unusable"]:
-        """Yield the lines that `data` completes, without their newline; empty ones are left out.
-
-        Raises `LineTooLong`, after the lines before it, where a line past the limit is no message or does not
-        end: the stream cannot be followed any further.
-        """
-        lines = _split(data)
-        tail = lines.pop()
-        self.completed = len(lines)
-        if lines and self._partial:
-            self._partial += lines[0]
-            lines[0], self._partial = self._partial, bytearray()
-        for line in lines:
-            if self._skipped or len(line) > self._limit:
-                yield self._long_line(bytearray(line))
-                self._skipped = 0
-            elif line:
-                yield line
-        if tail:
-            self._partial += tail
-            if self._skipped or len(self._partial) > self._limit:
-                self._partial = self._ends_of(self._partial)
-
-    def finish(self) -> Iterator["bytes | bytearray | Unusable"]:
-        """Yield what the stream ended with, if it ended without a newline."""
-        partial, self._partial = self._partial, bytearray()
-        if partial:
-            yield self._long_line(partial) if self._skipped else partial
-
-    def _long_line(self, line: bytearray) -> "Unusable":
-        return _unusable(self._ends_of(line), str(LineTooLong(self._limit)))
-
-    def _ends_of(self, line: bytearray) -> bytearray:
-        """The beginning and the end of a line past the limit."""
-        if not _MESSAGE_BEGINS.match(line):
-            raise LineTooLong(self._limit)
-        ends = line[:_HEAD_BYTES] + line[max(_HEAD_BYTES, len(line) - _TAIL_BYTES) :]
-        self._skipped += len(line) - len(ends)
-        if self._skipped > _MAX_SKIPPED_LINES * self._limit:
-            raise LineTooLong(self._limit)
-        return ends
-
-
-def _split(data: bytes) -> list[bytes | bytearray]:
-    """Cut at newlines, as `split` does. That looks at every byte; `find` goes at the speed of memory."""
-    if len(data) <= _SPLIT_BYTES:
-        return cast("list[bytes | bytearray]", data.split(b"\n"))
-    lines: list[bytes | bytearray] = []
-    start = 0
-    while (end := data.find(b"\n", start)) >= 0:
-        lines.append(data[start:end])
-        start = end + 1
-    lines.append(data[start:])
-    return lines
-
-
-class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One message as it came: a request (`method` and `id`), a notification (`method`) or an answer (`id`).
-
-    A member that was absent is empty. A float is no proper id, yet `1.0` finds the call `1` and can be
-    echoed, so it is let through.
-    """
-
-    id: int | float | str | None = None
-    method: str | None = None
-    params: msgspec.Raw = msgspec.Raw()
-    result: msgspec.Raw = msgspec.Raw()
-    error: msgspec.Raw = msgspec.Raw()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unusable:
-    """A line that is no message, or none that can be used.
-
-    `answers` is the id of the request of ours it was meant for, `asks` that of one the server waits for.
-    """
-
-    reason: str
-    excerpt: bytes
-    answers: RequestId | None = None
-    asks: RequestId | None = None
 
 
 _BRACE = ord("{")
 _NULL = msgspec.Raw(b"null")
 _EMPTY_OBJECT = msgspec.Raw(b"{}")
 
-_decode_frame = msgspec.json.Decoder(Frame).decode
-_decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
 _MAX_CODE = 2**31
 
 
@@ -171,203 +49,6 @@ class _Error(msgspec.Struct, gc=False):
 
 
 _decode_error = msgspec.json.Decoder(_Error).decode
-
-_HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
-# It begins with what is the same in both, which is found ten times as fast.
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD](?:%b(?!\\u[dD]%b)|%b(?<!\\u[dD]%b\\u[dD]%b))" % (_HIGH, _LOW, _LOW, _HIGH, _LOW)
-)
-
-# What may stand before a message on its line: a byte order mark, terminal escape sequences, blanks.
-_LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*")
-_SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
-_MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
-_LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
-_CONSTANT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|-?\b(?:NaN|Infinity)\b')
-_CONSTANT_NOTE = {"type": "text", "text": "[NaN and Infinity are not JSON: null stands in for them]"}
-_RESULT_BEGINS = re.compile(
-    rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
-)
-_USUAL_ANSWER = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?(0|[1-9][0-9]{0,14}), ?"result": ?(?=\{)')
-_RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb"\s*)*\}\s*\Z")
-
-
-def parse(line: bytes | bytearray) -> list[Frame | Unusable]:
-    """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
-    is_large = len(line) > _LARGE_BYTES
-    if is_large or _is_long_text(line):
-        line = _without_lone_surrogates(line)  # here and not on failure: nothing decodes it here
-        if (answer := _large_answer(line)) is not None:
-            return [answer]
-    if is_large and (message := _large_message(line)) is not None:
-        return [message]
-    try:
-        if not line.isascii():
-            line = _well_formed(line)
-        return [_decode_frame(line)]
-    except (ValueError, RecursionError) as exc:
-        sound = _without_lone_surrogates(line)
-        return parse(sound) if sound is not line else _salvage(line, str(exc))
-
-
-def _is_long_text(line: bytes | bytearray) -> bool:
-    """Is this nearly nothing but one long string? Then nothing in it can be nested or many."""
-    end = len(line) - _TAIL_BYTES
-    return (
-        end > _LONG_TEXT_BYTES
-        and line.find(b"[", _HEAD_BYTES, end) < 0
-        and line.find(b"{", _HEAD_BYTES, end) < 0
-    )
-
-
-def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:
-    """Return a large message: an answer as it is, all else only where it can be decoded quickly.
-
-    The envelope is decoded natively whatever is in it; what a request or notification carries, to objects.
-    """
-    try:
-        frame = _decode_frame(line if line.isascii() else _well_formed(line))
-    except (ValueError, RecursionError):
-        frame = None
-    if frame is not None and frame.method is None:
-        return frame
-    most = MAX_DECODED_BYTES if frame is not None and frame.id is None else MAX_MESSAGE_BYTES
-    if len(line) > most:
-        return _unusable(line, f"it is longer than {most} bytes and no plain answer")
-    if has_more_values(line, MAX_VALUES):
-        return _unusable(line, f"it has more than {MAX_VALUES} values")
-    return frame
-
-
-def _large_answer(line: bytes | bytearray) -> Frame | None:
-    """Return the frame of an answer with a large result, by a look at both of its ends.
-
-    To read all of it takes long enough to be felt by everybody else on the event loop. What is wrong inside
-    shows when somebody reads the result, as it does in a small one.
-    """
-    usual = _USUAL_ANSWER.match(line, 0, _HEAD_BYTES)
-    if usual is not None and line.endswith(b"}}"):
-        # The id comes first and nothing after the result: a look at these ends takes a tenth of the time.
-        return Frame(id=int(usual[1]), result=msgspec.Raw(memoryview(line)[usual.end() : -1]))
-    head = _RESULT_BEGINS.match(line, 0, _HEAD_BYTES)
-    end = _RESULT_ENDS.search(line, len(line) - _TAIL_BYTES)
-    request_id = _request_id(_outer_members(line).get(b"id", b""))
-    if head is None or end is None or request_id is None:
-        return None
-    return Frame(id=request_id, result=msgspec.Raw(memoryview(line)[head.end() : end.start()]))
-
-
-def _well_formed(line: bytes | bytearray) -> bytes | bytearray:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        if len(line) > _MAX_REPAIRED_BYTES:
-            raise
-        return line.decode(errors="replace").encode()
-    return line
-
-
-def _without_lone_surrogates(line: bytes | bytearray) -> bytes | bytearray:
-    """The same JSON with U+FFFD for each escape of half a character; the same object if there is none.
-
-    JavaScript writes such escapes where it cut a text inside an emoji, and no decoder here takes them.
-    """
-    if len(line) > _MAX_SURROGATE_BYTES or b"\\" not in line or b"\0" in line:
-        return line
-    if b"\\ud" not in line and b"\\uD" not in line:
-        return line
-    # Every backslash that is left after this begins an escape.
-    escapes = line.replace(b"\\\\", b"\0\0")
-    sound, count = _LONE_SURROGATE.subn(rb"\\ufffd", escapes, _MAX_SURROGATES)
-    return sound.replace(b"\0\0", b"\\\\") if 0 < count < _MAX_SURROGATES else line
-
-
-def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
-    found = _LEFTOVERS.match(line, 0, _HEAD_BYTES)
-    text = line[found.end() :] if found else line
-    match text[:1], len(text) < len(line):
-        case b"", _:
-            return []
-        case b"{", True:
-            return parse(text)
-        case b"{", False:
-            return [_result_with_constants(text) or _unusable(text, reason)]
-        case b"[", _:
-            return _batch(text, reason)
-        case _:
-            return [Unusable(reason=reason, excerpt=excerpt_of(line))]
-
-
-def _result_with_constants(text: bytes | bytearray) -> Frame | None:
-    """Return a tool result with `null` for its values that are `NaN` or `Infinity`, and a text that says so.
-
-    Python's `json.dumps` writes them. One number must not cost all that the tool said.
-    """
-    if len(text) > _MAX_REPAIRED_BYTES or not (b"NaN" in text or b"Infinity" in text):
-        return None
-    try:
-        frame = _decode_frame(_CONSTANT.sub(lambda found: found[1] or b"null", bytes(text)))
-        fields = msgspec.json.decode(frame.result, type=dict[str, msgspec.Raw])
-        blocks = _decode_batch(fields["content"])
-    except (ValueError, KeyError, RecursionError):
-        return None
-    if frame.method is not None or not frame.id:
-        return None
-    fields["content"] = msgspec.Raw(_encode([*blocks, _CONSTANT_NOTE]))
-    return Frame(id=frame.id, result=msgspec.Raw(_encode(fields)))
-
-
-def _batch(text: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
-    if len(text) > MAX_BATCH_BYTES:
-        reason = f"a batch is longer than the limit of {MAX_BATCH_BYTES} bytes"
-        return [Unusable(reason=reason, excerpt=excerpt_of(text))]
-    try:
-        messages = [bytes(message) for message in _decode_batch(text)]
-    except (ValueError, RecursionError):
-        messages = []
-    is_sound = 0 < len(messages) <= MAX_BATCH_MESSAGES
-    if not is_sound or not all(message.startswith(b"{") for message in messages):
-        return [Unusable(reason=reason, excerpt=excerpt_of(text))]
-    return [item for message in messages for item in parse(message)]
-
-
-def _unusable(text: bytes | bytearray, reason: str) -> Unusable:
-    members = _outer_members(text)
-    request_id = _request_id(members.get(b"id", b""))
-    asks = b"method" in members
-    answers = not asks and (b"result" in members or b"error" in members)
-    return Unusable(
-        reason=reason,
-        excerpt=excerpt_of(text),
-        answers=request_id if answers else None,
-        asks=request_id if asks else None,
-    )
-
-
-def _outer_members(text: bytes | bytearray) -> dict[bytes, bytes]:
-    """Return the outermost members of a broken object as far as they show without reading the nested ones.
-
-    Servers write the id before the result or after it: a look at both ends finds it, whatever lies between.
-    """
-    head, tail = bytes(text[:_HEAD_BYTES]), bytes(text[-_TAIL_BYTES:])
-    members: dict[bytes, bytes] = {}
-    last = _LAST_MEMBERS.search(tail)
-    for end in (head, last.group() if last else b""):
-        position = 0
-        while found := _MEMBER.match(end, position):
-            members.setdefault(found[1], found[2] or b"")
-            position = found.end() if found[2] else len(end)
-    return members
-
-
-def _request_id(scalar: bytes) -> RequestId | None:
-    try:
-        value = msgspec.json.decode(scalar, type=int | float | str)
-    except ValueError:
-        return None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None
-    return value
 
 
 def object_of(

@@ -15,6 +15,8 @@ from fairlead.net.connections import mark_authenticated
 
 SCREENED: Final = "fairlead.screened"
 """Where a scope that was screened has the headers that decide about it."""
+RATE: Final = "fairlead.rate"
+"""Where a scope has the rate limit that it was counted by: a batch is counted message by message."""
 
 _NEEDED: Final = {"/api/status": "status", "/metrics": "status", "/api/approvals": "decide"}
 """The scope that a path needs, where that is neither `mcp` (the protocol's) nor `admin` (all others)."""
@@ -110,6 +112,7 @@ class Gatekeeper:
             text = f"too many requests for `{admitted.principal}`: try again in {wait} s"
             return Refused.saying(429, text, {"Retry-After": str(wait)})
         mark_authenticated(scope)
+        scope[RATE] = self._rate
         return admitted
 
     async def identify(self, token: str) -> Admitted | None:

@@ -13,7 +13,6 @@ from fairlead.catalog.entries import ToolEntry, read_tools
 from fairlead.catalog.results import ToolResult
 from fairlead.config.load import LoadedConfig
 from fairlead.connection.eventstream import EventStream
-from fairlead.connection.limits import LineTooLong
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
 from fairlead.gateway.errands import (
     ANSWERS,
@@ -38,6 +37,7 @@ from fairlead.gateway.errands import (
     raised,
 )
 from fairlead.gateway.running import Running, contents_of
+from fairlead.jsonrpc.limits import LineTooLong
 from fairlead.net.client import open_client
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fairlead.config.files import read_text, write_atomic
-from fairlead.config.paths import state_folder
+from fairlead.config.paths import STATE_HINT, state_folder
 from fairlead.errors import ConfigUnreadable, ConfigUnwritable
 
 _NAME = re.compile(r"fairlead-[0-9a-f]{24}")
@@ -28,8 +28,9 @@ def gateway_folder(env: Mapping[str, str]) -> Path:
         if sys.platform != "win32" and stat.S_IMODE(status.st_mode) & 0o077:
             folder.chmod(0o700)
     except OSError as exc:
-        hint = "check its permissions, and those of the folders above it"
-        raise ConfigUnreadable(f"cannot use `{folder}`: {exc.strerror or exc}", hint=hint) from exc
+        raise ConfigUnreadable(
+            f"cannot use `{folder}`, where a gateway keeps its tokens: {exc.strerror or exc}", hint=STATE_HINT
+        ) from exc
     return folder
 
 

@@ -6,8 +6,8 @@ every rule.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -33,14 +33,15 @@ from fairlead.connection.tracing import (
     read_trace,
 )
 from fairlead.gateway.access import Admitted
+from fairlead.gateway.batches import answer_batch
 from fairlead.gateway.client import LIST_FIELDS, MAX_SESSION_KEY, Client, ClientKey
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
-from fairlead.gateway.incoming import Refusal, repair_body
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
 from fairlead.gateway.plain_calls import PlainCall
 from fairlead.gateway.tool_results import fit_result
 from fairlead.gateway.turns import UNASKABLE, Conversation, RequestIdentity, Turn, abilities_of
 from fairlead.host.operator import Ability
+from fairlead.jsonrpc.incoming import Refusal, repair_body, split_batch
 
 if TYPE_CHECKING:
     from fairlead.gateway.endpoint import Endpoint
@@ -115,7 +116,18 @@ class Front:
         body = await _body(receive)
         if isinstance(body, Refused):
             await body(scope, receive, send)
-            return
+        elif body[:1] != b"{" and (parts := split_batch(body)) is not None:
+            handle = partial(self._handle_body, endpoint)
+            await answer_batch(
+                parts, _session_client(endpoint, dict(scope["headers"]), scope), handle, scope, receive, send
+            )
+        else:
+            await self._handle_body(endpoint, body, scope, receive, send)
+
+    async def _handle_body(
+        self, endpoint: "Endpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer one message."""
         exchange = _Exchange(endpoint, scope, receive, send, self._tracer)
         request = _read(body)
         if request is not None and await exchange.answered(request):
@@ -245,14 +257,8 @@ class _Exchange:
 
     # The older protocol.
 
-    def _session_client(self) -> Client | None:
-        session_id = self._headers.get(b"mcp-session-id", b"")
-        admitted = self._scope[ADMITTED]
-        session = self._endpoint.session(session_id.decode("latin-1"), admitted) if session_id else None
-        return session.client if session is not None else None
-
     async def _answered_in_session(self, request: _Request) -> bool:
-        client = self._session_client()
+        client = _session_client(self._endpoint, self._headers, self._scope)
         if (
             client is None
             or not client.is_met
@@ -278,7 +284,7 @@ class _Exchange:
         return is_plain
 
     async def _cancelled(self, request: _Request) -> bool:
-        client = self._session_client()
+        client = _session_client(self._endpoint, self._headers, self._scope)
         call = client.plain_calls.get(request.params.request_id) if client is not None else None
         if call is None:
             return False
@@ -372,6 +378,13 @@ class _Exchange:
         for part in parts:
             await self._send({"type": "http.response.body", "body": part, "more_body": True})
         await self._send({"type": "http.response.body", "body": last})
+
+
+def _session_client(endpoint: "Endpoint", headers: Mapping[bytes, bytes], scope: Scope) -> Client | None:
+    """The client whose session a request names, if it is its own."""
+    session_id = headers.get(b"mcp-session-id", b"")
+    session = endpoint.session(session_id.decode("latin-1"), scope[ADMITTED]) if session_id else None
+    return session.client if session is not None else None
 
 
 def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:

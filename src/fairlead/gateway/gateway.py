@@ -26,13 +26,13 @@ from fairlead.gateway.bridge import Bridge
 from fairlead.gateway.client import Client, SessionInfo, TokenKey
 from fairlead.gateway.endpoint import Endpoint
 from fairlead.gateway.login_links import LoginLinks
-from fairlead.gateway.stdio import open_stdio
 from fairlead.gateway.streams import OpenStreams
 from fairlead.host.bus import Subscriber
 from fairlead.host.host import Backing, Host
 from fairlead.host.logins import is_personal
 from fairlead.host.member import ServerStatus, combine
 from fairlead.host.principals import PrincipalHost, principal_host
+from fairlead.jsonrpc.stdio import open_stdio
 
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer

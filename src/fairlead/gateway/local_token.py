@@ -1,11 +1,14 @@
 """The tokens of this machine's user: for agents, for each installed agent, and one to decide with."""
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from fairlead.config.files import read_text, write_atomic
 from fairlead.config.masking import SECRETS
+from fairlead.config.paths import STATE_HINT
 from fairlead.config.principal import LOCAL
+from fairlead.errors import ConfigUnwritable
 from fairlead.gateway.folder import agent_token_file, decide_token_file, local_token_file, require_plain
 from fairlead.gateway.tokens import digest_of, token_file
 from fairlead.servers.http import own_token
@@ -51,8 +54,17 @@ def _agent_token_name(agent: str) -> str:
 
 def _kept(path: Path) -> str:
     require_plain(path)
-    if path.exists():
-        path.chmod(0o600)
+    _make_private(path)
     token = own_token(path)
     SECRETS.learn(token)
     return token
+
+
+def _make_private(path: Path) -> None:
+    try:
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            path.chmod(0o600)
+    except OSError as exc:
+        raise ConfigUnwritable(
+            f"others can read `{path}`, and that cannot be changed: {exc.strerror}", hint=STATE_HINT
+        ) from exc

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ import msgspec
 
 from fairlead.config.files import locked, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
-from fairlead.config.paths import state_folder
+from fairlead.config.paths import STATE_HINT, state_folder
 from fairlead.config.shapes import as_object
 from fairlead.errors import ConfigError, ConfigUnwritable, ConnectFailed
 from fairlead.gateway.folder import gateway_folder
@@ -93,18 +93,28 @@ def _digest(data: dict[str, Any]) -> str:
 
 @contextmanager
 def announced(env: Mapping[str, str], running: Running) -> Generator[Callable[[Running], None]]:
-    """Let other commands find a gateway for the length of the block; yields what describes it anew."""
+    """Let other commands find a gateway for the length of the block; yields what describes it anew.
+
+    Where nothing can be written they do not find it, and the gateway serves its clients all the same.
+    """
     folder = gateway_folder(env) / _FOLDER / secrets.token_hex(8)
 
     def describe(running: Running) -> None:
-        write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
-
-    with locked(folder / _ABOUT):
-        describe(running)
         try:
-            yield describe
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+        except ConfigUnwritable as exc:
+            logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / _ABOUT))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        except ConfigUnwritable as exc:
+            logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
+            yield lambda _: None
+            return
+        describe(running)
+        yield describe
 
 
 def find(env: Mapping[str, str], sources: Iterable[str], workspace: Path | None = None) -> Running | None:
@@ -136,14 +146,25 @@ def answering(env: Mapping[str, str]) -> list[Running]:
     return sorted(filter(_answers, living(env)), key=lambda running: running.started_at)
 
 
-def reload_gateways(env: Mapping[str, str]) -> None:
-    """Have every gateway of this user go by an edit now, rather than when it next looks at its files."""
+def reload_gateways(env: Mapping[str, str]) -> list[str]:
+    """Have every gateway of this user go by an edit now, rather than when it next looks at its files.
+
+    Returns:
+        For each that keeps its old configuration, because it cannot use the new one, which it is and why.
+    """
+    refusals: list[str] = []
     for running in living(env):
         try:
-            running.ask(RELOAD, {})
+            answer = running.ask(RELOAD, {})
         except ConnectFailed:
             # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
             logger.info("a gateway was not told of an edit", extra={"pid": running.pid})
+            continue
+        if answer.get("reloaded") is False:
+            refusals.append(
+                f"the gateway at {running.url} keeps its old configuration: {answer.get('error')}"
+            )
+    return refusals
 
 
 def here(

@@ -23,6 +23,7 @@ from pydantic import Field
 
 from fairlead.catalog import gate
 from fairlead.catalog.results import Remarks, ToolResult
+from fairlead.config.argument_types import check_types
 from fairlead.config.models import Artifacts as ArtifactLimits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError, ToolFailed, UnknownArtifact
@@ -100,6 +101,7 @@ class Artifacts:
             return (await gate.run(hand_over_steps(raw, source, keeping=False))).result
         return handed.result
 
+    @check_types
     async def keep(
         self, content: bytes, media_type: str, source: Source, *, principal: str = LOCAL
     ) -> str | None:
@@ -108,6 +110,7 @@ class Artifacts:
         saved = self._files is not None and await self._keep((kept,), source, principal)
         return kept.handle if saved else None
 
+    @check_types
     async def read(
         self, handle: str, *, principal: str = LOCAL, start: int = 0, length: int = PAGE_CHARACTERS
     ) -> Page:
@@ -121,6 +124,7 @@ class Artifacts:
         text = await gate.run(gate.file_steps(content))
         return Page(artifact=artifact, total=len(text), start=start, text=text[start : start + length])
 
+    @check_types
     async def whole(self, handle: str, *, principal: str = LOCAL) -> tuple[Artifact, bytes]:
         """An artifact and all that is in it, as it was kept. Raises `UnknownArtifact`."""
         if self._files is not None:
@@ -131,6 +135,7 @@ class Artifacts:
         hint = "artifacts are kept for a while only; call the tool again"
         raise UnknownArtifact(f"there is no artifact `{gate.text(handle, 100)}`", hint=hint)
 
+    @check_types
     async def of(self, principal: str = LOCAL) -> Sequence[Artifact]:
         """All that belongs to a principal, newest first."""
         return await self._files.of(principal) if self._files is not None else ()

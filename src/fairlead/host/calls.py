@@ -16,8 +16,9 @@ from fairlead.catalog.effort import is_flat_and_short
 from fairlead.catalog.results import ToolResult, says_error
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.validation import Check, check_of, fit_arguments
+from fairlead.config.argument_types import fits
 from fairlead.connection.deadline import Deadline
-from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadError
+from fairlead.errors import ArgumentsInvalid, CallDenied, CallFailed, FairleadError, WrongType
 from fairlead.events import CallFinished, CallProgressed, CallStarted
 from fairlead.host.bus import EventBus
 from fairlead.host.member import Member
@@ -334,11 +335,16 @@ def call_options(
 
     Raises:
         ArgumentsInvalid: The timeout is no positive number.
+        WrongType: Another option is of a wrong type.
     """
     if request_timeout_ms is not None:
         _require_duration(request_timeout_ms)
     if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not whole:
         return _DEFAULT_OPTIONS
+    if on_progress is not None and not callable(on_progress):
+        raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
+    if not fits(max_structured_bytes, int | None):
+        raise WrongType("`max_structured_bytes` is a whole number or None; nothing was called")
     return CallOptions(
         on_progress=on_progress,
         request_timeout_ms=request_timeout_ms,

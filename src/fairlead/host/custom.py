@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.catalog import gate
+from fairlead.config.argument_types import check_types
 from fairlead.connection.connection import Connection
 from fairlead.errors import CallFailed
 
@@ -28,11 +29,13 @@ class Custom:
     def __init__(self, host: "Host") -> None:
         self._host = host
 
+    @check_types
     async def declared(self, server_id: str, capability: str) -> bool:
         """Does a server declare this experiment or extension? It is connected if it is not."""
         offers = (await (await self._host.reach(server_id)).ready()).capabilities
         return capability in (offers.experimental or {}) or capability in (offers.extensions or {})
 
+    @check_types
     async def request(
         self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
     ) -> msgspec.Raw:
@@ -47,17 +50,21 @@ class Custom:
             message = f"what it answered cannot be read: {gate.text(str(exc))}"
             raise CallFailed(server_id, message, delivery="done") from gate.shown_cause(exc)
 
+    @check_types
     async def request_unchanged(
         self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
     ) -> msgspec.Raw:
         """The same, but with the answer as it came: for what is compared with a digest before it is shown."""
-        return await (await self._reach(server_id, capability)).request(method, params or {})
+        return await (await self._reach(server_id, capability)).request(
+            method, {} if params is None else params
+        )
 
+    @check_types
     async def notify(
         self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
     ) -> None:
         """Send a notification. Nothing is sent to a server that does not declare the capability."""
-        await (await self._reach(server_id, capability)).notify(method, params or {})
+        await (await self._reach(server_id, capability)).notify(method, {} if params is None else params)
 
     async def _reach(self, server_id: str, capability: str) -> Connection:
         if not await self.declared(server_id, capability):

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import aiohttp
 import anyio
@@ -27,7 +27,9 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.entries import Listing, ToolEntry, shown_entry
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
+from fairlead.config.argument_types import check_types, require_types, wrong_type
 from fairlead.config.consent import ConsentKey
+from fairlead.config.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.log_masking import mask_logs
 from fairlead.config.models import ApprovalMode, Server
@@ -75,6 +77,13 @@ from fairlead.policy.pins import NoPins
 
 if TYPE_CHECKING:
     from fairlead.servers.server import McpServer
+
+
+# Here as well as in `Host.open`: an event loop is usually made after this import and before that call.
+reserve_standard_descriptors()
+
+_APPROVAL_MODES = get_args(ApprovalMode)
+_CONFIG_HINT = "pass a document as `overrides`, the path of a file as `path`, or what `load_config` returns"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +153,7 @@ class Host:
         return Members(self._tasks, self._around, self.store, self._person, self._bus, no_pins=no_pins)
 
     @classmethod
+    @check_types(hints={"config": _CONFIG_HINT})
     @asynccontextmanager
     async def open(  # noqa: PLR0913 - everything a host can be given, named
         cls,
@@ -172,6 +182,8 @@ class Host:
         Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
         fails the start; others never do.
         """
+        _require_sound(operator, servers or {})
+        reserve_standard_descriptors()
         env = os.environ if env is None else env
         mask_logs(gate.log_line)
         loaded = config or load_config(path, overrides, env, cwd)
@@ -233,6 +245,7 @@ class Host:
         """Where a server stands over the connections of single clients that stand beside this host."""
         return self._members.statuses_besides(server_id)
 
+    @check_types
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
         failures: dict[str, FairleadError] = {}
@@ -244,6 +257,7 @@ class Host:
                 failures[server_id] = exc
         return failures | await self._startups.start(members, partial(self._listing, fresh=True))
 
+    @check_types
     def retry(self, *server_ids: str) -> None:
         """Try servers that failed again, beside; one that failed often and lately is left alone."""
         for server_id in server_ids:
@@ -256,6 +270,7 @@ class Host:
         enabled = (member.server for member in self._members if member.server.enabled)
         return await self.connect(*(server.server_id for server in enabled))
 
+    @check_types
     async def require(self, server_ids: Iterable[str], *, seconds: float = 60.0) -> None:
         """Make sure that servers are ready, or raise what is wrong with the first that is not."""
         failures: dict[str, FairleadError] = {}
@@ -268,6 +283,7 @@ class Host:
         for failure in failures.values():
             raise failure
 
+    @check_types
     async def close(self, server_id: str) -> None:
         """End all connections to one server, from any task, in bounded time. The next use starts it again."""
         await self._members.end(self._member(server_id).server.server_id)
@@ -278,6 +294,7 @@ class Host:
         await self._members.close()
         self._bus.close()
 
+    @check_types
     async def reload(self, config: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
         self.docs_allow = config.config.docs.allow
@@ -294,14 +311,17 @@ class Host:
         await self._take(wanted.values())
         self._permission.decide_again()
 
+    @check_types
     async def add(self, server: LoadedServer) -> None:
         """Add a server, or put another definition in its place."""
         await self._take([server])
 
+    @check_types
     def remove(self, server_id: str) -> None:
         """Take a server out. Its calls under way finish first."""
         self._members.drop(self._member(server_id).server.server_id)
 
+    @check_types
     def configured(self, server_id: str) -> Server:
         """How a server is configured. Raises where that is not sound."""
         return self._known(server_id).config
@@ -319,10 +339,12 @@ class Host:
 
     # Tools.
 
+    @check_types
     def listing(self, server_id: str) -> Listing | None:
         """What a server offers, as far as anybody knows. Contacts nobody."""
         return self._known(server_id).listing
 
+    @check_types
     def toolset(
         self, bundle: str | None = None, *, principal: str = LOCAL, groups: frozenset[str] = frozenset()
     ) -> Toolset:
@@ -366,6 +388,7 @@ class Host:
                 ToolsChanged(server_id=member.server.server_id, tools=len(listing.tools) if listing else 0)
             )
 
+    @check_types
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
         """A server's tools: at once where they are known, else it is connected and asked."""
         listing = await self.offers(server_id)
@@ -378,16 +401,19 @@ class Host:
 
         return await run_off_loop(show, size_of_tools(tools))
 
+    @check_types
     async def list_now(self, server_id: str) -> Listing:
         """What a server offers, as it says in this run. It is connected if it is not."""
         return await self._listing(self._known(server_id), fresh=True)
 
+    @check_types
     async def offers(self, server_id: str) -> Listing:
         """What a server offers: at once where that is known, else it is connected and asked."""
         member = self._known(server_id)
         member.refresh_if_stale()
         return await self._listing(member)
 
+    @check_types
     async def reach(self, server_id: str) -> Connection:
         """A server's connection, open or not, for requests that go to it and nowhere else."""
         member = self._member(server_id)
@@ -412,10 +438,12 @@ class Host:
                 with suppress(ConsentRequired, StoreError):
                     await require_consent(member, self.store)
 
+    @check_types
     def skills(self, server_id: str) -> Skills:
         """What a server can teach a model, where it has such skills."""
         return Skills(self, server_id)
 
+    @check_types
     async def describe(self, server_id: str) -> ServerInfo:
         """Who a server says it is. It is connected if it is not."""
         connection = await self.reach(server_id)
@@ -459,7 +487,7 @@ class Host:
             server_id, tool, within, principal, reviewed=reviewed, groups=groups, default=default
         )
         options = call_options(on_progress, request_timeout_ms, max_structured_bytes, whole=whole)
-        return await self._calls.call(proposal, arguments or {}, options)
+        return await self._calls.call(proposal, {} if arguments is None else arguments, options)
 
     def require_callable(
         self, server_id: str, tool: str, within: Within | None, caller: Caller, default: ApprovalMode | None
@@ -471,10 +499,12 @@ class Host:
         self._permission.refuse_hopeless(proposal)
         require_callable(proposal)
 
+    @check_types
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
         """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
         await self._permission.allow_always(self._proposal(server_id, tool, None, principal, reviewed=True))
 
+    @check_types
     def allow_for_session(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
         """The same for as long as this host is open. What is denied stays denied."""
         proposal = self._proposal(server_id, tool, None, principal, reviewed=True)
@@ -492,8 +522,9 @@ class Host:
     ) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
         proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed, groups=groups)
-        return await self._calls.begin(proposal, arguments or {})
+        return await self._calls.begin(proposal, {} if arguments is None else arguments)
 
+    @check_types
     async def delivered(
         self, server_id: str, tool: str, raw: msgspec.Raw, *, principal: str = LOCAL
     ) -> ToolResult:
@@ -501,6 +532,7 @@ class Host:
         proposal = self._proposal(server_id, tool, None, principal, reviewed=False)
         return await self._calls.deliver(raw, proposal)
 
+    @check_types
     @asynccontextmanager
     async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
         """What happens in this host from now on: `async with host.events() as events: async for …`.
@@ -578,6 +610,22 @@ class Host:
         groups: frozenset[str] = frozenset(),
         default: ApprovalMode | None = None,
     ) -> Proposal:
+        # `check_types` would cost every call some microseconds.
+        if not (
+            type(server_id) is type(tool) is type(principal) is str
+            and type(groups) is frozenset
+            and (within is None or type(within) is Within)
+            and (default is None or default in _APPROVAL_MODES)
+        ):
+            require_types(
+                Host.call,
+                server_id=server_id,
+                tool=tool,
+                principal=principal,
+                groups=groups,
+                within=within,
+                default=default,
+            )
         member = self._member(server_id)
         if member.connection is None:
             member.live()  # raises what is wrong with it, rather than what policy would say
@@ -590,6 +638,19 @@ class Host:
             groups=groups,
             default=default,
         )
+
+
+def _require_sound(operator: object, servers: Mapping[str, object]) -> None:
+    """Raise `WrongType` for an operator or a server of the program's own that is none."""
+    if not isinstance(getattr(operator, "abilities", None), frozenset):
+        hint = "pass `Callbacks(on_approve=…)`, or an object with all methods of `Operator`"
+        raise wrong_type(Host.open, "operator", Operator, operator, hint=hint)
+    for server_id, server in servers.items():
+        if not callable(getattr(server, "sdk_server", None)):
+            hint = (
+                f"`servers` are `McpServer`s by id; configure others as `servers.{server_id}` in `overrides`"
+            )
+            raise wrong_type(Host.open, f"servers[{server_id!r}]", "McpServer", server, hint=hint)
 
 
 def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:

@@ -4,11 +4,13 @@ What an operator cannot do is not declared to servers, so that none asks in vain
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
+from fairlead.config.argument_types import fits
 from fairlead.config.principal import LOCAL
+from fairlead.errors import WrongType
 from fairlead.host.forms import Form, Value
 from fairlead.host.urls import ShownUrl
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 Ability = Literal["approve", "form", "url", "sample", "roots"]
 ApprovalAnswer = Literal["once", "session", "always", "no", "cancel"]
 UrlAnswer = Literal["accept", "decline", "cancel"]
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +142,14 @@ class Callbacks:
     on_open_url: Callable[[str], Awaitable[bool]] | None = None
     on_notify: Callable[[str, str], None] | None = None
 
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and not callable(value):
+                raise WrongType(
+                    f"`{each.name}` of `Callbacks` is a function or None, not {type(value).__name__}"
+                )
+
     @property
     def abilities(self) -> frozenset[Ability]:
         """What there is a function for."""
@@ -156,31 +167,44 @@ class Callbacks:
 
     async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
         """Ask your function; without one the answer is no, which is never sent as anybody's word."""
-        return await self.on_approve(question) if self.on_approve else "no"
+        return await _ask("on_approve", self.on_approve(question)) if self.on_approve else "no"
 
     async def elicit_form(self, question: FormQuestion) -> FormAnswer:
         """Ask your function."""
         assert self.on_form is not None, "it was not declared"
-        return await self.on_form(question)
+        return await _ask("on_form", self.on_form(question), FormAnswer)
 
     async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
         """Ask your function."""
         assert self.on_url is not None, "it was not declared"
-        return await self.on_url(question)
+        return await _ask("on_url", self.on_url(question), UrlAnswer)
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
         """Ask your function."""
         assert self.on_sample is not None, "it was not declared"
-        return await self.on_sample(request)
+        return await _ask("on_sample", self.on_sample(request))
 
     async def open_url(self, url: str) -> bool:
         """Hand the page to your function, if there is one."""
-        return await self.on_open_url(url) if self.on_open_url else False
+        return await _ask("on_open_url", self.on_open_url(url)) if self.on_open_url else False
 
     def notify(self, server_id: str, message: str) -> None:
         """Tell your function, if there is one."""
         if self.on_notify:
             self.on_notify(server_id, message)
+
+
+async def _ask(name: str, answer: Awaitable[AnswerT], kind: object = Any) -> AnswerT:
+    """Await a function's answer. Raises `WrongType` for a function that is not async, or another answer."""
+    if not fits(answer, Awaitable):
+        raise WrongType(
+            f"`{name}` of `Callbacks` returned {type(answer).__name__}, which cannot be awaited",
+            hint=f"write it as `async def {name}(…)`",
+        )
+    given = await answer
+    if not fits(given, kind):
+        raise WrongType(f"`{name}` of `Callbacks` returned {type(given).__name__}, which is no answer")
+    return given
 
 
 UNATTENDED = Callbacks()

@@ -14,10 +14,18 @@ import msgspec
 from fairlead.catalog.cleaning import mask_tool
 from fairlead.catalog.digest import digests_of
 from fairlead.catalog.entries import ToolKey
+from fairlead.config.argument_types import fits
 from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
-from fairlead.errors import ApprovalRequired, ArgumentsInvalid, CallDenied, RunCancelled, UnknownTool
+from fairlead.errors import (
+    ApprovalRequired,
+    ArgumentsInvalid,
+    CallDenied,
+    RunCancelled,
+    UnknownTool,
+    WrongType,
+)
 from fairlead.host.member import Member
 from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion, Operator
 from fairlead.policy.allowing import hint_to_write, pattern_kept_by_reviews
@@ -219,8 +227,18 @@ class Permission:
         now = proposal.decide(readings)
         if now.verdict == "deny":
             raise denial(proposal, now)
-        if answer is None:
+        if waiting.scope.cancelled_caught:
+            if now.verdict == "ask":
+                raise CallDenied(
+                    f"`{server_id}/{proposal.tool}` was not called: its permission changed while it waited",
+                    hint="call it again",
+                )
             return Permit(by="policy", reason=now.reason)
+        if not fits(answer, ApprovalAnswer):  # None or False must not count as a yes
+            raise WrongType(
+                f"`{server_id}/{proposal.tool}` was not called: the operator's answer is none that there is",
+                hint="`approve` returns `once`, `session`, `always`, `no` or `cancel`",
+            )
         if answer == "no":
             raise CallDenied(
                 f"`{server_id}/{proposal.tool}` was not called: a person said no",

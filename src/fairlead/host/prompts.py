@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fairlead.catalog.offers import Prompt
+from fairlead.config.argument_types import check_types
 from fairlead.host.completions import complete
 from fairlead.host.contents import Completion, Gathered, PromptResult
 from fairlead.host.offers import gather
@@ -18,10 +19,12 @@ class Prompts:
     def __init__(self, host: "Host") -> None:
         self._host = host
 
+    @check_types
     async def list(self, server_id: str | None = None) -> Gathered[Prompt]:
         """What one server has ready, or all: what is known at once, and who was never asked is asked."""
         return await gather(self._host, Prompt, server_id)
 
+    @check_types
     async def get(
         self, server_id: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> PromptResult:
@@ -33,6 +36,7 @@ class Prompts:
         await result.prepare()
         return result
 
+    @check_types
     async def complete(
         self,
         server_id: str,

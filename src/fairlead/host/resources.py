@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fairlead.catalog.offers import Resource, ResourceTemplate
+from fairlead.config.argument_types import check_types
 from fairlead.events import Event, ResourceUpdated
 from fairlead.host.completions import complete
 from fairlead.host.contents import Completion, Gathered, ResourceContents
@@ -21,14 +22,17 @@ class Resources:
     def __init__(self, host: "Host") -> None:
         self._host = host
 
+    @check_types
     async def list(self, server_id: str | None = None) -> Gathered[Resource]:
         """What one server has to read, or all: what is known at once, and who was never asked is asked."""
         return await gather(self._host, Resource, server_id)
 
+    @check_types
     async def templates(self, server_id: str | None = None) -> Gathered[ResourceTemplate]:
         """URIs with blanks to fill in; `expand` does."""
         return await gather(self._host, ResourceTemplate, server_id)
 
+    @check_types
     async def read(self, server_id: str, uri: str) -> ResourceContents:
         """Read a resource."""
         connection = await self._host.reach(server_id)
@@ -43,6 +47,7 @@ class Resources:
         """The URI that a template becomes with these values. Raises `ValueError` for what is no template."""
         return read_template(template).expand(values)
 
+    @check_types
     async def complete(
         self,
         server_id: str,
@@ -56,6 +61,7 @@ class Resources:
         reference = {"type": "ref/resource", "uri": template}
         return await complete(self._host, server_id, reference, argument, value, others)
 
+    @check_types
     @asynccontextmanager
     async def watch(self, server_id: str, *uris: str) -> AsyncGenerator[AsyncIterator[str]]:
         """Be told of changes: `async with host.resources.watch("files", uri) as changed: async for uri in …`.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.catalog import gate
+from fairlead.config.argument_types import check_types
 from fairlead.errors import CallFailed
 from fairlead.host.background import run_in_background
 
@@ -76,6 +77,7 @@ class Skills:
             params = {"cursor": page.next_cursor}
         raise self._failed(f"its list of skills does not end: {len(skills)} so far")
 
+    @check_types
     async def load(self, skill: Skill) -> str:
         """The skill's own text, head included, whose head is what was listed. Nothing is hidden in it."""
         content = await self.read(skill, skill.uri)
@@ -88,6 +90,7 @@ class Skills:
             raise self._failed(f"the head of `{skill.uri}` is not what was listed")
         return text
 
+    @check_types
     async def read(self, skill: Skill, uri: str) -> bytes:
         """A file of the skill, which is of the size and has the digest that were listed."""
         wanted = next((file for file in skill.resources if file.uri == uri), None)

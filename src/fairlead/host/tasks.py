@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.catalog.results import ToolResult
+from fairlead.config.argument_types import check_types
 from fairlead.config.principal import LOCAL
 from fairlead.connection.failures import calling
 from fairlead.connection.tasks import Task, cancel_task, created_task, get_task, list_tasks
@@ -63,7 +64,7 @@ class Tasks:
     ) -> Begun:
         """Call a tool and do not wait for it, where its server lets it run in the background."""
         raw = await self._host.begin_call(
-            server_id, tool, arguments or {}, reviewed=reviewed, principal=principal, groups=groups
+            server_id, tool, arguments, reviewed=reviewed, principal=principal, groups=groups
         )
         task = created_task(raw)
         if task is None:
@@ -75,6 +76,7 @@ class Tasks:
         await self._keep(known)
         return Begun(server_id=server_id, tool=tool, task=task)
 
+    @check_types
     async def get(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> Task:
         """How a task is doing."""
         await self._require_own(server_id, task_id, principal)
@@ -82,6 +84,7 @@ class Tasks:
         with calling(server_id):
             return await get_task(await connection.ready(), task_id)
 
+    @check_types
     async def result(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> ToolResult:
         """Wait for a task's end and return what the call brought. Giving up waiting stops the task."""
         task = await self.get(server_id, task_id, principal=principal)
@@ -91,6 +94,7 @@ class Tasks:
         await self._forget(server_id, task_id)
         return await self._host.delivered(server_id, begun.tool if begun else "", raw, principal=principal)
 
+    @check_types
     async def cancel(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> None:
         """Ask for a task to be given up."""
         await self._require_own(server_id, task_id, principal)
@@ -99,6 +103,7 @@ class Tasks:
             await cancel_task(await connection.ready(), task_id)
         await self._forget(server_id, task_id)
 
+    @check_types
     async def list(self, server_id: str, *, principal: str = LOCAL) -> tuple[Task, ...]:
         """A principal's tasks at a server, as far as its protocol version lets one ask."""
         connection = await self._host.reach(server_id)
@@ -107,6 +112,7 @@ class Tasks:
         owners = {task.task_id: task.principal for task in await self._all() if task.server_id == server_id}
         return tuple(task for task in tasks if owners.get(task.id, LOCAL) == principal)
 
+    @check_types
     async def known(self, principal: str = LOCAL) -> tuple[KnownTask, ...]:
         """A principal's tasks, begun in this run or an earlier one, and not fetched or cancelled."""
         return tuple(task for task in await self._all() if task.principal == principal)

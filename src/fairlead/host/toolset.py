@@ -14,6 +14,7 @@ from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.entries import ToolEntry, ToolKey
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search import Hit
+from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL, Caller
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
 from fairlead.host.artifacts import ArtifactTools
@@ -98,6 +99,7 @@ class Toolset:
             and status.state in ("error", "auth_required")
         }
 
+    @check_types
     async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> "Toolset":
         """Wait until every server has said what it offers, but no longer than so many seconds.
 
@@ -135,6 +137,7 @@ class Toolset:
         """Every tool that may be called, by its public name, in one order wherever it runs."""
         return (await self.ready()).catalog.tools
 
+    @check_types
     async def get(self, name: str) -> CatalogTool:
         """The tool of that name. A tool that is known waits for no server but its own."""
         known = self.catalog.called(name)
@@ -195,6 +198,7 @@ class Toolset:
         ]
         return max(named, key=len, default=None)
 
+    @check_types
     async def search(
         self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
     ) -> Found:
@@ -210,6 +214,7 @@ class Toolset:
 
     # What a model gets.
 
+    @check_types
     async def offered(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
         """What a model is given, by name: the tools themselves, or the meta-tools in their place.
 
@@ -239,6 +244,7 @@ class Toolset:
         ids = [status.server_id for status in self._host.status() if self._reading.may_read(status.server_id)]
         return has_reading(self.selection, filter(None, map(self._host.listing, ids)))
 
+    @check_types
     async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
         """The tools as OpenAI's APIs take them."""
         return ProviderTools(self, await self._adapt(partial(openai.to_openai, api=api, strict=strict)))
@@ -290,9 +296,11 @@ class Toolset:
         reviewed: bool = False,
     ) -> ToolResult:
         """Call a tool by its name, or a meta-tool. Raises what `Host.call` raises."""
+        if type(name) is not str:  # not by `check_types`, which would cost every call some microseconds
+            raise wrong_type(Toolset.call, "name", str, name)
         for own in (self._meta, self._reading, self._artifacts):
             if own.has(name):
-                return await own.call(name, arguments or {})
+                return await own.call(name, {} if arguments is None else arguments)
         tool = await self.get(name)
         return await self._host.call(
             tool.key.server_id,
@@ -341,6 +349,6 @@ class ProviderTools:
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Do what the model asks for. Whatever goes wrong is in the result, for the model to read."""
-        tool = self._by_name.get(name)
-        given = arguments or {}
+        given: Mapping[str, Any] = {} if arguments is None else arguments
+        tool = self._by_name.get(name) if fits(name, str) and fits(given, Mapping) else None
         return await self._toolset.answer(name, tool.arguments(given) if tool else given)

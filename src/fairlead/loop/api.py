@@ -15,8 +15,8 @@ from fairlead.config.masking import SECRETS
 from fairlead.config.redact import redact_url
 from fairlead.connection.eventstream import EventStream
 from fairlead.connection.http_outcomes import connection_trouble
-from fairlead.connection.limits import LineTooLong
 from fairlead.errors import ModelFailed, ModelUnavailable
+from fairlead.jsonrpc.limits import LineTooLong
 from fairlead.loop.complaints import Passing, judged, refused
 from fairlead.loop.dialect import ChatModel, Complaint, Dialect, Turn, TurnReader
 from fairlead.loop.events import RunEvent, StepRetried, TextDelta

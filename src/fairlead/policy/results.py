@@ -23,6 +23,7 @@ import msgspec
 
 from fairlead.catalog import gate
 from fairlead.catalog.results import Remarks, ToolResult, mentions, says_error
+from fairlead.catalog.slices import CONSTANT_NOTE, may_have_constants, without_constants_steps
 from fairlead.config.shapes import as_object, is_list, is_object
 from fairlead.errors import CallFailed
 from fairlead.store.artifacts import SCHEME
@@ -109,7 +110,8 @@ def as_it_came(body: bytes, source: Source) -> ToolResult | None:
         return None
     if size > SMALL and (size > MAX_AS_IT_CAME or b"\\" in body or b"%" in body or not body.isascii()):
         return None
-    if not gate.is_plain(body, *_MEDIA):
+    # A smaller one was parsed when it came, and would have been repaired then.
+    if not gate.is_plain(body, *_MEDIA) or (size > SMALL and may_have_constants(body)):
         return None
     return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
 
@@ -125,7 +127,7 @@ def hand_over_steps(
         # Never opened, and so not copied either: to copy 16 MB holds up all else for 10 ms.
         view = raw if type(raw) is bytes else memoryview(raw)
         return (yield from _kept_steps(view, source, keeping=keeping))
-    body = bytes(raw)
+    body = yield from _sound_steps(bytes(raw))
     try:
         fits = source.limit is None or len(body) <= source.limit
         is_opened = len(body) <= gate.MAX_OPENED_BYTES
@@ -150,6 +152,33 @@ def hand_over_steps(
     except (ValueError, RecursionError) as exc:
         message = f"what it answered is not a tool result: {gate.text(str(exc))}"
         raise CallFailed(source.server_id, message, delivery="done") from exc
+
+
+def _sound_steps(body: bytes) -> "gate.Steps[bytes]":
+    """A large result with `null` for what Python writes as NaN and Infinity, and a text that says so.
+
+    Smaller ones are repaired where they come in; large ones are not parsed there.
+    """
+    if len(body) <= SMALL:
+        return body
+    sound = yield from without_constants_steps(body)
+    if sound is body:
+        return body
+    note = msgspec.json.encode({"type": "text", "text": CONSTANT_NOTE})
+    if (begun := _CONTENT_BEGINS.match(sound)) and sound[begun.end() : begun.end() + 1] == b"{":
+        return b"".join((sound[: begun.end()], note, b",", sound[begun.end() :]))
+    if len(sound) > gate.MAX_PARSED_BYTES:
+        return sound
+    try:
+        fields = msgspec.json.decode(sound, type=dict[str, msgspec.Raw])
+        blocks = msgspec.json.decode(fields["content"], type=list[msgspec.Raw])
+    except (ValueError, KeyError, RecursionError):
+        return sound
+    fields["content"] = msgspec.Raw(msgspec.json.encode([*blocks, msgspec.Raw(note)]))
+    return msgspec.json.encode(fields)
+
+
+_CONTENT_BEGINS = re.compile(rb'\s*\{\s*"content"\s*:\s*\[\s*')
 
 
 def _has_media(body: bytes) -> bool:

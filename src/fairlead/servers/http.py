@@ -18,6 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.config.files import read_text, write_atomic
+from fairlead.config.paths import STATE_HINT
+from fairlead.errors import ConfigUnwritable
 from fairlead.net.listen import bind, listening, url_of
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -36,8 +38,12 @@ def own_token(path: Path) -> str:
     if path.exists() and (kept := read_text(path).strip()):
         return kept
     token = secrets.token_urlsafe(32)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomic(path, token + "\n", mode=0o600)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(path, token + "\n", mode=0o600)
+    except (OSError, ConfigUnwritable) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise ConfigUnwritable(f"no token can be kept at `{path}`: {reason}", hint=STATE_HINT) from exc
     return token
 
 

@@ -11,16 +11,23 @@ from typing import Any
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.caching import CacheHint
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
+from pydantic import BaseModel
 
+from fairlead.config.argument_types import check_types, fits, wrong_type
+from fairlead.errors import WrongType
+from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.servers.definition import AnyTool
 from fairlead.servers.http import Endpoint, serving_http
 from fairlead.servers.running import describe_tool, run_tool
 
 LISTS_TTL_MS = 3_600_000
 """How long a client may keep the list of tools: it does not change while the server runs."""
+
+
+GRACE_SECONDS = 10.0
+"""How long calls under way may go on after the client closed stdin."""
 
 
 class McpServer:
@@ -34,6 +41,8 @@ class McpServer:
         instructions: str | None = None,
         tools: Iterable[AnyTool] = (),
     ) -> None:
+        if not fits(name, str) or not name:
+            raise wrong_type(McpServer, "name", str, name)
         self.name = name
         self._version = version or installed_version("fairlead")
         self._instructions = instructions
@@ -41,8 +50,10 @@ class McpServer:
         for tool in tools:
             self.register(tool)
 
+    @check_types
     def register(self, tool: AnyTool) -> None:
         """Add a tool. Its name must be free."""
+        _require_sound(tool)
         if tool.name in self._tools:
             raise ValueError(f"there is a tool `{tool.name}` already")
         self._tools[tool.name] = tool
@@ -65,6 +76,7 @@ class McpServer:
             on_call_tool=self._on_call_tool,
         )
 
+    @check_types
     @asynccontextmanager
     async def serve(
         self, *, token: str | None = None, host: str = "127.0.0.1", port: int = 0
@@ -78,9 +90,12 @@ class McpServer:
             yield replace(endpoint, url=f"{endpoint.url}/mcp")
 
     async def serve_stdio(self) -> None:
-        """Serve whoever started this process, over its stdin and stdout, until they hang up."""
+        """Serve the client that started this process, over its stdin and stdout, until it closes stdin.
+
+        Calls under way are then given a few seconds to end. A line that is no message costs only itself.
+        """
         server = self.sdk_server()
-        async with stdio_server() as (received, sent):
+        async with open_stdio(GRACE_SECONDS) as (received, sent):
             await server.run(received, sent, server.create_initialization_options())
 
     @cached_property
@@ -103,6 +118,24 @@ class McpServer:
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool `{params.name}`")
         return await run_tool(tool, _Context(context), params.arguments or {})
+
+
+def _require_sound(tool: AnyTool) -> None:
+    """Raise `WrongType` for a definition that could not be listed or called."""
+    models = (tool.input, tool.output)
+    wrong = [
+        (not fits(tool.name, str) or not tool.name, "its `name` is a text of at least one character"),
+        (not fits(tool.description, str), "its `description` is a text"),
+        (not fits(tool.title, str | None), "its `title` is a text or None"),
+        (not callable(tool.handler), "its `handler` is a coroutine function"),
+        (
+            not all(fits(model, type) and issubclass(model, BaseModel) for model in models),
+            "its `input` and `output` are subclasses of `ToolModel`",
+        ),
+    ]
+    for is_wrong, rule in wrong:
+        if is_wrong:
+            raise WrongType(f"a tool cannot be registered: {rule}")
 
 
 class _Context:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.config.paths import STATE_HINT
 from fairlead.errors import StoreError
 
 BUSY_SECONDS = 5.0
@@ -126,9 +127,10 @@ def connect(path: Path) -> sqlite3.Connection:
             _secure(path)
             require_trusted(path)
         except OSError as exc:
-            raise StoreError(
-                f"store `{path}`: {exc.strerror}", hint="check that its folder exists and can be written"
-            ) from exc
+            raise StoreError(f"store `{path}`: {exc.strerror}", hint=STATE_HINT) from exc
+        if not os.access(path.parent, os.W_OK):
+            # SQLite would say only that it cannot open it: it makes files beside it.
+            raise StoreError(f"store `{path}`: its folder cannot be written", hint=STATE_HINT)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             _configure(connection)

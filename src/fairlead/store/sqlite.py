@@ -35,9 +35,14 @@ class SqliteStore:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, path: Path) -> AsyncGenerator[Self]:
-        """The store at `path`, which is made where it is missing. Leaving the block flushes the logs."""
-        async with Worker.open(path) as worker:
+    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
+        """The store at `path`, which is made where it is missing. Leaving the block flushes the logs.
+
+        Args:
+            path: Its file.
+            for_reading: Nothing will be written: then its folder may be read-only, and the file must exist.
+        """
+        async with Worker.open(path, for_reading=for_reading) as worker:
             store = cls(worker, position=await worker.run(Database.last_position))
             try:
                 yield store

@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 class Worker:
     """Runs work on a database in one thread: what is asked for in order, and chores when they are due."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, for_reading: bool = False) -> None:
+        self._open = Database.open_for_reading if for_reading else Database.open
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Callable[[Database], None] | None] = queue.SimpleQueue()
         self._chores: list[tuple[float, int, Chore]] = []  # a heap that only the thread touches
@@ -42,9 +43,9 @@ class Worker:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, path: Path) -> AsyncGenerator[Self]:
+    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
         """A worker on the database at `path`. Leaving the block waits for the work already asked for."""
-        worker = cls(path)
+        worker = cls(path, for_reading=for_reading)
         worker._thread.start()
         try:
             await worker._opened
@@ -89,7 +90,7 @@ class Worker:
 
     def _main(self, path: Path) -> None:
         try:
-            with Database.open(path) as database:
+            with self._open(path) as database:
                 self.tell(_succeed, self._opened, None)
                 self._serve(database)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the one who opens

@@ -7,7 +7,7 @@ import click
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import load
-from fairlead.cli.output import confirm, print_data, printable, say
+from fairlead.cli.output import confirm, print_data, printable, say, warn
 from fairlead.cli.saved import read_saved
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
@@ -157,4 +157,5 @@ def _record(key: ConsentKey, store_path: str | None) -> None:
     from fairlead.policy.consent import record_consent
 
     record_consent(store_file(os.environ, store_path), [key])
-    reload_gateways(os.environ)
+    for refusal in reload_gateways(os.environ):
+        warn(refusal, "correct the configuration: the gateway takes it over then")

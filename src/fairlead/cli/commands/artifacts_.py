@@ -77,7 +77,8 @@ def show_one(ctx: click.Context, handle: str, output: str | None) -> int:
 @click.pass_context
 def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
     """Remove what is too old or too much. That happens by itself, too, whenever something is kept."""
-    removed = _with_files(ctx, lambda files: files.clear() if everything else files.tidy()) or 0
+    change = ArtifactFiles.clear if everything else ArtifactFiles.tidy
+    removed = _with_files(ctx, change, for_reading=False) or 0
     if as_json:
         print_json({"removed": removed})
     else:
@@ -85,7 +86,9 @@ def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
     return Exit.OK
 
 
-def _with_files(ctx: click.Context, use: Callable[[ArtifactFiles], Awaitable[ResultT]]) -> ResultT | None:
+def _with_files(
+    ctx: click.Context, use: Callable[[ArtifactFiles], Awaitable[ResultT]], *, for_reading: bool = True
+) -> ResultT | None:
     """What `use` makes of the artifacts; None where there is no store, and so there are none."""
     import anyio
 
@@ -100,7 +103,7 @@ def _with_files(ctx: click.Context, use: Callable[[ArtifactFiles], Awaitable[Res
     )
 
     async def main() -> ResultT:
-        async with SqliteStore.open(path) as store:
+        async with SqliteStore.open(path, for_reading=for_reading) as store:
             return await use(ArtifactFiles(store, state_folder(os.environ) / "artifacts", limits))
 
     return anyio.run(main)

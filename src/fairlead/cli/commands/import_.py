@@ -35,7 +35,14 @@ from fairlead.config.scopes import EditTarget
 from fairlead.config.secrets import references, strings
 from fairlead.config.shapes import value_at
 from fairlead.config.sources import place_of
-from fairlead.config.stash import Stashed, file_reference, secret_file, stash_secrets
+from fairlead.config.stash import (
+    SERVICE,
+    Stashed,
+    file_reference,
+    input_name,
+    secret_file,
+    stash_secrets,
+)
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.policy.typed_names import command_line
@@ -188,7 +195,7 @@ def _read_into(
     except FairleadError as exc:
         warn(f"{dialect.title}: {exc}", exc.hint)
         return
-    imported = _without_keyring(imported)
+    imported = _bind_inputs(imported, target)
     plan.notes.extend(imported.notes)
     plan.bundles.update(imported.bundles)
     taken = existing_servers(target)
@@ -211,24 +218,35 @@ def _read_into(
         )
 
 
-def _without_keyring(imported: Imported) -> Imported:
-    """Where there is no keyring, refer to private files instead, and say what has to be written there."""
-    wanted = {
-        str(found): found.name.partition("/")[2]
-        for _, text in strings(imported.servers)
-        for found in references(text)
-        if found.kind == "keyring"
-    }
-    if not wanted or keyrings.is_available():
-        return imported
+def _bind_inputs(imported: Imported, target: EditTarget) -> Imported:
+    """Refer to the secrets that an agent asks its user for by names of their own, and say where to put them.
+
+    A name is bound to file, server and input: another import with an input of the same id never gets a secret
+    that was meant for this one. Where there is no keyring, private files take its place.
+    """
     servers = deepcopy(imported.servers)
     notes = [note for note in imported.notes if "keyring set" not in note.message]
-    for reference, name in wanted.items():
-        file = secret_file(name, os.environ)
-        for path, text in strings(servers):
-            value_at(servers, path[:-1])[path[-1]] = text.replace(reference, file_reference(file, os.environ))
-        message = f"there is no keyring here; write it into {shown_path(file)}, which only you may read"
-        notes.append(Note(server_id=None, field=name, message=message))
+    has_keyring = keyrings.is_available()
+    for server_id, entry in servers.items():
+        for path, text in strings(entry):
+            for found in references(text):
+                if found.kind != "keyring":
+                    continue
+                wanted = found.name.partition("/")[2]
+                name = input_name(server_id, wanted, target.path)
+                file = secret_file(name, os.environ)
+                if has_keyring:
+                    reference = f"${{keyring:{SERVICE}/{name}}}"
+                    message = f"is in the keyring from now on; store it with `keyring set {SERVICE} {name}`"
+                else:
+                    reference = file_reference(file, os.environ)
+                    message = (
+                        f"there is no keyring here; write it into {shown_path(file)}, which only you may read"
+                    )
+                note = Note(server_id=server_id, field=wanted, message=message)
+                notes += [note] if note not in notes else []
+                text = text.replace(str(found), reference)
+            value_at(entry, path[:-1])[path[-1]] = text
     return dataclasses.replace(imported, servers=servers, notes=notes)
 
 

@@ -1,4 +1,4 @@
-"""The gateway's stdio transport: every request is answered, whatever its line looks like.
+"""The stdio transport of a server: every request is answered, whatever its line looks like.
 
 The SDK's own transport answers no line that it cannot read, and drops what is under way when its client
 closes stdin, as a shell does after `printf … | fairlead gateway --stdio`. This one answers both.
@@ -30,9 +30,9 @@ from mcp_types import (
 )
 from pydantic_core import PydanticSerializationError
 
-from fairlead.connection.limits import LineTooLong
-from fairlead.connection.wire import LineSplitter, Unusable
-from fairlead.gateway.incoming import Refusal, read_messages
+from fairlead.jsonrpc.frames import LineSplitter, Unusable
+from fairlead.jsonrpc.incoming import Refusal, read_messages
+from fairlead.jsonrpc.limits import LineTooLong
 
 _MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024

@@ -6,6 +6,7 @@ NUL bytes, invalid UTF-8, halves of surrogate pairs, batches, whole numbers writ
 `jsonrpc` are repaired: JavaScript, Windows shells and older clients write them.
 """
 
+import re
 from typing import Any, Final, Literal
 
 import msgspec
@@ -25,7 +26,7 @@ from mcp_types import (
 )
 from msgspec import UNSET, UnsetType
 
-from fairlead.connection.wire import Frame, Unusable, parse
+from fairlead.jsonrpc.frames import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Frame, Unusable, parse
 
 _UNREADABLE: Final = (ValueError, RecursionError)
 _MAX_DEPTH: Final = 190
@@ -44,8 +45,16 @@ class _Sound(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw()
 
 
+class _Id(msgspec.Struct):
+    id: msgspec.Raw = msgspec.Raw()
+
+
+_decode_id = msgspec.json.Decoder(_Id).decode
 _decode_sound = msgspec.json.Decoder(_Sound).decode
 _decode_frame = msgspec.json.Decoder(Frame).decode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_BATCH_BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf|[\x00-\x20])*\[")
 _decode_object = msgspec.json.Decoder(dict[str, Any] | None).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -66,12 +75,59 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_messages(line: bytes | bytearray | Unusable) -> list[JSONRPCMessage | Refusal]:
     """Return the messages in one line, with a refusal for each that wants an answer and cannot be handled."""
-    read: list[JSONRPCMessage | Refusal] = []
-    for frame in [line] if isinstance(line, Unusable) else _frames(line):
-        message = _refuse(frame) if isinstance(frame, Unusable) else _message(frame)
-        if message is not None:
-            read.append(message)
-    return read
+    if isinstance(line, Unusable):
+        return [_refuse(line)]
+    if parts := split_batch(line):
+        read = map(read_part, parts)
+    else:
+        read = (_read_frame(frame, line) for frame in _frames(line))
+    return [message for message in read if message is not None]
+
+
+def split_batch(body: bytes | bytearray) -> list[bytes] | None:
+    """Return the messages of a batch, each as its own bytes; None for what is no batch, or one too large."""
+    if not (len(body) <= MAX_BATCH_BYTES and _BATCH_BEGINS.match(body)):
+        return None
+    try:
+        messages = [bytes(message) for message in _decode_batch(body[body.index(b"[") :])]
+    except _UNREADABLE:
+        return None
+    return messages if len(messages) <= MAX_BATCH_MESSAGES else None
+
+
+def read_part(part: bytes) -> JSONRPCMessage | Refusal | None:
+    """Return the message in one part of a batch, or its refusal; None for what is to be ignored."""
+    if not part.startswith(b"{"):
+        return Refusal(code=INVALID_REQUEST, reason="a part of a batch is a JSON object")
+    (frame,) = _frames(part) or [Unusable(reason="it is empty", excerpt=b"")]
+    return _read_frame(frame, part)
+
+
+def _read_frame(frame: Frame | Unusable, line: bytes | bytearray) -> JSONRPCMessage | Refusal | None:
+    """Return the message of a frame, given the line that it alone stood on."""
+    if isinstance(frame, Unusable):
+        return _refuse(frame, is_json=_is_json(line))
+    if frame.method is not None and frame.id is None and _has_null_id(line):
+        # Not a notification: its sender waits for an answer.
+        return Refusal(code=INVALID_REQUEST, reason="an id is a string or a whole number, and never null")
+    return _message(frame)
+
+
+def _has_null_id(line: bytes | bytearray) -> bool:
+    if b"null" not in line:
+        return False
+    try:
+        return bytes(_decode_id(line[line.index(b"{") :]).id) == b"null"
+    except _UNREADABLE:
+        return False
+
+
+def _is_json(line: bytes | bytearray) -> bool:
+    try:
+        _decode_raw(line)
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def repair_body(body: bytes) -> bytes | Refusal:
@@ -82,9 +138,8 @@ def repair_body(body: bytes) -> bytes | Refusal:
     is_utf8 = body.isascii() or _is_utf8(body)
     frames = _frames(body)
     if len(frames) > 1:
-        return body  # a batch, which the SDK's server refuses as a whole
-    frame = frames[0] if frames else Unusable(reason="it is empty", excerpt=b"")
-    message = _refuse(frame) if isinstance(frame, Unusable) else _message(frame)
+        return Refusal(code=INVALID_REQUEST, reason="a batch is not taken here: send one message at a time")
+    message = _read_frame(frames[0] if frames else Unusable(reason="it is empty", excerpt=b""), body)
     if not is_utf8 or message is None or isinstance(message, Refusal):
         return Refusal(
             code=message.code if isinstance(message, Refusal) else PARSE_ERROR,
@@ -166,11 +221,11 @@ def _unreadable_answer(request_id: RequestId, reason: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
-def _refuse(line: Unusable) -> JSONRPCMessage | Refusal:
+def _refuse(line: Unusable, *, is_json: bool = False) -> JSONRPCMessage | Refusal:
     if line.answers is not None:
         return _unreadable_answer(line.answers, line.reason)
     reason = f"it cannot be read as JSON-RPC: {line.reason[:_MAX_REASON]}"
-    return Refusal(code=PARSE_ERROR, reason=reason, id=line.asks)
+    return Refusal(code=INVALID_REQUEST if is_json else PARSE_ERROR, reason=reason, id=line.asks)
 
 
 def _whole(request_id: float | str | None) -> RequestId | float | None:
