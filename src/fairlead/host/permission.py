@@ -216,17 +216,7 @@ class Permission:
                 answer = await self._operator.approve(question)
         finally:
             self._waiting.discard(waiting)
-        # While the user was asked, a review may have denied it, or allowed it: the newest word counts.
-        if proposal.member.is_retired:
-            raise CallDenied(
-                f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
-                " switched off or changed",
-                hint="`fairlead status` says where it stands; then call it again",
-            )
-        require_callable(proposal)
-        now = proposal.decide(readings)
-        if now.verdict == "deny":
-            raise denial(proposal, now)
+        now = _decide_again(proposal, readings)
         if waiting.scope.cancelled_caught:
             if now.verdict == "ask":
                 raise CallDenied(
@@ -254,6 +244,26 @@ class Permission:
             elif answer == "always":
                 await self._approvals.allow_always(approval)
         return Permit(by="person", reason=f"a person said `{answer}`")
+
+
+def _decide_again(proposal: Proposal, readings: ArgumentReadings | None) -> Decision:
+    """Decide on a call whose approval was waited for: meanwhile a review may have denied or allowed it.
+
+    Raises:
+        CallDenied: It may no longer be made, whatever the answer.
+    """
+    server_id = proposal.member.server.server_id
+    if proposal.member.is_retired:
+        raise CallDenied(
+            f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
+            " switched off or changed",
+            hint="`fairlead status` says where it stands; then call it again",
+        )
+    require_callable(proposal)
+    now = proposal.decide(readings)
+    if now.verdict == "deny":
+        raise denial(proposal, now)
+    return now
 
 
 def fixed(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
