@@ -236,6 +236,7 @@ def test_a_program_without_logging_still_sees_warnings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.lastResort, "formatter", None)  # commands in other tests set one
     logging.getLogger("fairlead.host").warning("beware of hunter2-secret")
     logging.getLogger("fairlead.host").info("nothing to see")
     assert capsys.readouterr().err == f"beware of {MASK}\n"

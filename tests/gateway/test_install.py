@@ -1,6 +1,7 @@
 """The gateway's entry in the files of other agents, in a home of the test's own."""
 
 import json
+import re
 import stat
 import tomllib
 from collections.abc import Callable
@@ -106,10 +107,10 @@ def test_what_was_installed_can_be_imported_back(
     authorization = entry.pop("headers")["Authorization"]
     assert entry == {"url": URL}
     expected = {
-        "vscode": "file:~/.config/fairlead/secrets/gateway-token",
-        "opencode": f"file:{reach.token_file}",
+        "vscode": r"file:~/\.config/fairlead/secrets/fairlead\.gateway-token\.[0-9a-f-]+",
+        "opencode": re.escape(f"file:{reach.token_file}"),
     }
-    assert authorization == f"Bearer ${{{expected.get(agent, 'FAIRLEAD_TOKEN')}}}"
+    assert re.fullmatch(rf"Bearer \$\{{{expected.get(agent, 'FAIRLEAD_TOKEN')}\}}", authorization)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
