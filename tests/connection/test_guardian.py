@@ -426,7 +426,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(guardian: Guardian) -> N
             with anyio.CancelScope() as scope:
                 scope.cancel()
                 async with StdioDispatcher(hostile(), guardian=guardian):
-                    # A start may have come to its end before the cancellation arrives, which is now at the latest.
+                    # A start may be over before the cancellation arrives, which is here at the latest.
                     await anyio.sleep(60)
                     pytest.fail("it had been cancelled")
         children = Path(f"/proc/{guardian.pid}/task/{guardian.pid}/children")
