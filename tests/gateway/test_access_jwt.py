@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,10 +92,15 @@ async def signer() -> AsyncGenerator[Signer]:
         yield running
 
 
-def access(signer: Signer, clock: FakeClock | None = None, **rest: Any) -> JwtAccess:
+def access(
+    signer: Signer,
+    clock: FakeClock | None = None,
+    names_groups: Callable[[], bool] = lambda: False,
+    **rest: Any,
+) -> JwtAccess:
     oauth = GatewayOAuth(issuer=signer.url, audience=AUDIENCE, **rest)
     keys = IssuerKeys(oauth, Web(), clock=clock or time.monotonic)
-    return JwtAccess(oauth, keys, clock=clock or time.time)
+    return JwtAccess(oauth, keys, names_groups=names_groups, clock=clock or time.time)
 
 
 async def reason(checked: JwtAccess, token: str) -> str:
@@ -107,7 +112,9 @@ async def reason(checked: JwtAccess, token: str) -> str:
 @pytest.mark.parametrize("kid", ["one", "two"])
 async def test_a_token_made_out_to_the_gateway_says_who_somebody_is(signer: Signer, kid: str) -> None:
     found = await access(signer).verify(signer.token(kid, scope="tools fairlead:admin"))
-    assert found == Verified(principal=f"oauth:{signer.url} ada", scopes=frozenset({"mcp"}))
+    assert found == Verified(
+        principal=f"oauth:{signer.url} ada", scopes=frozenset({"mcp"}), says_groups=False
+    )
 
 
 async def test_nobody_at_the_issuer_can_be_the_local_user(signer: Signer) -> None:

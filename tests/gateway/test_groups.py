@@ -157,6 +157,8 @@ async def test_members_of_a_group_are_asked_and_others_are_not(machine: Machine,
 
 # Claims.
 
+OAUTH = {"issuer": "https://issuer.example", "audience": "https://gateway.example/mcp"}
+
 
 @pytest.mark.parametrize(
     ("claims", "groups"),
@@ -224,6 +226,10 @@ async def test_groups_may_be_nested_in_objects(
         {"groups": "interns,data"},
         {"groups": "interns;data"},
         {"groups": "interns\ndata"},
+        {"groups": "interns|data"},
+        {"groups": "interns+data"},
+        {"groups": "interns\u00a0data"},
+        {"groups": '["interns"]'},
         {"groups": " interns"},
         {"groups": ["a", ""]},
         {"groups": ["a", None]},
@@ -245,6 +251,40 @@ async def test_a_token_whose_groups_cannot_be_told_is_not_accepted(
 ) -> None:
     found = await access(signer).verify(signer.token(**claims))
     assert isinstance(found, Invalid), "a rule that denies something to a group must not lapse"
+
+
+@pytest.mark.parametrize("claims", [{}, {"groups": None}, {"Groups": ["interns"]}, {"roles": ["interns"]}])
+async def test_a_token_without_groups_is_refused_while_groups_are_named(
+    signer: Signer, claims: dict[str, Any]
+) -> None:
+    are_named = False
+    checked = access(signer, names_groups=lambda: are_named)
+    token = signer.token(**claims)
+    assert isinstance(await checked.verify(token), Verified)
+    are_named = True
+    found = await checked.verify(token)
+    assert isinstance(found, Forbidden), "also one that was checked before the rule came"
+    assert "`groups`" in found.reason
+    assert isinstance(await checked.verify(signer.token(groups=[])), Verified), "an empty list is an answer"
+    checked = access(signer, names_groups=lambda: True, groups_required=False)
+    assert isinstance(await checked.verify(token), Verified)
+    checked = access(signer, groups_required=True)
+    assert isinstance(await checked.verify(token), Forbidden)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"policy": {"rules": [{"action": "deny", "tool": "x", "principal": "group:interns"}]}}, True),
+        ({"policy": {"rules": [{"action": "ask", "tool": "x", "principal": "group:*"}]}}, True),
+        ({"policy": {"rules": [{"action": "deny", "tool": "x", "principal": "ada"}]}}, False),
+        ({"policy": {"rules": [{"action": "deny", "tool": "x"}]}}, False),
+        ({"gateway": {"oauth": {**OAUTH, "bundles": {"group:data": "analytics"}}}}, True),
+        ({"gateway": {"oauth": {**OAUTH, "bundles": {"ada": "analytics"}}}}, False),
+    ],
+)
+def test_rules_and_bundles_name_groups(machine: Machine, document: dict[str, Any], expected: bool) -> None:
+    assert machine.load(overrides=document).names_groups is expected
 
 
 @pytest.mark.parametrize(

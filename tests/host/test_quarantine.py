@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from fairlead.catalog.entries import ToolKey
-from fairlead.config.paths import LOCK_NAME, store_file
+from fairlead.config.paths import LOCK_NAME, STATE_HINT, store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
@@ -270,7 +270,7 @@ async def test_without_a_disk_nothing_that_needs_a_pin_is_offered(
         await host.connect("x", "t")
         with pytest.raises(CallDenied, match="Not a directory") as caught:
             await host.call("x", "echo", {"what": "a"})
-        assert caught.value.hint == "check that its folder exists and can be written"
+        assert caught.value.hint == STATE_HINT
         assert {tool.key.server_id for tool in host.catalog(host.tools.selection).tools} == {"t"}
         assert (await host.call("t", "echo", {"what": "a"})).text
 

@@ -120,7 +120,14 @@ async def _up(
     loaded, env = gateway.loaded, os.environ
     port: int = listener.getsockname()[1]
     url = f"http://{local_name(host)}:{port}"
-    keeper = gatekeeper_for(loaded.config.gateway, host, port, env, with_tokens=not options.open_to_all)
+    keeper = gatekeeper_for(
+        loaded.config.gateway,
+        host,
+        port,
+        env,
+        with_tokens=not options.open_to_all,
+        names_groups=lambda: gateway.loaded.names_groups,
+    )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
     entrance = Entrance(keeper, origins)
     gateway.login_links.origin = url

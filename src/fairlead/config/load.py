@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from fairlead.config.consent import (
 from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder
-from fairlead.config.principal import Caller
+from fairlead.config.principal import GROUP, Caller
 from fairlead.config.redact import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets import has_references, missing_variables, resolve_all
 from fairlead.config.shapes import ISOLATED, as_list, as_object, is_list
@@ -228,6 +229,14 @@ class LoadedConfig:
     def layers(self) -> tuple[Layer, ...]:
         """The sources that were read, low to high."""
         return tuple(layer for layer in self.merged.layers if layer.name != "builtin")
+
+    @property
+    def names_groups(self) -> bool:
+        """Does a rule, the administrator's included, or a bundle of `gateway.oauth` name a group?"""
+        rules = chain(self.rules, *(server.admin_rules for server in self.servers.values()))
+        oauth = self.config.gateway.oauth
+        names = chain((loaded.rule.principal or "" for loaded in rules), oauth.bundles if oauth else ())
+        return any(name.startswith(GROUP) for name in names)
 
     def origin(self, *path: str | int) -> Origin | None:
         """Who set the value at `path`, such as `("servers", "github", "url")`."""

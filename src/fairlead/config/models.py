@@ -413,10 +413,10 @@ class GatewayOAuth(StrictModel):
         description="The claim that lists the groups of the principal; with dots, a path into objects"
         " (`realm_access.roles`).",
     )
-    groups_required: bool = Field(
-        default=False,
-        description="Refuse tokens without that claim. Else they are in no group, and no rule that names one"
-        " is about them.",
+    groups_required: bool | None = Field(
+        default=None,
+        description="Refuse tokens without that claim? By default where a rule or bundle names a group. If"
+        " false, such a token is in no group, and no rule that names one is about it.",
     )
     bundles: dict[Text, Text | Texts] = Field(
         default={},

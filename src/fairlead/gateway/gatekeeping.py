@@ -1,6 +1,6 @@
 """Who is let in, as the configuration says."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fairlead.auth.guard import read_url
 from fairlead.auth.web import Web
@@ -17,7 +17,13 @@ from fairlead.net.addresses import is_loopback_host
 
 
 def gatekeeper_for(
-    settings: Gateway, host: str, port: int, env: Mapping[str, str], *, with_tokens: bool = True
+    settings: Gateway,
+    host: str,
+    port: int,
+    env: Mapping[str, str],
+    *,
+    with_tokens: bool = True,
+    names_groups: Callable[[], bool] = lambda: False,
 ) -> Gatekeeper:
     """Guard a gateway that listens there.
 
@@ -33,7 +39,9 @@ def gatekeeper_for(
         return Gatekeeper(perimeter, tokens=tokens, rate=rate, open_to_all=True)
     local_token(env)
     oauth = settings.oauth
-    jwt = JwtAccess(oauth, IssuerKeys(oauth, Web(environment=env))) if oauth else None
+    jwt = None
+    if oauth:
+        jwt = JwtAccess(oauth, IssuerKeys(oauth, Web(environment=env)), names_groups=names_groups)
     tokens = Tokens(local_token_file(env), token_file(env), decide=decide_token_file(env))
     return Gatekeeper(perimeter, tokens=tokens, jwt=jwt, rate=rate)
 

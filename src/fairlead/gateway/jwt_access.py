@@ -1,6 +1,7 @@
 """Tokens of a team's own issuer: signed, made out to this gateway, and checked with the issuer's keys."""
 
 import hashlib
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -28,7 +29,8 @@ MAX_SUBJECT: Final = 255
 MAX_GROUPS: Final = 512
 
 _MAX_KEPT = 1024
-_SEPARATORS: Final = frozenset(" ,;|\t\r\n")
+_ONE_NAME: Final = re.compile(r"[\w.@:/-]+")
+"""The texts that can be one group's name only. Any other character may separate several names."""
 _STATUS_SCOPE = "fairlead:status"
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
@@ -40,6 +42,8 @@ class Verified:
     principal: str
     scopes: frozenset[str]
     groups: frozenset[str] = frozenset()
+    says_groups: bool = True
+    """Does the token say which groups its bearer is in, even if those are none?"""
     bundles: frozenset[str] | None = None
     """The only bundles it may use; None for all, and for what is in no bundle."""
 
@@ -70,10 +74,25 @@ class JwtAccess:
     """Checks the tokens of one issuer."""
 
     def __init__(
-        self, oauth: GatewayOAuth, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
+        self,
+        oauth: GatewayOAuth,
+        keys: IssuerKeys,
+        *,
+        names_groups: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """Check the tokens of an issuer.
+
+        Args:
+            oauth: What the configuration says about the issuer.
+            keys: The issuer's keys.
+            names_groups: Does any rule or bundle name a group now? Then tokens must say their groups, unless
+                `groups_required` says otherwise.
+            clock: The seconds since 1970.
+        """
         self._oauth = oauth
         self._keys = keys
+        self._names_groups = names_groups
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[float, Verified]] = OrderedDict()
 
@@ -106,7 +125,7 @@ class JwtAccess:
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._known.get(digest)
         if known is not None and self._clock() < known[0]:
-            return known[1]
+            return self._require_groups(known[1])
         self._known.pop(digest, None)
         try:
             claims = await self._claims(token)
@@ -117,7 +136,23 @@ class JwtAccess:
         found = self._judged(claims)
         if isinstance(found, Verified):
             self._remember(digest, float(claims["exp"]), found)
+            return self._require_groups(found)
         return found
+
+    def _require_groups(self, found: Verified) -> Verified | Forbidden:
+        """Refuse a token without the groups claim where groups count, so that no rule about one lapses.
+
+        Asked for each request: a rule may have come after the token was checked.
+        """
+        required = self._oauth.groups_required
+        if found.says_groups or not (self._names_groups() if required is None else required):
+            return found
+        claim = self._oauth.groups_claim
+        return Forbidden(
+            f"the token has no claim `{claim}`, and rules or bundles of this gateway name groups: have the"
+            " issuer add it (an empty list for no group), or name another in `gateway.oauth.groups_claim`",
+            self.required_scopes,
+        )
 
     async def _claims(self, token: str) -> dict[str, Any] | Invalid:
         if len(token) > MAX_TOKEN_BYTES:
@@ -173,7 +208,13 @@ class JwtAccess:
         bundles = bundles_granted(self._oauth.bundles, self._oauth.issuer, caller)
         if bundles is not None and not bundles:
             return Forbidden("no bundle of this gateway is for its bearer", self.required_scopes)
-        return Verified(principal=caller.principal, scopes=frozenset(own), groups=groups, bundles=bundles)
+        return Verified(
+            principal=caller.principal,
+            scopes=frozenset(own),
+            groups=groups,
+            says_groups=_claim_at(claims, self._oauth.groups_claim) is not None,
+            bundles=bundles,
+        )
 
     def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
         """The groups that a token names; None where they cannot be told.
@@ -187,12 +228,10 @@ class JwtAccess:
             said = _claim_at(claims, claim)
         except ValueError:
             return None
-        if said is None:
-            return None if self._oauth.groups_required else frozenset()
-        if said == "":
+        if said is None or said == "":
             return frozenset()
         if isinstance(said, str):
-            return frozenset({said}) if _is_plain_name(said) and not _SEPARATORS & {*said} else None
+            return frozenset({said}) if _ONE_NAME.fullmatch(said) else None
         if not is_list(said) or len(said) > MAX_GROUPS:
             return None
         groups = [name for name in said if isinstance(name, str) and _is_plain_name(name)]

@@ -9,10 +9,9 @@ that gets an error at once is better off than one that waits.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
-from mcp_types import RequestId
 
 from fairlead.catalog import gate
 from fairlead.catalog.slices import (
@@ -29,6 +28,9 @@ from fairlead.jsonrpc.limits import (
     MAX_VALUES,
     LineTooLong,
 )
+
+RequestId: TypeAlias = str | int
+"""The SDK has the same type; it is not imported, since commands that read a stream load no SDK."""
 
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_MESSAGES = 1_000

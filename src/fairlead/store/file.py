@@ -47,6 +47,10 @@ CREATE INDEX record_log ON record (log);
 """
 
 
+_PIN_FORMAT = 2
+"""The newest format of pins that a file of the first schema version can hold."""
+
+
 class _Snapshot(msgspec.Struct):
     format: int = 1
 
@@ -68,13 +72,19 @@ def _drop_unmasked(connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM entry WHERE namespace = 'catalog' AND key = ?", (key,))
     for key, value in connection.execute("SELECT key, value FROM entry WHERE namespace = 'pins'").fetchall():
         with contextlib.suppress(msgspec.DecodeError, TypeError, UnicodeEncodeError):
-            row = ("pins", key, _without_texts(value))
-            connection.execute("INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)", row)
+            reduced = _without_texts(value)
+            if reduced != value:
+                row = ("pins", key, reduced)
+                connection.execute(
+                    "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)", row
+                )
 
 
 def _without_texts(pins: bytes) -> bytes:
     whole = msgspec.json.decode(pins, type=dict[str, msgspec.Raw])
     tools = msgspec.json.decode(whole.get("tools", b"{}"), type=dict[str, dict[str, msgspec.Raw]])
+    if any(msgspec.json.decode(pin.get("format", b"1")) > _PIN_FORMAT for pin in tools.values()):
+        return pins  # of a newer release: those who read them refuse them
     for pin in tools.values():
         pin["definition"] = msgspec.Raw(NO_DEFINITION)
     made: dict[str, object] = {**whole, "tools": tools}
