@@ -194,7 +194,7 @@ async def test_every_request_is_one_span_whoever_answers_it(tmp_path: Path) -> N
         ("resources/list", None),
         ("initialize", None),
         ("resources/read", "-32002"),
-        (f"tools/call {'n' * 127}…", "-32602"),
+        (f"tools/call {'n' * 125}…", "-32602"),
     ]
     assert not any(SECRET in span.to_json() for span in recorded.spans)
 
