@@ -62,5 +62,5 @@ async def _list_error(member: Member) -> ServerError | None:
     if connection.vitals.state in ("error", "auth_required"):
         connection.refresh()
     await member.listed.wait()
-    failed = connection.vitals.state in ("error", "auth_required")
-    return connection.vitals.last_error if failed else None
+    # It need not be in an error state any more: another caller, woken first, may have had it listed again.
+    return None if connection.vitals.state == "ready" else connection.vitals.last_error
