@@ -14,6 +14,7 @@ import pytest
 from fairlead.testing import ScriptedServer
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
+from tests.gateway.test_task_tools import entry as task_entry
 from tests.host.support import is_running
 from tests.loop.model_server import KEY, ModelServer, refuses, results_in, says, serving, tool_names
 
@@ -85,6 +86,34 @@ def test_programs_get_a_line_of_json_for_everything_that_happens(
     assert (events[-1]["outcome"], events[-1]["text"], events[-1]["steps"]) == ("finished", "ok", 2)
     assert events[-1]["usage"] == {"input_tokens": 200, "output_tokens": 20, "cached_tokens": 80}
     assert KEY not in outcome.out + outcome.err
+
+
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_a_tool_that_only_runs_as_a_task_is_called_by_a_model_like_any_other(
+    fairlead: Fairlead, machine: Machine, version: str
+) -> None:
+    called = ("c1", "x.long", {"polls": 3, "text": "done long"}), ("c2", "x.quick", {"text": "at once"})
+    for _ in range(2):  # the second time with a snapshot of the first
+        with serving(says("openai", "", [*called]), says("openai", "all done")) as api:
+            configure(machine, api, {"x": task_entry(machine.home, version)})
+            outcome = fairlead("run", "do both")
+        assert (outcome.status, outcome.out) == (0, "all done\n"), outcome.err
+        first, second = results_in("openai", api.bodies[1]).values()
+        assert "done long" in first
+        assert "at once" in second
+
+
+@pytest.mark.requirement("HARD-85")
+def test_a_task_that_fails_is_told_to_the_model(fairlead: Fairlead, machine: Machine) -> None:
+    calls = [("c1", "x.long", {"polls": 50, "ttl_ms": 1}), ("c2", "x.stumble", {"polls": 1})]
+    with serving(says("openai", "", calls), says("openai", "neither worked")) as api:
+        configure(machine, api, {"x": task_entry(machine.home, "2025-11-25")})
+        outcome = fairlead("run", "do both")
+    assert (outcome.status, outcome.out) == (0, "neither worked\n"), outcome.err
+    expired, stumbled = results_in("openai", api.bodies[1]).values()
+    assert "expired" in expired or "not found" in expired
+    assert "the tool failed" in stumbled
 
 
 def test_a_task_can_come_from_a_pipe(machine: Machine) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.config.encodings import Views
+from fairlead.config.encodings import Views, has_escapes
 from fairlead.config.masking import Masker
 
 pytestmark = pytest.mark.requirement("HARD-62")
@@ -372,3 +372,30 @@ def test_secrets_in_base64_in_base64_are_found_at_every_offset_between_long_word
             text = f"{words}{lines} {words}"
             assert masker.may_hold(text.encode()), (secret, offset, form)
             assert form not in masker.mask_known(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a=3Db", True),
+        (b"x=3=3D", True),
+        (b"=C3=A4", True),
+        (b"=C=C3=A4", True),
+        (b"broken=\nline", True),
+        (b"broken=\r\nline", True),
+        (rb"broken=\nline", True),
+        (rb"broken=\rline", True),
+        (b"&#65;", True),
+        (b"&amp;#65;", True),
+        (b"&amp;amp;amp;amp;#65;", True),
+        (b"&&a&am&amp;&#65;", True),
+        (b"page=20&sort=asc#top", False),
+        (b"a=C3 b=3 c=\\t", False),
+        (b"x &amp; y #1", False),
+        (b"& # & # &a# &amp# &amp;a#", False),
+        (b"key=CA key=C3=x", False),
+    ],
+)
+def test_escapes_are_told_from_signs_that_spell_nothing(text: bytes, *, expected: bool) -> None:
+    assert has_escapes(text) is expected
+    assert has_escapes(b"words before & after = " * 20 + text) is expected

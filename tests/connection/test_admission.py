@@ -1,7 +1,13 @@
 """How many servers start at once."""
 
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import anyio
 import pytest
@@ -37,7 +43,7 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_POLL_SECONDS", 0)
 
 
-async def entered(processors: int, busy: Callable[[], int | None], count: int) -> int:
+async def entered(processors: int, busy: Callable[[int], int | None], count: int) -> int:
     """How many of so many starts are let in before the first is ready."""
     starts, before = Starts(Admission(processors, busy)), 0
     with anyio.fail_after(SECONDS):
@@ -52,23 +58,23 @@ async def entered(processors: int, busy: Callable[[], int | None], count: int) -
 
 
 async def test_servers_that_sleep_start_all_at_once() -> None:
-    assert await entered(2, lambda: 0, 20) == 20
+    assert await entered(2, lambda _starting: 0, 20) == 20
 
 
 async def test_servers_that_burn_the_processors_start_as_many_as_there_are_processors() -> None:
-    assert await entered(2, lambda: 2, 20) == 2
+    assert await entered(2, lambda _starting: 2, 20) == 2
 
 
 async def test_a_few_always_start_however_busy_the_machine_is() -> None:
-    assert await entered(3, lambda: 100, 3) == 3
+    assert await entered(3, lambda _starting: 100, 3) == 3
 
 
 async def test_where_the_system_does_not_say_the_processors_are_taken_for_busy() -> None:
-    assert await entered(2, lambda: None, 20) == 2
+    assert await entered(2, lambda _starting: None, 20) == 2
 
 
 async def test_a_place_is_free_again_when_a_start_is_over_or_failed() -> None:
-    admission = Admission(1, lambda: 9)
+    admission = Admission(1, lambda _starting: 9)
     with anyio.fail_after(SECONDS):
         for _ in range(3):
             with pytest.raises(ValueError, match="failed"):
@@ -79,7 +85,7 @@ async def test_a_place_is_free_again_when_a_start_is_over_or_failed() -> None:
 
 
 async def test_a_start_that_is_cancelled_while_it_waits_takes_no_place() -> None:
-    admission = Admission(1, lambda: 9)
+    admission = Admission(1, lambda _starting: 9)
     with anyio.fail_after(SECONDS):
         async with AsyncExitStack() as first:
             await first.enter_async_context(admission.start())
@@ -92,7 +98,7 @@ async def test_a_start_that_is_cancelled_while_it_waits_takes_no_place() -> None
 
 
 async def test_starts_are_let_in_in_the_order_they_came() -> None:
-    admission = Admission(1, lambda: 9)
+    admission = Admission(1, lambda _starting: 9)
     entered: list[int] = []
 
     async def start(number: int) -> None:
@@ -110,16 +116,57 @@ async def test_starts_are_let_in_in_the_order_they_came() -> None:
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_LONGEST_WAIT_SECONDS", 0.05)
     with anyio.fail_after(SECONDS):
-        gate = Admission(1, lambda: 9)
+        gate = Admission(1, lambda _starting: 9)
         async with gate.start(), gate.start():
             pass
 
 
 def test_the_busy_processors_are_read_from_the_system() -> None:
-    busy = busy_processors()
+    busy = busy_processors(1)
     assert busy is None or busy >= 0
+
+
+@pytest.fixture
+def family() -> Generator[None]:
+    """A process below ours with forty that sleep, and the newest of them, which computes."""
+    script = "for n in $(seq 40); do sleep 20 & done; while :; do :; done & echo; wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        try:
+            shell.stdout.readline()
+            yield
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists a process's children")
+@pytest.mark.usefixtures("family")
+def test_a_look_finds_what_computes_among_the_newest_and_reads_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_file = os.open
+
+    def count(path: str, flags: int) -> int:
+        opened.append(path)
+        return open_file(path, flags)
+
+    (tmp_path / "busy").write_text("9 9 9 1000/2000 1\n")  # so that our own are looked at
+    monkeypatch.setattr(admission, "_LOAD", str(tmp_path / "busy"))
+    monkeypatch.setattr(admission, "_PROCESSORS", 100)
+    deadline = time.monotonic() + SECONDS
+    while busy_processors(1) == 0:  # the newest has not begun to compute, or waits for a processor
+        assert time.monotonic() < deadline
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", count)
+        assert busy_processors(100) is not None
+        all_files = len(opened)
+        opened.clear()
+        assert busy_processors(2) is not None
+    assert all_files > 80
+    assert len(opened) < all_files - 60
 
 
 def test_a_system_that_does_not_say_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_LOAD", "/nowhere/at/all")
-    assert busy_processors() is None
+    assert busy_processors(1) is None

@@ -193,3 +193,126 @@ async def test_a_request_with_the_id_null_is_answered_with_an_error(tmp_path: Pa
             assert (status, answer["id"], answer["error"]["code"]) == (400, None, -32600), line
         for line in (NOTE, '{"jsonrpc":"2.0","method":"notifications/x","params":{"id":null}}'):
             assert await client.post(line) == (202, [])
+
+
+class OldestPeer:
+    """A client of the oldest HTTP transport: an event stream, and messages in POST requests beside it."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, stream: aiohttp.ClientResponse) -> None:
+        self._http = http
+        self._url = url
+        self._stream = stream
+        self.messages_url = ""
+
+    async def begin(self, version: str) -> None:
+        self.messages_url = self._url + await self._next_data()
+        params = {**INITIALIZE["params"], "protocolVersion": version}
+        assert await self.post(json.dumps({**INITIALIZE, "params": params})) == 202
+        (answer,) = await self.receive(1)
+        assert answer["result"]["protocolVersion"] == version
+        await self.post('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    async def post(self, body: str) -> int:
+        return (await self.post_whole(body))[0]
+
+    async def post_whole(self, body: str) -> tuple[int, str]:
+        with anyio.fail_after(30):
+            async with self._http.post(self.messages_url, data=body, headers=HEADERS) as response:
+                return response.status, await response.text()
+
+    async def receive(self, count: int) -> list[dict[str, Any]]:
+        """So many messages of the event stream."""
+        return [json.loads(await self._next_data()) for _ in range(count)]
+
+    async def _next_data(self) -> str:
+        with anyio.fail_after(30):
+            while not (line := (await self._stream.content.readline()).decode().rstrip()).startswith(
+                "data: "
+            ):
+                pass
+        return line.removeprefix("data: ")
+
+
+@asynccontextmanager
+async def oldest_peer(folder: Path, version: str = BATCHES) -> AsyncGenerator[OldestPeer]:
+    server = scripted(folder, "a", tools=["echo"])
+    async with (
+        serving(folder, a=server.entry()) as served,
+        aiohttp.ClientSession() as http,
+        http.get(f"{served.url}/sse", headers={"Accept": "text/event-stream"}) as stream,
+    ):
+        client = OldestPeer(http, served.url, stream)
+        await client.begin(version)
+        yield client
+
+
+async def test_batches_over_the_oldest_transport_are_answered_in_its_event_stream(tmp_path: Path) -> None:
+    async with oldest_peer(tmp_path) as client:
+        parts = [
+            call(1).decode(),
+            PING % '"two"',
+            NOTE,
+            '{"jsonrpc":"2.0","id":4,"method":"no/such"}',
+            "7",
+            '{"jsonrpc":"2.0","id":null,"method":"ping"}',
+            json.dumps({**INITIALIZE, "id": 9}),
+            PING % '"two"',
+            PING % "10.0",
+        ]
+        assert await client.post(f"[{','.join(parts)}]") == 202
+        messages = await client.receive(len(parts) - 1)
+        answers = by_id([message for message in messages if message["id"] != "two"])
+        assert {*answers} == {None, 1, 4, 9, 10}
+        assert all("result" in answers[key] for key in (1, 10)), answers
+        assert answers[4]["error"]["code"] == -32601
+        assert answers[9]["error"]["code"] == -32600
+        assert len([message for message in messages if message["id"] is None]) == 2
+        twice = [message for message in messages if message["id"] == "two"]
+        assert sorted("result" in message for message in twice) == [False, True]
+        assert await client.post(PING % 11) == 202
+        assert await client.receive(1) == [{"jsonrpc": "2.0", "id": 11, "result": {}}]
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25"])
+async def test_the_oldest_transport_refuses_batches_of_versions_without_them(
+    tmp_path: Path, version: str
+) -> None:
+    async with oldest_peer(tmp_path, version) as client:
+        for body in ("[" + PING % 1 + "]", "[" + NOTE + "]"):
+            status, text = await client.post_whole(body)
+            assert (status, json.loads(text)["error"]["code"]) == (400, -32600)
+            assert BATCHES in text
+        assert await client.post(PING % 2) == 202
+        assert await client.receive(1) == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
+
+
+async def test_batches_for_a_session_of_the_oldest_transport_that_is_not_there_are_refused(
+    tmp_path: Path,
+) -> None:
+    async with oldest_peer(tmp_path) as client:
+        url = client.messages_url
+        for other in (url[:-32] + "0" * 32, url[:-32] + "x", url.partition("?")[0]):
+            client.messages_url = other
+            assert (await client.post_whole("[" + PING % 1 + "]"))[0] in (400, 404)
+        client.messages_url = url
+        assert await client.post("[" + PING % 2 + "]") == 202
+        assert [message["id"] for message in await client.receive(1)] == [2]
+
+
+async def test_every_message_of_a_batch_over_the_oldest_transport_counts_towards_the_rate_limit(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served, aiohttp.ClientSession() as http:
+        with bind("127.0.0.1", 0) as listener:
+            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
+            access = Gatekeeper(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
+            async with (
+                listening(served.gateway.app(access), listener),
+                http.get(f"{url_of(listener)}/sse") as stream,
+            ):
+                client = OldestPeer(http, url_of(listener), stream)
+                await client.begin(BATCHES)
+                assert await client.post(f"[{','.join(PING % number for number in range(60))}]") == 202
+                messages = await client.receive(60)
+        refused = [message for message in messages if "error" in message]
+        assert len(refused) == 60 - (20 - 3)  # three requests opened the session, and the batch is one itself

@@ -244,18 +244,25 @@ def has_escapes(text: bytes) -> bool:
     """Can there be an escape that spells a digit or a capital letter?"""
     # One byte is found at the speed of memory, and mostly it is not there. Lists of `0x4a` need no decoding:
     # the sieve leaves out their zeros.
-    for sign, pattern in _TELLING_ESCAPES:  # noqa: SIM110 - twice as fast as a generator
-        if sign in text and pattern.search(text):
+    for sign, other, pattern in _TELLING_ESCAPES:  # a loop: twice as fast as a generator
+        if sign in text and other in text and pattern.search(text):
             return True
     return False
 
 
+# Two bytes that each has, and what it looks like. A pattern that begins with one byte and a set of others is
+# searched for twice as fast as one that begins with a byte and a choice: text may have a `=` in every line.
 _TELLING_ESCAPES = (
-    (b"%", re.compile(rb"%[0-9a-fA-F]{2}")),
-    (b"\\", re.compile(rb"\\[uUx0-3]")),
-    (b"&", re.compile(rb"&(?:amp;){0,4}#")),
-    # Of mail only what its encoders write: `page=20` is in many an address.
-    (b"=", re.compile(rb"=(?:3D|[C-F][0-9A-F]=[0-9A-F]|\\[rn]|[\r\n])")),
+    (b"%", b"%", re.compile(rb"%[0-9a-fA-F]{2}")),
+    (b"\\", b"\\", re.compile(rb"\\[uUx0-3]")),
+    (b"&", b"#", re.compile(rb"&[#a](?:(?<=#)|mp;(?:amp;){0,3}#)")),
+    # Of mail only what its encoders write, `=3D`, `=C3=A4` and `=` at a line's end: `page=20` is in many an
+    # address.
+    (
+        b"=",
+        b"=",
+        re.compile(rb"=[3C-F\\\r\n](?:(?<=3)D|(?<=[C-F])[0-9A-F]=[0-9A-F]|(?<=\\)[rn]|(?<=[\r\n]))"),
+    ),
 )
 
 

@@ -77,6 +77,12 @@ class LoadedServer:
     """What the administrator of the machine says about it."""
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     """The environment it was loaded in."""
+    has_references: bool = field(init=False, repr=False)
+    """Is there anything to resolve? Looked for once: every start asks several times."""
+
+    def __post_init__(self) -> None:
+        """Look for references."""
+        object.__setattr__(self, "has_references", has_references(self.entry))
 
     @property
     def admin_rules(self) -> tuple[LoadedRule, ...]:
@@ -158,11 +164,6 @@ class LoadedServer:
             return None
         entry = resolved.model_dump(mode="json", exclude_unset=True)
         return consent_to(self.definition, entry, env)
-
-    @property
-    def has_references(self) -> bool:
-        """Is there anything to resolve?"""
-        return has_references(self.entry)
 
     def resolve(self, env: Mapping[str, str]) -> Server:
         """Its configuration with every reference replaced by the secret it stands for. Never print it."""

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from fairlead.config.masking import MASK, has_token
-from fairlead.config.secrets import FieldPath, Reference, has_references, references, split, strings
+from fairlead.config.secrets import FieldPath, Reference, references, split, strings
 from fairlead.config.shapes import as_list, as_object, value_at
 
 _SENSITIVE_NAME = re.compile(
@@ -89,15 +89,20 @@ def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:
         yield "oauth", "identity", "token"
 
 
-def secret_values(entry: dict[str, Any], resolved: dict[str, Any]) -> Iterator[str]:
+def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bool = True) -> Iterator[str]:
     """The secrets of a server entry whose references were resolved, for a `Masker` to learn.
 
     They are what looks like a secret; whatever a file, the keyring or a variable holds, and all headers'
     values, unless that is nothing special (`is_ordinary`): to mask `localhost` or a folder wherever a server
     says it would garble what has nothing to do with secrets.
+
+    Args:
+        entry: The entry as it is written.
+        resolved: The same with every reference replaced.
+        refers: May there be references in the entry?
     """
     referring: list[tuple[FieldPath, str]] = []
-    if has_references(entry):
+    if refers:
         referring = [(path, text) for path, text in strings(entry) if "${" in text]
         yield from _values_of_references(referring, resolved)
     yield from header_secrets(_texts(resolved.get("headers")))

@@ -17,14 +17,20 @@ _LONGEST_WAIT_SECONDS = 10.0
 _PROCESSORS = os.cpu_count() or 1
 _LOAD = "/proc/loadavg"
 _MAX_FILE_BYTES = 65536
+_NEWEST = 3
+"""For each server that starts, how many of the newest are looked at: some are ready before older ones."""
 
 
-def busy_processors() -> int | None:
-    """How many processors our processes want now, all at most; None where the system does not say."""
+def busy_processors(starting: int) -> int | None:
+    """How many processors our processes want now, all at most; None where the system does not say.
+
+    Args:
+        starting: How many servers start now. They are looked for among the newest processes.
+    """
     try:
         running = int(_read(_LOAD).split()[3].partition(b"/")[0]) - 1  # this thread is one of them
         # Looking at our own takes longer, and there are no more of them than of all.
-        return running if running < _PROCESSORS else _count_running(_our_children())
+        return running if running < _PROCESSORS else _count_running(_our_children(), _NEWEST * starting)
     except (OSError, ValueError):
         return None
 
@@ -36,14 +42,18 @@ def _our_children() -> list[bytes]:
     return pids
 
 
-def _count_running(pids: list[bytes]) -> int:
-    """Look at processes and what they started, the latest first: one that starts is the likeliest to run."""
+def _count_running(pids: list[bytes], newest: int) -> int:
+    """Look at processes and the newest of what each started, the latest first.
+
+    One that starts is the likeliest to run. With hundreds of servers that are ready long since, looking at
+    all of them would take more of a start's time than anything else.
+    """
     running = 0
     while pids and running < _PROCESSORS:
         pid = os.fsdecode(pids.pop())
         try:
             running += _read(f"/proc/{pid}/stat").rpartition(b") ")[2].startswith(b"R")
-            pids += _read(f"/proc/{pid}/task/{pid}/children").split()
+            pids += _read(f"/proc/{pid}/task/{pid}/children").split()[-newest:]  # in the order they were born
         except OSError:
             continue  # it is gone
     return running
@@ -62,7 +72,7 @@ class Admission:
     """Lets starts in, a few always, more as the processors allow."""
 
     def __init__(
-        self, processors: int = _PROCESSORS, busy: Callable[[], int | None] = busy_processors
+        self, processors: int = _PROCESSORS, busy: Callable[[int], int | None] = busy_processors
     ) -> None:
         self._processors = processors
         self._busy = busy
@@ -102,7 +112,7 @@ class Admission:
 
     def _look(self) -> int:
         """How many more may start: as many again while all sleep, so that few looks let in many."""
-        busy = self._busy()
+        busy = self._busy(self._starting)
         if busy is None:
             return 0
         return self._starting if busy == 0 else max(0, self._processors - busy)

@@ -183,7 +183,8 @@ async def _resolved(server: LoadedServer, around: Surroundings) -> Server:
     else:
         resolved = server.resolve(around.env)
     SECRETS.learn(*proxy_secrets(around.env))
-    SECRETS.learn(*secret_values(server.entry, resolved.model_dump(mode="json", exclude_unset=True)))
+    values = resolved.model_dump(mode="json", exclude_unset=True)
+    SECRETS.learn(*secret_values(server.entry, values, refers=server.has_references))
     return resolved
 
 

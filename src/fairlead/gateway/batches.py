@@ -1,12 +1,13 @@
-"""Batches of messages over Streamable HTTP, which only protocol version 2025-03-26 has.
+"""Batches of messages over HTTP, which only protocol version 2025-03-26 has.
 
 Each message of a batch is handled as if it had come alone. The answers, and what servers send while the
 requests run, go into one event stream, each as soon as it is there: a request that asks its client something
-would otherwise wait for an answer to a question that is not sent yet.
+would otherwise wait for an answer to a question that is not sent yet. Over Streamable HTTP that stream is the
+response to the batch, over the oldest transport the one that its client holds open.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from mcp_types import INVALID_REQUEST, JSONRPCRequest, RequestId
@@ -26,6 +27,16 @@ _RATE_LIMITED: Final = -32000
 _ACCEPTED: Final = (b"application/json", b"text/event-stream")
 
 HandleBody = Callable[[bytes, Scope, Receive, Send], Awaitable[None]]
+
+
+class Listener(Protocol):
+    """A client of the oldest HTTP transport, for as long as it holds its event stream open."""
+
+    client: Client
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Answer a message in its event stream that cannot be handled."""
+        ...
 
 
 async def answer_batch(
@@ -71,6 +82,53 @@ async def answer_batch(
             elif message is not None:
                 tasks.start_soon(run, part)
     await stream.end()
+
+
+async def post_batch(
+    parts: Sequence[bytes],
+    listener: Listener | None,
+    handle: HandleBody,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Take in a batch over the oldest HTTP transport, whose answers go into its client's event stream.
+
+    Args:
+        parts: Its messages.
+        listener: Whose session it came in, if in any.
+        handle: Takes in one message.
+    """
+    if refusal := _refuse_whole(parts, listener.client if listener else None):
+        refused = Refused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
+        await refused(scope, receive, send)
+        return
+    assert listener is not None
+    seen: set[RequestId] = set()
+    for part in parts:
+        message = read_part(part)
+        refusal = message if isinstance(message, Refusal) else _refuse_request(message, seen, scope)
+        if refusal is not None:
+            await listener.refuse(refusal)
+        elif message is not None:
+            posted = _Posted()
+            await handle(part, scope, receive, posted.send)
+            if posted.status >= 400:  # the session is over, and so is what follows
+                await Refused(status=posted.status)(scope, receive, send)
+                return
+    await Refused(status=202)(scope, receive, send)
+
+
+class _Posted:
+    """The response to one message of a batch that has no answer of its own."""
+
+    def __init__(self) -> None:
+        self.status = 500
+
+    async def send(self, message: Message) -> None:
+        """Take a part of the response, as an ASGI server would."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
 
 
 def _refuse_whole(parts: Sequence[bytes], client: Client | None) -> Refusal | None:

@@ -1,12 +1,14 @@
 """One path that clients reach the gateway at: everything, or one bundle, for all who come there."""
 
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
 
 import anyio
 import anyio.abc
@@ -17,7 +19,8 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -36,6 +39,7 @@ from fairlead.host.host import Host
 from fairlead.host.operator import Ability
 from fairlead.host.reading import ReadingTools
 from fairlead.host.toolset import Toolset
+from fairlead.jsonrpc.incoming import Refusal
 
 if TYPE_CHECKING:
     from fairlead.gateway.gateway import Gateway
@@ -52,6 +56,7 @@ _CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """Who the present request of the modern protocol is made for, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
+_SESSION_ID: Final = re.compile(rb"\bsession_id=([0-9a-f]{32})\b")
 _TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again later"
 
 
@@ -65,6 +70,30 @@ class HttpSession:
         )
 
 
+class SseListener:
+    """A client of the oldest HTTP transport, and the event stream that it holds open."""
+
+    def __init__(self, client: Client, send: Send) -> None:
+        self.client = client
+        self.session_id: str | None = None
+        """What its messages name; it is told that in the first event."""
+        self.sent: Any = None
+        """The SDK's stream of messages to it, which has no public name."""
+        self._send = send
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Answer a message in its event stream that cannot be handled."""
+        error = ErrorData(code=refusal.code, message=refusal.reason)
+        request_id = None if isinstance(refusal.id, float) else refusal.id
+        await self.sent.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the stream, and learn from the first event what the session is called."""
+        if self.session_id is None and (found := _SESSION_ID.search(message.get("body", b""))):
+            self.session_id = found[1].decode()
+        await self._send(message)
+
+
 class Endpoint:
     """A selection of servers, and everybody who uses it here."""
 
@@ -73,6 +102,7 @@ class Endpoint:
         self.bundle = bundle
         self.sessions: dict[str, HttpSession] = {}
         self._others: set[Client] = set()
+        self._listeners: set[SseListener] = set()
         self._stateless: dict[ClientKey, Client] = {}
         self._opening = anyio.Lock()
         self._views: dict[Caller, View] = {}
@@ -324,14 +354,29 @@ class Endpoint:
                     return
                 client = await stack.enter_async_context(self._other(caller, "session", credential))
                 client.is_streaming = True
-            received, sent = await stack.enter_async_context(self._sse.connect_sse(scope, receive, send))
+            listener = SseListener(client, send)
+            connected = self._sse.connect_sse(scope, receive, listener.send)
+            received, listener.sent = await stack.enter_async_context(connected)
+            self._listeners.add(listener)
+            stack.callback(self._listeners.discard, listener)
             await serve_loop(
                 self.server,
                 received,
-                sent,
+                listener.sent,
                 lifespan_state=client,
                 init_options=await self.handlers.introduction(client),
             )
+
+    def listener(self, scope: Scope) -> SseListener | None:
+        """Whose session a message over the oldest HTTP transport names, if it is its own."""
+        named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[-1]
+        admitted: Admitted = scope[ADMITTED]
+        for listener in self._listeners if named else ():
+            if listener.session_id == named:
+                client = listener.client
+                is_own = client.caller == admitted.caller and client.credential == admitted.credential
+                return listener if is_own else None
+        return None
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take in what a client of the oldest HTTP transport sends."""

@@ -33,7 +33,7 @@ from fairlead.connection.tracing import (
     read_trace,
 )
 from fairlead.gateway.access import Admitted
-from fairlead.gateway.batches import answer_batch
+from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client import LIST_FIELDS, MAX_SESSION_KEY, Client, ClientKey
 from fairlead.gateway.handlers import ADMITTED, SERVER_INFO
 from fairlead.gateway.perimeter import MAX_BODY_BYTES, Refused, too_large
@@ -145,7 +145,15 @@ class Front:
         body = await _body(receive)
         if isinstance(body, Refused):
             await body(scope, receive, send)
-            return
+        elif body[:1] != b"{" and (parts := split_batch(body)) is not None:
+            handle = partial(self._handle_posted, endpoint)
+            await post_batch(parts, endpoint.listener(scope), handle, scope, receive, send)
+        else:
+            await self._handle_posted(endpoint, body, scope, receive, send)
+
+    async def _handle_posted(
+        self, endpoint: "Endpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         sound = repair_body(body)
         if isinstance(sound, Refusal):
             await _unreadable(sound)(scope, receive, send)
