@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fairlead.config.command_lines import command_line
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import Part
@@ -47,7 +48,8 @@ def edit_target(
     if found.dialect is not None:
         raise ConfigError(
             f"this project's servers are in {found.path}, which Fairlead reads but does not edit",
-            hint=f"run `fairlead import {found.path}` to take them over into a {FILE_NAME} beside it",
+            hint=f"run `{command_line('import', str(found.path))}` to take them over into a {FILE_NAME} "
+            "beside it",
         )
     return EditTarget(scope="project", path=found.path)
 

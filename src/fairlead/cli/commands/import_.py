@@ -24,6 +24,7 @@ from fairlead.cli.output import (
 )
 from fairlead.config import keyrings
 from fairlead.config.builtins import builtin_entries
+from fairlead.config.command_lines import command_line
 from fairlead.config.dialects import registry, texts
 from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note
 from fairlead.config.dialects.remote import native_remote
@@ -45,7 +46,6 @@ from fairlead.config.stash import (
 )
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
-from fairlead.policy.typed_names import command_line
 
 MAX_FOREIGN_BYTES = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""
