@@ -52,6 +52,20 @@ def test_commands_are_quoted_and_end_options_before_a_dash(words: tuple[str, ...
     assert command_line(*words, options=options) == expected
 
 
+def test_the_commands_after_an_import_can_be_followed(
+    fairlead: Fairlead, machine: Machine, tmp_path: Path
+) -> None:
+    servers = {name: ScriptedServer(tmp_path / "record", tools=["echo"]).entry() for name in ("a", "-b")}
+    document = {name: {key: entry[key] for key in ("command", "args")} for name, entry in servers.items()}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": document}))
+    outcome = fairlead("import", str(tmp_path / "mcp.json"))
+    shown, taken = re.findall(r"`fairlead (review [^`]+)`", outcome.err)
+    assert fairlead(*shlex.split(shown)).status == 3, "it shows what is to be decided"
+    assert fairlead(*shlex.split(taken)).status == 0
+    for name in ("a", "-b"):
+        assert machine.load().servers[name].entry["allow_tools"] == ["echo"]
+
+
 def test_hints_about_a_server_that_begins_with_a_dash_can_be_followed(
     fairlead: Fairlead, machine: Machine, tmp_path: Path
 ) -> None:

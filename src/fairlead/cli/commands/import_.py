@@ -142,7 +142,8 @@ def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
     if later or not is_interactive():
         command = command_line("review", *server_ids)
         say(f"hint: `{command}` shows their tools, and asks what they may do;")
-        say("  with `--yes` it takes the preselected answers")
+        taking = command_line("review", *server_ids, options=("--yes",))
+        say(f"  `{taking}` takes the preselected answers")
         return Exit.OK
     from fairlead.cli.commands.review_ import review_together
     from fairlead.cli.reviewing import read_reviews

@@ -18,7 +18,9 @@ from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
 from fairlead.host.log_tail import log_tail
 from fairlead.host.member import ServerStatus
 
-USAGE: Final = "/mcp [server | reload | restart, enable, disable, login, review server]"
+USAGE: Final = (
+    "/mcp [server | reload | restart, enable, disable, login, review server [--allow, --ask, --deny NAMES]]"
+)
 LOG_LINES: Final = 15
 
 
