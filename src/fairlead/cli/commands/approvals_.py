@@ -67,9 +67,7 @@ def _list(ctx: click.Context, *, as_json: bool) -> int:
         print_table(("server", "tool", "for", "since"), [_row(found) for found in kept])
         say("\nhint: `fairlead approvals forget SERVER [TOOL]` has you asked again")
     elif not waiting:
-        say(
-            "no calls are waiting, and no answer is remembered; `fairlead review ID` decides what tools may do"
-        )
+        say("no call waits, and no answer is remembered; `fairlead review ID` decides what tools may do")
     return Exit.OK
 
 
