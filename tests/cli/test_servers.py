@@ -217,9 +217,49 @@ def test_remove_touches_one_scope_and_says_what_remains(fairlead: Fairlead, mach
     assert "--scope user" in again.err
 
 
+def test_a_server_is_switched_in_the_file_that_has_its_entry(fairlead: Fairlead, machine: Machine) -> None:
+    fairlead("add", "a", "--scope", "user", "--", "one")
+    outcome = fairlead("disable", "a")
+    assert outcome.status == 0
+    assert ".config/fairlead/fairlead.json" in outcome.err
+    assert "--scope project" in outcome.err
+    assert entries(machine, "user") == {"a": {"command": "one", "enabled": False}}
+    assert not machine.project_file.exists()
+    assert "disabled already" in fairlead("disable", "a").err
+    assert fairlead("enable", "a").status == 0
+    assert machine.load().servers["a"].enabled
+    assert not machine.project_file.exists()
+
+
+def test_a_server_is_switched_in_the_entry_that_says_so_over_another(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    fairlead("add", "a", "--scope", "user", "--", "one")
+    machine.write_project('{"servers": {"a": {"deny_tools": ["t"]}}}')
+    assert fairlead("disable", "a").status == 0
+    assert entries(machine) == {"a": {"deny_tools": ["t"]}}, "which says nothing of it"
+    assert fairlead("enable", "a").status == 0
+    machine.write_project('{"servers": {"a": {"enabled": false}}}')
+    assert "in fairlead.json" in fairlead("enable", "a").err
+    assert entries(machine) == {"a": {"enabled": True}}
+    assert machine.load().servers["a"].enabled
+
+
+def test_a_server_that_no_file_has_is_not_switched_in_another(
+    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_CONFIG_JSON", '{"servers": {"a": {"command": "one"}}}')
+    assert "enabled already" in fairlead("enable", "a").err
+    outcome = fairlead("disable", "a")
+    assert outcome.status == 1
+    assert "which is no file" in outcome.err
+    assert "write `enabled` there" in outcome.err
+    assert not machine.project_file.exists()
+
+
 def test_disable_in_a_project_overlays_the_users_server(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--scope", "user", "--", "one")
-    assert fairlead("disable", "a").status == 0
+    assert fairlead("disable", "a", "--scope", "project").status == 0
     assert entries(machine) == {"a": {"enabled": False}}
     assert entries(machine, "user") == {"a": {"command": "one"}}
     assert not machine.load().servers["a"].enabled
@@ -230,7 +270,7 @@ def test_disable_in_a_project_overlays_the_users_server(fairlead: Fairlead, mach
 
 def test_enabling_says_when_another_file_still_says_no(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--scope", "user", "--", "one")
-    fairlead("disable", "a")
+    fairlead("disable", "a", "--scope", "project")
     fairlead("disable", "a", "--scope", "user")
     outcome = fairlead("enable", "a", "--scope", "user")
     assert "says otherwise" in outcome.err

@@ -7,8 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from fairlead.config.paths import store_file
+from fairlead.policy.approvals import NAMESPACE, read_kept
+from fairlead.store.database import Database
+from fairlead.store.store import ANY
 from fairlead.testing import ScriptedServer
 from tests.cli.test_permissions import PLAIN, READ, SLY, Fairlead, entry, follow, write
 from tests.conftest import Machine
@@ -262,6 +267,26 @@ def test_a_review_that_asks_or_denies_drops_answers_that_were_remembered(
     for answer in ("--deny", "--ask"):
         assert fairlead("review", "s", answer, "pid").status == 0
         assert fairlead("call", "s", "pid").status == 3
+    assert json.loads(fairlead("approvals", "--json").out)["approvals"] == []
+
+
+def test_an_answer_that_was_given_again_after_a_change_is_one_row(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    for description in ("one", "two"):
+        server = ScriptedServer(tmp_path / "record", tools=[{**PLAIN, "description": description}])
+        write(machine, {"s": server.entry(trust="untrusted")})
+        assert fairlead("review", "s", "--ask", "echo").status == 0
+        assert fairlead("call", "s", "echo", "--yes", "--always").status == 0
+    # A review drops what is remembered; an answer of an earlier definition is left by a gateway or a copy.
+    with Database.open(store_file(machine.env)) as database:
+        ((key, kept),) = read_kept(database.scan(NAMESPACE))
+        older = msgspec.structs.replace(kept, approved_at=kept.approved_at - 100)
+        database.put(NAMESPACE, f"{key}-older", msgspec.json.encode(older), expect=ANY)
+    (row,) = json.loads(fairlead("approvals", "--json").out)["approvals"]
+    assert row["approved_at"] == kept.approved_at
+    assert fairlead("approvals", "list").out.count("echo") == 1
+    assert fairlead("approvals", "forget", "s", "echo").err.count("asked about again") == 1
     assert json.loads(fairlead("approvals", "--json").out)["approvals"] == []
 
 

@@ -104,6 +104,16 @@ async def test_a_server_is_switched_off_and_on_in_its_file_and_at_once(machine: 
         assert server.starts == 1
 
 
+async def test_a_server_is_switched_in_the_entry_that_decides(machine: Machine) -> None:
+    configure(machine)
+    overlay = '{"servers": {"x": {"deny_tools": ["t"]}}}'
+    machine.write_project(overlay)
+    async with session_on(machine) as console:
+        assert "`x` is disabled, in " in await console.does("/mcp disable x")
+        assert json.loads(machine.user_file.read_text())["servers"]["x"]["enabled"] is False
+        assert machine.project_file.read_text() == overlay
+
+
 async def test_a_server_that_no_file_describes_is_not_switched(machine: Machine) -> None:
     machine.env["FAIRLEAD_CONFIG_JSON"] = json.dumps({"servers": {"x": {"command": "c"}}})
     async with session_on(machine) as console:

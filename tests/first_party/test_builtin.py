@@ -139,6 +139,8 @@ def test_to_be_without_one_it_is_disabled_and_not_removed(newcomer: Machine, fai
     assert removed.status == 1
     assert "fairlead disable repo" in removed.err
     assert fairlead("disable", "repo").status == 0
+    assert not newcomer.project_file.exists()
+    assert '"repo"' in newcomer.user_file.read_text()
     assert newcomer.load().servers["repo"].enabled is False
 
 

@@ -11,6 +11,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
+from fairlead.gateway.turns import MAX_ASKED
 from fairlead.host.resource_owners import qualify
 from fairlead.testing import ScriptedServer
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, serving, until
@@ -302,6 +303,30 @@ async def test_questions_of_every_kind_are_answered_by_the_client(
     assert answers["model"]["content"]["text"] == "Hi"
     assert person.urls == ["https://example.com/login?next=a"]
     assert person.sampled == [50]
+
+
+@every_client
+async def test_a_server_that_asks_without_end_is_refused_after_a_bound(tmp_path: Path, mode: Any) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE, one_by_one=True)
+    person = Everything()
+    async with (
+        serving(tmp_path, a=server.entry()) as served,
+        Client(
+            f"{served.url}/mcp",
+            mode=mode,
+            elicitation_callback=person.elicit,
+            input_required_max_rounds=100,
+        ) as client,
+    ):
+        await client.list_tools()
+        for round_number in (1, 2):  # the bound is of one request
+            questions = {f"q{number}": page(elicitation_id=f"e{number}") for number in range(MAX_ASKED + 5)}
+            asked = await client.call_tool("a_ask", {"questions": questions})
+            answers = json.loads(asked.content[0].model_dump()["text"])
+            assert len(person.urls) == round_number * MAX_ASKED
+            refused = [answer for answer in answers.values() if "action" not in answer]
+            assert len(refused) == 5
+            assert "at most 64 questions" in json.dumps(refused[0])
 
 
 @every_client

@@ -113,6 +113,22 @@ async def test_a_tool_that_changes_while_the_server_runs_is_refused_and_the_othe
     assert ScriptedServer(server.record).calls("echo") == 1
 
 
+@pytest.mark.requirement("HARD-40", "HARD-77")
+async def test_of_two_processes_that_use_a_tool_first_with_two_definitions_none_goes_on_unnoticed(
+    machine: Machine, server: ChangingServer
+) -> None:
+    async with hosting(machine, x=server.entry()) as first, hosting(machine, x=server.entry()) as second:
+        await first.connect("x")
+        server.say(CHANGED, "received")
+        await second.connect("x")  # before the pins of the first are in the store
+        for host in (second, first):
+            with anyio.fail_after(SECONDS):
+                while "echo" not in held_back(host):  # noqa: ASYNC110 - the store's thread makes it true
+                    await anyio.sleep(0.02)
+            with pytest.raises(CallDenied):
+                await host.call("x", "echo", {"what": "a"})
+
+
 @pytest.mark.requirement("HARD-40")
 async def test_a_change_between_runs_is_noticed_and_holds_before_the_server_runs_again(
     machine: Machine, server: ChangingServer

@@ -58,22 +58,27 @@ def test_each_answer_holds_for_exactly_that_tool_and_can_be_changed(
 
 
 @pytest.mark.parametrize(
-    "approval",
+    "fields",
     [
-        None,
-        "ask",
-        "auto",
-        "deny",
-        "allow",
-        {"default": "deny"},
-        {"tools": {"*": "deny"}},
-        {"default": "ask", "tools": {"b": "deny", "[[]x]": "allow"}},
+        {},
+        *(
+            {"approval": said}
+            for said in (
+                None,
+                "ask",
+                "auto",
+                "deny",
+                "allow",
+                {"default": "deny"},
+                {"tools": {"*": "deny"}},
+                {"default": "ask", "tools": {"b": "deny", "[[]x]": "allow"}},
+            )
+        ),
     ],
 )
 def test_an_approval_that_is_there_stays_in_effect_for_all_other_tools(
-    machine: Machine, approval: Any
+    machine: Machine, fields: dict[str, Any]
 ) -> None:
-    fields = {"approval": approval} if approval is not None else {}
     machine.write_user(json.dumps({"servers": {"x": {"url": URL, "allow_tools": list(NAMES[:2]), **fields}}}))
     before = verdicts(machine)
     review(machine, allow=["a"])

@@ -38,6 +38,7 @@ DEFAULTS: Message = {
     "questions": {},  # what is asked before a resource or prompt of the name `asks` is handed out
     "state": None,  # what goes with questions to a modern client, and comes back: JSON, as it is
     "rounds": 1,  # how often a modern client is asked
+    "one_by_one": False,  # does it wait for an answer before it asks the next, of a client with a handshake?
 }
 
 
@@ -214,10 +215,13 @@ class _Server:
             self.ask_modern(request, finish, questions)
         else:
             self.answers[request["id"]] = {}
-            for key, question in questions.items():
-                asked = f"{request['id']}-{key}"
-                self.asking[asked] = (request | {"finish": finish}, key)
-                self.send({"id": asked, **question})
+            for key in [*questions][:1] if self.script["one_by_one"] else questions:
+                self.put(request | {"finish": finish}, key)
+
+    def put(self, request: Message, key: str) -> None:
+        asked = f"{request['id']}-{key}"
+        self.asking[asked] = (request, key)
+        self.send({"id": asked, **self.script["questions"][key]})
 
     def ask_modern(
         self, request: Message, finish: Callable[[Message | None], Message], questions: Message
@@ -241,6 +245,8 @@ class _Server:
         answers[key] = message.get("result", message.get("error"))
         if len(answers) == len(self.script["questions"]):
             self.answer(request, request["finish"](answers))
+        elif self.script["one_by_one"]:
+            self.put(request, [*self.script["questions"]][len(answers)])
 
     def take_back(self, request: Message) -> None:
         """Take all questions back that nobody answered yet."""

@@ -239,6 +239,16 @@ async def test_servers_are_switched_off_and_on_in_their_file(machine: Machine, t
         assert "disable" in audit
 
 
+async def test_a_server_is_switched_in_the_entry_that_decides(machine: Machine, tmp_path: Path) -> None:
+    overlay = '{"servers": {"x": {"deny_tools": ["t"]}}}'
+    machine.write_project(overlay)
+    entry = ScriptedServer(tmp_path / "record").entry()
+    async with dashboard(machine, {"x": entry}) as board, board.visited() as client:
+        assert (await client.send("/", "/servers/x", do="disable")).status == 303
+        assert json.loads(machine.user_file.read_text())["servers"]["x"]["enabled"] is False
+        assert machine.project_file.read_text() == overlay
+
+
 async def test_what_cannot_be_done_says_why(machine: Machine) -> None:
     override = {"servers": {"x": {"command": "no-such-program"}}}
     machine.env["FAIRLEAD_CONFIG_JSON"] = json.dumps(override)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from fairlead.config.command_lines import command_line
 from fairlead.config.consent import reference_problems
 from fairlead.config.dialects.dialect import Dialect, Exported, Note
 from fairlead.config.dialects.kinds import is_pattern
@@ -94,7 +95,7 @@ def _may_leave(server: LoadedServer, approved: Collection[str], notes: list[Note
     elif server.needs_consent and server.server_id not in approved:
         reason = (
             "it comes from a project file, and you have not approved it; "
-            f"run `fairlead approve {server.server_id}`"
+            f"run `{command_line('approve', server.server_id)}`"
         )
     if reason is not None:
         notes.append(Note(server_id=server.server_id, field="", message=f"left out: {reason}"))

@@ -8,6 +8,7 @@ from fairlead.auth.guard import shown
 from fairlead.auth.metadata import Issuer
 from fairlead.auth.pkce import Pkce, new_pkce, new_state
 from fairlead.auth.scopes import OFFLINE
+from fairlead.config.command_lines import command_line
 from fairlead.errors import LoginFailed
 
 _MAX_FIELDS = 50
@@ -58,7 +59,7 @@ class AuthorizationRequest:
             raise LoginFailed(
                 self.server_id,
                 "what came back is not the answer to this login (wrong or missing `state`)",
-                hint=f"run `fairlead login {self.server_id}` again, and use only the page it opens",
+                hint=f"run `{command_line('login', self.server_id)}` again, and use only the page it opens",
             )
         self._check_issuer(fields.get("iss"))
         name = shown(self.issuer.name)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from fairlead.auth.tokens import Login, LoginKey, Token
 from fairlead.auth.vault import Vault
+from fairlead.config.command_lines import command_line
 from fairlead.config.masking import SECRETS
 from fairlead.errors import (
     AuthRequired,
@@ -356,7 +357,7 @@ def _server(key: LoginKey) -> _Server:
 
 
 def _login_needed(server_id: str) -> AuthRequired:
-    return AuthRequired(server_id, "it needs a login", hint=f"run `fairlead login {server_id}`")
+    return AuthRequired(server_id, "it needs a login", hint=f"run `{command_line('login', server_id)}`")
 
 
 def _told(server_id: str, failure: Exception) -> Exception:

@@ -19,6 +19,7 @@ from fairlead.auth.returning import (
     read_answer,
     read_pasted,
 )
+from fairlead.config.command_lines import command_line
 from fairlead.errors import ListenFailed, LoginFailed
 
 HOST: Final = "127.0.0.1"
@@ -118,7 +119,7 @@ class BrowserRedirect:
             raise LoginFailed(
                 self._server_id,
                 f"nobody came back from the login page within {self.seconds:g} s",
-                hint=f"run `fairlead login {self._server_id}` to try again",
+                hint=f"run `{command_line('login', self._server_id)}` to try again",
             )
         return f"{self.redirect_uri}?{waiting.answer.query}"
 
@@ -213,7 +214,7 @@ class PastedRedirect:
         raise LoginFailed(
             self._server_id,
             f"what was pasted is not the answer to this login: {problem}",
-            hint=f"run `fairlead login {self._server_id} --no-browser` to try again",
+            hint=f"run `{command_line('login', self._server_id, options=('--no-browser',))}` to try again",
         )
 
 

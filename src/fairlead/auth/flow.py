@@ -21,6 +21,7 @@ from fairlead.auth.target import Target
 from fairlead.auth.token_requests import TokenEndpoint
 from fairlead.auth.tokens import Client, Login, Redirect, Token
 from fairlead.auth.web import Errand, Web
+from fairlead.config.command_lines import command_line
 from fairlead.errors import LoginFailed, TokenRefused
 
 
@@ -133,7 +134,7 @@ async def renew(target: Target, login: Login, web: Web) -> Token:
         raise TokenRefused(
             target.server_id,
             "the login has run out, and its issuer gave nothing to renew it with",
-            hint=f"run `fairlead login {target.server_id}`",
+            hint=f"run `{command_line('login', target.server_id)}`",
         )
     return await endpoint.refresh(login.token.refresh_token)
 

@@ -12,6 +12,7 @@ from fairlead.auth.metadata import NO_LOGIN_HINT, Issuer
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Client, ClientAuth, Login
 from fairlead.auth.web import Answer, Errand
+from fairlead.config.command_lines import command_line
 from fairlead.errors import IssuerUnavailable, LoginFailed
 
 _PUBLIC_FIRST: tuple[ClientAuth, ...] = ("none", "client_secret_basic", "client_secret_post")
@@ -74,7 +75,8 @@ def _check_same_issuer(target: Target, client_id: str, issuer: Issuer, previous:
             target.server_id,
             f"its authorization server is now {shown(issuer.name)}, and the configured client is known to "
             f"{shown(previous.issuer)}",
-            hint=f"if that is right, run `fairlead logout {target.server_id}` and set `oauth.client_id` anew",
+            hint=f"if that is right, run `{command_line('logout', target.server_id)}` and set "
+            "`oauth.client_id` anew",
         )
 
 
@@ -154,10 +156,11 @@ def _agreed(target: Target, document: RegistrationDocument, wanted: ClientAuth) 
 def _no_client(target: Target, issuer: Issuer, redirect_uri: str, reason: str) -> LoginFailed:
     # A redirect URI is registered with its port, so the next login must come back to the same one.
     port = urlsplit(redirect_uri).port
-    fixed = f" --callback-port {port}" if port and target.oauth.callback_port is None else ""
+    fixed = ("--callback-port", str(port)) if port and target.oauth.callback_port is None else ()
+    command = command_line("login", target.server_id, options=("--client-id", "ID", *fixed))
     return LoginFailed(
         target.server_id,
         f"{shown(issuer.name)} {reason}",
         hint=f"create an OAuth client in its provider's developer settings, with the redirect URI "
-        f"{redirect_uri}, then run `fairlead login {target.server_id} --client-id ID{fixed}`",
+        f"{redirect_uri}, then run `{command}`",
     )

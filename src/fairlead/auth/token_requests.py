@@ -16,6 +16,7 @@ from fairlead.auth.pkce import Pkce
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Client, Token
 from fairlead.auth.web import Answer, Errand
+from fairlead.config.command_lines import command_line
 from fairlead.errors import FairleadError, IssuerUnavailable, LoginFailed, TokenRefused
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -126,13 +127,13 @@ def _refusal(server_id: str, error: str, description: object, where: str) -> Fai
     if error in _TEMPORARY:
         return IssuerUnavailable(server_id, words)
     if error == "invalid_grant":
-        return TokenRefused(server_id, words, hint=f"run `fairlead login {server_id}`")
+        return TokenRefused(server_id, words, hint=f"run `{command_line('login', server_id)}`")
     if error in ("invalid_client", "unauthorized_client"):
         return LoginFailed(
             server_id,
             words,
             hint="check `oauth.client_id` and `oauth.client_secret` if they are set; "
-            f"else run `fairlead logout {server_id}`, then `fairlead login {server_id}`",
+            f"else run `{command_line('logout', server_id)}`, then `{command_line('login', server_id)}`",
         )
     return LoginFailed(server_id, words)
 

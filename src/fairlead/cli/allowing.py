@@ -11,6 +11,7 @@ import click
 from fairlead.catalog.entries import Listing, ToolEntry, tool_called, unescape_name
 from fairlead.cli.changes import approved_servers, settle
 from fairlead.cli.output import counted, printable, say, shown_path, warn
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import store_file
 from fairlead.config.scopes import EditTarget
@@ -21,7 +22,7 @@ from fairlead.policy.decision import stricter_than_review
 from fairlead.policy.findings import findings_of
 from fairlead.policy.reviewing import ReviewedTool
 from fairlead.policy.tool_patterns import escape_name, matches
-from fairlead.policy.typed_names import ALL, NONE, command_line, owner_of, split_names, typed_name
+from fairlead.policy.typed_names import ALL, NONE, owner_of, split_names, typed_name
 
 _MOST_NAMED: Final = 12
 

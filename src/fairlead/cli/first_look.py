@@ -8,11 +8,11 @@ from fairlead.cli.allowing import carry_out, decision_of, named_tools
 from fairlead.cli.offered import on_one_line
 from fairlead.cli.output import print_table, say, warn
 from fairlead.cli.reviewing import ServerReview, ask_about_each, read_review
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError
 from fairlead.policy.findings import findings_of
 from fairlead.policy.reviewing import ReviewedTool
-from fairlead.policy.typed_names import command_line
 
 ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
 

@@ -12,13 +12,13 @@ from fairlead.catalog.entries import Listing
 from fairlead.cli.exits import Exit, exit_of
 from fairlead.cli.output import warn
 from fairlead.cli.saved import Saved, read_saved
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
 from fairlead.errors import FairleadError, UnknownServer
 from fairlead.host.bundles import Selection, select
 from fairlead.host.catalogs import catalog_of
 from fairlead.policy.quarantine import Screened
-from fairlead.policy.typed_names import command_line
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 

@@ -16,6 +16,7 @@ from fairlead.cli.asking import bold
 from fairlead.cli.output import is_interactive, print_data, printable, say
 from fairlead.cli.running import spinning
 from fairlead.cli.terminal import ask_yes_or_no, typed_line
+from fairlead.config.command_lines import command_line
 from fairlead.errors import AuthRequired, LoginFailed
 from fairlead.host.logins import Logins
 from fairlead.host.urls import ShownUrl, UrlRefused, show_url
@@ -65,7 +66,7 @@ class LoginPage:
             raise AuthRequired(
                 self._server_id,
                 "nobody is here to log in",
-                hint=f"run `fairlead login {self._server_id}` at a terminal; a script can use "
+                hint=f"run `{command_line('login', self._server_id)}` at a terminal; a script can use "
                 "`--no-browser`, which prints an address and reads the one that the browser ends up at",
             )
 

@@ -13,12 +13,12 @@ from fairlead.auth.tokens import Login
 from fairlead.auth.vault import FILE_NAME, Vault
 from fairlead.cli.output import shown_path, warn
 from fairlead.cli.saved import Saved, read_saved
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
 from fairlead.errors import ConfigError, ConfigInvalid, ConsentRequired, FairleadError
-from fairlead.policy.typed_names import command_line
 
 Place = Literal["file", "keyring"]
 State = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
@@ -88,7 +88,7 @@ def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
     if own_way is not None:
         raise ConfigError(
             f"a login to `{server_id}` would not be used: {own_way}",
-            hint=f"take that out to log in: `fairlead explain server {server_id}` says where it is",
+            hint=f"take that out to log in: `{command_line('explain server', server_id)}` says where it is",
         )
     if not read_saved(loaded)[server_id].approved:
         raise ConsentRequired(

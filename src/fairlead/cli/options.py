@@ -29,6 +29,15 @@ def edit_scope_option(function: FunctionT) -> FunctionT:
     )(function)
 
 
+def switch_scope_option(function: FunctionT) -> FunctionT:
+    """Add `--scope`: in whose file to switch a server."""
+    return click.option(
+        "--scope",
+        type=click.Choice(["project", "user", "global"]),
+        help="Write this into the project's file or your own (`user`, `global`), whichever has the server.",
+    )(function)
+
+
 def read_scope_option(function: FunctionT) -> FunctionT:
     """Add `--scope`: whose file to read."""
     return click.option(

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -15,6 +15,7 @@ from fairlead.errors import ConfigError, ConnectFailed
 from fairlead.gateway.running import Running, answering, find, sources_of
 
 PATH: Final = "/api/approvals"
+_SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember")
 ANSWERS: Final = ("once", "session", "always", "no")
 
 
@@ -23,14 +24,24 @@ def gateway_if_any(loaded: LoadedConfig) -> Running | None:
     return find(os.environ, sources_of(loaded))
 
 
-def gateways_running() -> list[Running]:
+def gateways_running(env: Mapping[str, str] = os.environ) -> list[Running]:
     """Every gateway of this user that answers, with whatever configuration: its calls wait for them."""
-    return answering(os.environ)
+    return answering(env)
 
 
 def pending_calls(gateways: Sequence[Running]) -> list[dict[str, Any]]:
     """The calls that wait at gateways."""
-    return [call for running in gateways for call in as_list(_ask(running).get("pending"))]
+    found = (call for running in gateways for call in as_list(_ask(running).get("pending")))
+    return list({call["id"]: call for call in found}.values())
+
+
+def equal_calls(pending: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The calls that wait, those that are the same together: made by several sessions, or tried again."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for call in pending:
+        about = {name: call[name] for name in _SHOWN}
+        found.setdefault(json.dumps(about, sort_keys=True), []).append(call)
+    return list(found.values())
 
 
 def _ask(running: Running, message: dict[str, str] | None = None) -> dict[str, Any]:
@@ -65,34 +76,51 @@ def answer_pending(given: dict[str, str], *, as_json: bool = False) -> int:
     if not pending:
         say("no call waits for you")
         return Exit.OK
-    for call in pending:
-        show_call(call)
+    for same in equal_calls(pending):
+        show_calls(same)
         if is_interactive():
-            words = (
-                ["once", "session", "always", "no", "later"] if call["remember"] else ["once", "no", "later"]
-            )
+            words = [*answers_to(same), "later"]
             word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
             if word != "later":
-                _give(gateways, str(call["id"]), word)
+                for call in same:
+                    _give(gateways, str(call["id"]), word)
     if is_interactive():
         return Exit.OK
     say(f"hint: `fairlead approvals answer {pending[0]['id']} once` answers; or {', '.join(ANSWERS[1:])}")
     return Exit.NEEDS_A_PERSON
 
 
-def show_call(call: dict[str, Any]) -> None:
-    """Show all of a call: what is allowed is exactly this."""
-    print_data(f"{call['id']}  {printable(call['server'])}/{printable(call['tool'])}")
-    print_data(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
-    for claim in call["claims"]:
-        print_data(f"  its server claims, unchecked: {printable(claim)}")
+def answers_to(same: Sequence[dict[str, Any]]) -> list[str]:
+    """What can be said to calls that are the same."""
+    return [*ANSWERS] if all(call["remember"] for call in same) else ["once", "no"]
+
+
+def show_calls(same: Sequence[dict[str, Any]]) -> None:
+    """Show all of a call, once for those that are the same: what is allowed is exactly this."""
+    for line in lines_of(same):
+        print_data(line)
+
+
+def lines_of(same: Sequence[dict[str, Any]]) -> list[str]:
+    """All of a call in lines, with the ids of those that are the same."""
+    call, *others = same
+    lines = [f"{call['id']}  {printable(call['server'])}/{printable(call['tool'])}"]
+    if others:
+        lines.append(f"  the same call waits as {', '.join(str(other['id']) for other in others)}")
+    lines.append(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
+    lines += [f"  its server claims, unchecked: {printable(claim)}" for claim in call["claims"]]
     shown = json.dumps(call["arguments"], indent=2, ensure_ascii=False)
-    print_data("\n".join(f"  {printable(line)}" for line in shown.split("\n")))
+    return [*lines, *(f"  {printable(line)}" for line in shown.split("\n"))]
+
+
+def give_answer(gateways: Sequence[Running], name: str, word: str) -> bool:
+    """Answer a call that waits; False where it waits no more."""
+    message = {"id": name, "answer": word}
+    return any(_ask(running, message).get("answered") is True for running in gateways)
 
 
 def _give(gateways: Sequence[Running], name: str, word: str) -> bool:
-    message = {"id": name, "answer": word}
-    if any(_ask(running, message).get("answered") is True for running in gateways):
+    if give_answer(gateways, name, word):
         say(f"{name}: {word}")
         return True
     warn(f"no call {printable(name)} is waiting any more")

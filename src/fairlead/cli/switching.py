@@ -7,27 +7,34 @@ from fairlead.cli.options import load, target_file
 from fairlead.cli.output import say, shown_path
 from fairlead.config.edit import edit_file, set_value
 from fairlead.config.load import LoadedServer
-from fairlead.config.scopes import EMPTY_FILE, EditTarget
+from fairlead.config.scopes import EMPTY_FILE, EditTarget, entry_to_switch
 from fairlead.errors import UnknownServer
 
 
 def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -> None:
-    """Set `enabled` of a server in one file, over the definition of a lower layer where that is elsewhere."""
-    target = target_file(ctx, scope)
+    """Set `enabled` of a server in the entry that decides about it, or in the file of a scope, over that."""
     before = load(ctx)
     server = before.server(server_id)
-    approved = approved_servers(before, [server_id])
     word = "enabled" if on else "disabled"
+    if scope is None and server.enabled == on:
+        say(f"`{server_id}` is {word} already")
+        return
+    if scope is None:
+        entry = entry_to_switch(before, server)
+        target, path = entry.target, entry.path
+    else:
+        target, path = target_file(ctx, scope), ("servers", server_id)
+    approved = approved_servers(before, [server_id])
 
     def change(text: str) -> str:
-        if server_id not in servers_in(text, target):
+        if scope is not None and server_id not in servers_in(text, target):
             _require_below(server, target)
-            if server.enabled == on and scope is None:
-                return text
-        return set_value(text, ("servers", server_id, "enabled"), on)
+        return set_value(text, (*path, "enabled"), on)
 
     if edit_file(target.path, change, create=EMPTY_FILE):
-        say(f"{word} `{server_id}` in {shown_path(target.path)}")
+        is_for_all = scope is None and target.scope == "user"
+        more = "; `--scope project` is for this folder alone" if is_for_all else ""
+        say(f"{word} `{server_id}` in {shown_path(target.path)}{more}")
     else:
         say(f"`{server_id}` is {word} already")
     after = settle(ctx, target, [server_id], approved=approved)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fairlead.config.admin import UNRULED, Administration, Ruling
 from fairlead.config.argument_types import check_types
+from fairlead.config.command_lines import command_line
 from fairlead.config.consent import (
     Consent,
     ConsentKey,
@@ -100,7 +101,7 @@ class LoadedServer:
         if self.is_built_in and self.server_id == "repo":
             # Off because of where it would look, which `enable` does not change.
             return "run it inside a repository, or `fairlead add files --builtin repo --root FOLDER`"
-        return f"run `fairlead enable {'-- ' if self.server_id.startswith('-') else ''}{self.server_id}`"
+        return f"run `{command_line('enable', self.server_id)}`"
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -407,9 +408,8 @@ def _secret_problems(definition: Definition, env: Mapping[str, str]) -> Iterator
         if origin.layer.name == "project":
             hint = "a project file is often shared: use a reference such as `${NAME}`"
             if origin.layer.dialect is not None:  # whose format may have no references at all
-                hint = (
-                    f"a project file is often shared: take it over with `fairlead import {origin.layer.path}`"
-                )
+                command = command_line("import", str(origin.layer.path))
+                hint = f"a project file is often shared: take it over with `{command}`"
             message = "looks like a secret in plain text"
             yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
 

@@ -1,14 +1,21 @@
 """Which file an edit goes to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fairlead.config.command_lines import command_line
+from fairlead.config.edit import edit_file, set_value
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.merge import Part
 from fairlead.config.paths import FILE_NAME, Place, user_file
-from fairlead.config.sources import find_project_file
-from fairlead.errors import ConfigError
+from fairlead.config.sources import LayerName, find_project_file
+from fairlead.errors import ConfigError, ConfigUnwritable
 
 EditScope = Literal["project", "user", "file"]
+
+_SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
 
 EMPTY_FILE = '{\n  "version": 1,\n  "servers": {}\n}\n'
 
@@ -41,6 +48,64 @@ def edit_target(
     if found.dialect is not None:
         raise ConfigError(
             f"this project's servers are in {found.path}, which Fairlead reads but does not edit",
-            hint=f"run `fairlead import {found.path}` to take them over into a {FILE_NAME} beside it",
+            hint=f"run `{command_line('import', str(found.path))}` to take them over into a {FILE_NAME} "
+            "beside it",
         )
     return EditTarget(scope="project", path=found.path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerEntry:
+    """Where the entry of a server is written."""
+
+    target: EditTarget
+    path: tuple[str, ...]
+    part: Part
+
+
+def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
+    """The entry that decides about fields: of the highest layer that has one, else the one with the target.
+
+    What is written into a lower layer would be out of effect.
+
+    Raises:
+        ConfigUnwritable: That entry is not in a file that Fairlead edits.
+    """
+    parts = server.definition.parts
+    said = (part for part in reversed(parts) if any(part.setting((field,)) for field in fields))
+    part = next(said, parts[0])
+    layer = part.layer
+    if layer.path is None or layer.dialect is not None:
+        reason = "which Fairlead reads but does not edit" if layer.path else "which is no file"
+        written = " and ".join(f"`{field}`" for field in fields)
+        raise ConfigUnwritable(
+            f"`{server.server_id}` is described by {layer.label}, {reason}",
+            hint=f"write {written} there by hand, or describe it in a {FILE_NAME}",
+        )
+    target = EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
+    return ServerEntry(target=target, path=tuple(map(str, part.prefix)), part=part)
+
+
+def entry_to_switch(loaded: LoadedConfig, server: LoadedServer) -> ServerEntry:
+    """The entry that decides whether a server is enabled, for every surface.
+
+    A built-in server has none in a file: one is begun in the user's, or in what was given in its place.
+
+    Raises:
+        ConfigUnwritable: That entry is not in a file that Fairlead edits.
+    """
+    top = server.definition.parts[-1]
+    if top.layer.name != "builtin":
+        return entry_to_edit(server, ("enabled",))
+    given = next((layer.path for layer in loaded.layers if layer.name == "file"), None)
+    target = EditTarget(scope="file" if given else "user", path=given or user_file(server.env))
+    return ServerEntry(target=target, path=("servers", server.server_id), part=top)
+
+
+def set_enabled(loaded: LoadedConfig, server_id: str, *, on: bool) -> Path:
+    """Set `enabled` of a server in the entry that decides about it; returns the file."""
+    entry = entry_to_switch(loaded, loaded.server(server_id))
+    edit_file(
+        entry.target.path, lambda text: set_value(text, (*entry.path, "enabled"), on), create=EMPTY_FILE
+    )
+    return entry.target.path

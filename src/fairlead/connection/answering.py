@@ -23,7 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.catalog import gate
 from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer, refusal
+from fairlead.connection.peer import CLIENT_INFO, Introduction, Peer, TooManyQuestions, refusal
 from fairlead.connection.server_messages import (
     MAX_INFO_TEXT,
     MAX_INSTRUCTIONS,
@@ -52,6 +52,8 @@ class Questions:
             self._open.add(scope)
             try:
                 return await answer
+            except TooManyQuestions as exc:
+                return exc.error
             except Exception:
                 logger.exception("a server's question could not be put to anybody")
                 return types.ErrorData(

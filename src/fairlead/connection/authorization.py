@@ -1,7 +1,7 @@
 """The headers that let requests in: of a login the broker keeps, or of a provider the program brought."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import anyio
@@ -13,6 +13,7 @@ from fairlead.auth.challenge import login_challenge
 from fairlead.auth.dpop import request_headers
 from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login
+from fairlead.config.command_lines import command_line
 from fairlead.connection.endpoint import Challenge
 from fairlead.errors import AuthRequired
 
@@ -116,18 +117,18 @@ class LoginHeaders:
             return login
 
     @staticmethod
-    def _scope_in(challenge: Challenge) -> str:
+    def _scope_in(challenge: Challenge) -> Sequence[str]:
         """What to say on the command line, unless it is odd: people copy hints."""
         demand = login_challenge([challenge.www_authenticate or ""]) if challenge.kind == "scope" else None
         plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
-        return f" --scope '{plain[0]}'" if plain else ""
+        return ("--scope", plain[0]) if plain else ()
 
     def _wanted(self, challenge: Challenge) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
         return AuthRequired(
             server_id,
             "it wants a login that may do more" if more else "it wants a login",
-            hint=f"run `fairlead login {server_id}{self._scope_in(challenge)}`",
+            hint=f"run `{command_line('login', server_id, options=self._scope_in(challenge))}`",
             challenge=challenge.www_authenticate,
             wants_more=more,
         )

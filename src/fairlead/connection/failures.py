@@ -15,6 +15,7 @@ from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from fairlead.catalog import gate
+from fairlead.config.command_lines import command_line
 from fairlead.connection.diagnosis import MAX_EXCERPT, Diagnosis, diagnose
 from fairlead.connection.hints import hint_for_slow_start, hint_for_spawn, hint_for_status, hint_on_the_way
 from fairlead.connection.http_outcomes import (
@@ -155,7 +156,7 @@ def _with_diagnosis(message: str, found: Diagnosis) -> str:
 
 
 def _refused_login(server_id: str) -> AuthRequired:
-    hint = f"correct `headers.Authorization`; or leave it out and run `fairlead login {server_id}`"
+    hint = f"correct `headers.Authorization`; or leave it out and run `{command_line('login', server_id)}`"
     return AuthRequired(server_id, "it wants a login (401)", hint=hint)
 
 

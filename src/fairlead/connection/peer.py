@@ -5,6 +5,7 @@ from importlib.metadata import version as installed_version
 from typing import Any, Final, Protocol
 
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from fairlead.connection.tracing import TRACE
@@ -104,6 +105,13 @@ class NobodyThere:
 
     def completed(self, elicitation_id: str) -> None:
         """Take no note."""
+
+
+class TooManyQuestions(MCPError):
+    """A server asked more than anyone is to be asked in the course of one request. It is told so."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(INVALID_REQUEST, f"at most {most} questions may be asked in one request")
 
 
 def refusal(what: str) -> types.ErrorData:

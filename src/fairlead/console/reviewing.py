@@ -1,33 +1,38 @@
 """`/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
 from anyio import to_thread
 
 from fairlead.catalog.entries import Listing
-from fairlead.cli.allowing import decision_of, record, without_globs
+from fairlead.cli.allowing import decision_of, named_tools, record, without_globs
 from fairlead.cli.changes import accept, approved_servers
 from fairlead.cli.commands.approve_ import show
 from fairlead.cli.reviewing import show_in_one_line, show_instructions, show_tool
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import store_file
+from fairlead.console.arguments import words_of
 from fairlead.console.session import Session
-from fairlead.errors import ListFailed
+from fairlead.errors import ArgumentsInvalid, ListFailed
 from fairlead.host.member import Member
 from fairlead.host.snapshots import load_pins
 from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
 from fairlead.policy.consent import record_consent
 from fairlead.policy.pins import NoPins, Pins, is_guarded
 from fairlead.policy.reviewing import ReviewedTool, instructions_changed, tools_to_review
+from fairlead.policy.typed_names import ALL
 
+USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES]"
+_OPTIONS: Final[dict[str, Answer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
 ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
 
 
-async def review(session: Session, server_id: str) -> None:
-    """Have the person look at what a server offers now, and carry out what they decide."""
+async def review(session: Session, typed: str) -> None:
+    """Have the person look at what a server offers now, or answer as they typed, and carry that out."""
+    server_id, named = _read(typed)
     server = session.loaded.server(server_id)
     member = next(each for each in session.host.members if each.server.server_id == server_id)
     if not await _may_start(session, server, member):
@@ -42,11 +47,52 @@ async def review(session: Session, server_id: str) -> None:
     find = partial(tools_to_review, server, listing, pins, before_defaults=member.before_defaults)
     tools = await to_thread.run_sync(find)
     is_new = is_guarded(server) and instructions_changed(listing, pins)
-    decided = await _decided(session, listing, pins, tools, asks_about_instructions=is_new)
+    if named:
+        is_fine = is_new and ("allow", ALL) in named
+        decided = _named(named, tools, session.loaded.servers.keys(), instructions=is_fine)
+    else:
+        decided = await _decided(session, listing, pins, tools, asks_about_instructions=is_new)
     if decided.is_empty:
         session.screen.say("nothing was changed")
         return
     await _carry_out(session, server, listing, await _globs_replaced(session, server, tools, decided))
+
+
+def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
+    """The server and the answers in `ID [--allow NAMES] [--ask NAMES] [--deny NAMES]`, in any order."""
+    words, named, servers = words_of(typed), list[tuple[Answer, str]](), list[str]()
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            servers += words
+            break
+        option, equals, value = word.partition("=")
+        answer = _OPTIONS.get(option)
+        if answer is None:
+            servers.append(word)
+        elif equals or words:
+            named.append((answer, value if equals else words.pop(0)))
+        else:
+            raise ArgumentsInvalid(f"`{option}` which tools?", hint=USAGE)
+    if len(servers) != 1:
+        raise ArgumentsInvalid(f"`{typed}` is not understood here", hint=USAGE)
+    return servers[0], named
+
+
+def _named(
+    named: Sequence[tuple[Answer, str]],
+    tools: Sequence[ReviewedTool],
+    servers: Collection[str],
+    *,
+    instructions: bool,
+) -> ReviewDecision:
+    """The answers that were typed. The strictest that names a tool counts, and names more than `all`."""
+    answered: dict[str, tuple[ReviewedTool, Answer]] = {}
+    strictness = list(_OPTIONS.values()).index
+    for answer, word in sorted(named, key=lambda one: (one[1] != ALL, strictness(one[0]))):
+        for tool in named_tools([word], tools, answer=answer, servers=servers):
+            answered[tool.name] = (tool, answer)
+    return decision_of(answered.values(), instructions=instructions)
 
 
 async def _may_start(session: Session, server: LoadedServer, member: Member) -> bool:

@@ -8,6 +8,7 @@ from shutil import get_terminal_size
 import click
 
 from fairlead.cli.output import Row, notes_of, printable
+from fairlead.console.hints import console_hint
 from fairlead.errors import ConfigInvalid, FairleadError
 
 Write = Callable[[str], None]
@@ -37,7 +38,7 @@ class Screen:
         """Show what might be wrong."""
         self._labelled("warning:", "yellow", words)
         if hint:
-            self._labelled("  hint:", "cyan", hint)
+            self._labelled("  hint:", "cyan", console_hint(hint))
 
     def error(self, error: FairleadError) -> None:
         """Show what went wrong, and what to do about it. Secrets in it are masked."""
@@ -48,13 +49,13 @@ class Screen:
             for problem in error.problems:
                 self.say(f"  {problem}")
                 if problem.hint:
-                    self._labelled("      hint:", "cyan", problem.hint)
+                    self._labelled("      hint:", "cyan", console_hint(problem.hint))
             return
         self._labelled("error:", "red", gate.error_text(error))
         for note in notes_of(error):
             self._labelled("note:", "cyan", note)
         if error.hint:
-            self._labelled("hint:", "cyan", error.hint)
+            self._labelled("hint:", "cyan", console_hint(error.hint))
 
     def table(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Show a table as wide as the terminal."""

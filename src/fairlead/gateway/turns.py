@@ -17,7 +17,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.connection.peer import CALLER, QUESTION
+from fairlead.connection.peer import CALLER, QUESTION, TooManyQuestions
 from fairlead.host.operator import Ability
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ ResultT = TypeVar("ResultT")
 
 PARKED_SECONDS: Final = 120.0
 """How long a request waits for a client that was asked something to come back with answers."""
+MAX_ASKED: Final = 64
+"""How many questions a client is asked in the course of one request: a server may ask without end."""
 MAX_PARKED: Final = 100
 """How many requests of one client may wait for its answers."""
 
@@ -90,6 +92,7 @@ class Turn:
         self.open_questions: set[anyio.CancelScope] | None = None
         """What the client is asked in the course of it; made when there is something."""
         self.is_ended = False
+        self._questions = 0
 
     @property
     def is_parked(self) -> bool:
@@ -102,9 +105,16 @@ class Turn:
         return False
 
     async def put(self, question: Question, server_id: str) -> "Answer | None":
-        """Ask the client for as long as the request is open. None where it ended without an answer."""
+        """Ask the client for as long as the request is open. None where it ended without an answer.
+
+        Raises:
+            TooManyQuestions: It was asked too much in the course of the request already.
+        """
         if self.is_ended:
             return None
+        if self._questions >= MAX_ASKED:
+            raise TooManyQuestions(MAX_ASKED)
+        self._questions += 1
         if self.open_questions is None:
             self.open_questions = set()
         with anyio.CancelScope() as scope:

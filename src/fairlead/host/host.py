@@ -28,6 +28,7 @@ from fairlead.catalog.entries import Listing, ToolEntry, shown_entry
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
 from fairlead.config.argument_types import check_types, require_types, wrong_type
+from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.config.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
@@ -235,7 +236,7 @@ class Host:
 
     def login_hint(self, server_id: str) -> str:
         """How the one that this host acts for logs in to a server."""
-        return f"run `fairlead login {server_id}`"
+        return f"run `{command_line('login', server_id)}`"
 
     def status(self) -> list[ServerStatus]:
         """Where every server stands. Contacts nobody."""

@@ -19,6 +19,7 @@ from fairlead.auth.target import Target
 from fairlead.auth.tokens import Login, Redirect, Token
 from fairlead.auth.vault import Vault
 from fairlead.auth.web import Web
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import OAuth, RemoteServer
 from fairlead.config.principal import LOCAL
@@ -174,7 +175,7 @@ class Logins:
         async def open_url(url: str) -> bool:
             opened = await self._operator.open_url(url)
             if not opened:
-                other_way = f"`fairlead login {target.server_id} --no-browser`"
+                other_way = f"`{command_line('login', target.server_id, options=('--no-browser',))}`"
                 self._operator.notify(
                     target.server_id, f"if your browser is on another machine, use {other_way}"
                 )

@@ -257,8 +257,15 @@ class Members:
                         member.repin(NoPins.because(failure))
                     elif member.unsaved_pins is saved.pins:
                         member.unsaved_pins = None
-                        if isinstance(member.pins, NoPins):
-                            member.repin(await load_pins(self._store, member.server))
+                        if saved.pins is not None:
+                            await self._go_by_saved_pins(self._store, member)
+
+    async def _go_by_saved_pins(self, store: Store, member: Member) -> None:
+        """Take what the store has now: another process may have pinned other definitions, and was first."""
+        pins = await load_pins(store, member.server)
+        if pins != member.pins:
+            member.repin(pins)
+            self._share_pins(member)
 
     # Pins, reviews and quarantine are the same for all connections to a server.
 

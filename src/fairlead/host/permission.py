@@ -15,6 +15,7 @@ from fairlead.catalog.cleaning import mask_tool
 from fairlead.catalog.digest import digests_of
 from fairlead.catalog.entries import ToolKey
 from fairlead.config.argument_types import fits
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
@@ -34,7 +35,7 @@ from fairlead.policy.arguments import ArgumentReadings, PathContext, read_argume
 from fairlead.policy.claims import claims_of
 from fairlead.policy.decision import Decision, Within
 from fairlead.policy.pins import pins_key
-from fairlead.policy.typed_names import command_line, review_command
+from fairlead.policy.typed_names import review_command
 
 READING_SECONDS: Final = 5.0
 """How long the file system may take to say where the paths in a call's arguments lead."""

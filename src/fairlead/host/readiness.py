@@ -3,12 +3,12 @@
 from anyio import to_thread
 
 from fairlead.catalog.entries import Listing
+from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.connection.logging_in import LoginCount
 from fairlead.errors import AuthRequired, ConsentRequired, ListFailed, ServerError
 from fairlead.host.member import Member
 from fairlead.policy.consent import NAMESPACE, stored_under
-from fairlead.policy.typed_names import command_line
 from fairlead.store.store import Store
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fairlead.catalog.offers import Prompt, Resource, ResourceTemplate
 from fairlead.catalog.results import ToolResult
+from fairlead.config.command_lines import command_line
 from fairlead.config.principal import LOCAL
 from fairlead.config.shapes import as_object
 from fairlead.errors import FairleadError, ToolFailed
@@ -17,7 +18,6 @@ from fairlead.host.contents import Gathered
 from fairlead.host.offers import gather
 from fairlead.host.own_tools import OwnTools, encoded, told
 from fairlead.policy.results import Source
-from fairlead.policy.typed_names import command_line
 from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
 if TYPE_CHECKING:

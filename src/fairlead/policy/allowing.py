@@ -13,17 +13,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.config import jsonc
 from fairlead.config.edit import edit_file, remove_value, set_value
 from fairlead.config.lists import append_name, names_at, remove_name
 from fairlead.config.load import LoadedServer
-from fairlead.config.merge import Origin, Part
-from fairlead.config.scopes import EditScope, EditTarget
-from fairlead.config.shapes import as_list, as_object, is_object, value_at
-from fairlead.config.sources import LayerName
+from fairlead.config.merge import Origin
+from fairlead.config.scopes import ServerEntry, entry_to_edit
+from fairlead.config.shapes import as_list, as_object, has_path, is_object, value_at
 from fairlead.errors import ConfigError, ConfigUnwritable
 from fairlead.policy.approvals import forget_answers
 from fairlead.policy.decision import listed
@@ -31,7 +30,8 @@ from fairlead.policy.pins import Pins, may_be_pinned, pinned_by_review, record_r
 from fairlead.policy.tool_patterns import escape_name, is_glob, matches_any, refuses_any
 from fairlead.policy.upgrade import record_defaults
 
-_SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
+_FIELDS: Final = ("allow_tools", "approval")
+"""The fields that say what tools may do, and so decide which entry answers are written into."""
 
 Answer = Literal["allow", "ask", "deny"]
 """What a review says about a tool: call it, ask before each call, or never call it."""
@@ -60,34 +60,6 @@ class ReviewDecision:
         return not (self.allow or self.ask or self.deny or self.instructions)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """Where the entry of a server is written."""
-
-    target: EditTarget
-    path: tuple[str, ...]
-    part: Part
-
-
-def entry_to_edit(server: LoadedServer) -> Entry:
-    """The entry of the highest layer that has `allow_tools` or `approval`, else the one with the target.
-
-    What is written into a lower layer would be out of effect.
-    """
-    parts = server.definition.parts
-    said = (part for part in reversed(parts) if part.setting(("allow_tools",)) or part.setting(("approval",)))
-    part = next(said, parts[0])
-    layer = part.layer
-    if layer.path is None or layer.dialect is not None:
-        reason = "which Fairlead reads but does not edit" if layer.path else "which is no file"
-        raise ConfigUnwritable(
-            f"`{server.server_id}` is described by {layer.label}, {reason}",
-            hint="write `allow_tools` and `approval` there by hand, or describe it in a fairlead.json",
-        )
-    target = EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
-    return Entry(target=target, path=tuple(map(str, part.prefix)), part=part)
-
-
 def globs_of(server: LoadedServer) -> list[str]:
     """The entries of a server's allow list that are more than one name."""
     allowed = server.config.allow_tools if server.config else None
@@ -96,7 +68,7 @@ def globs_of(server: LoadedServer) -> list[str]:
 
 def record_decision(
     store_path: Path, server: LoadedServer, listing: Listing, decision: ReviewDecision
-) -> Entry | None:
+) -> ServerEntry | None:
     """Pin what was looked at and write the answers; returns where, None if no file had to change.
 
     The pins come first: alone they allow nothing.
@@ -118,7 +90,7 @@ def record_decision(
     return entry
 
 
-def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> Entry | None:
+def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> ServerEntry | None:
     """The entry that the answers go into; None where nothing has to be written, or all there is are pins.
 
     A tool that a list of an entry which cannot be edited offers can still be pinned anew.
@@ -126,7 +98,7 @@ def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> Entry | N
     if not (decision.usable or decision.deny or decision.without_globs is not None):
         return None
     try:
-        return entry_to_edit(server)
+        return entry_to_edit(server, _FIELDS)
     except ConfigUnwritable:
         config = server.config
         offered = config and all(listed(config, tool.key.tool).verdict == "allow" for tool in decision.usable)
@@ -135,7 +107,7 @@ def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> Entry | N
         return None
 
 
-def _require_not_denied(server: LoadedServer, entry: Entry, tool: str) -> None:
+def _require_not_denied(server: LoadedServer, entry: ServerEntry, tool: str) -> None:
     """Refuse to allow what stays denied: by a glob, or by another file than the one to be edited."""
     kept = _kept_pattern(server, entry, tool)
     if kept is not None:
@@ -154,7 +126,7 @@ def hint_to_write(server: LoadedServer) -> str | None:
     if server.definition.parts[-1].layer.name == "override":
         return None
     try:
-        entry_to_edit(server)
+        entry_to_edit(server, _FIELDS)
     except ConfigUnwritable as exc:
         return f"{exc}: {exc.hint}"
     return None
@@ -163,13 +135,13 @@ def hint_to_write(server: LoadedServer) -> str | None:
 def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, Origin] | None:
     """The pattern in `deny_tools` that a review cannot take out, so that the tool stays denied; its place."""
     try:
-        entry = entry_to_edit(server)
+        entry = entry_to_edit(server, _FIELDS)
     except ConfigUnwritable:
         entry = None
     return _kept_pattern(server, entry, tool)
 
 
-def _kept_pattern(server: LoadedServer, entry: Entry | None, tool: str) -> tuple[str, Origin] | None:
+def _kept_pattern(server: LoadedServer, entry: ServerEntry | None, tool: str) -> tuple[str, Origin] | None:
     for part in server.definition.parts:
         for index, pattern in enumerate(as_list(value_at(part.entry, ("deny_tools",)))):
             is_own = entry is not None and part is entry.part and pattern in (tool, escape_name(tool))
@@ -178,7 +150,7 @@ def _kept_pattern(server: LoadedServer, entry: Entry | None, tool: str) -> tuple
     return None
 
 
-def _write(server: LoadedServer, entry: Entry, decision: ReviewDecision) -> None:
+def _write(server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -> None:
     def change(text: str) -> str:
         for tool in decision.usable:
             for pattern in {tool.key.tool, escape_name(tool.key.tool)}:
@@ -195,7 +167,7 @@ def _write(server: LoadedServer, entry: Entry, decision: ReviewDecision) -> None
     edit_file(entry.target.path, change)
 
 
-def _with_allowed(text: str, server: LoadedServer, entry: Entry, decision: ReviewDecision) -> str:
+def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -> str:
     """The text with the allow list that the decision needs."""
     path = (*entry.path, "allow_tools")
     before = (server.config.allow_tools if server.config else None) or ()
@@ -217,7 +189,7 @@ def _with_allowed(text: str, server: LoadedServer, entry: Entry, decision: Revie
     return text
 
 
-def _with_mode(text: str, server: LoadedServer, entry: Entry, tool: str, mode: Answer) -> str:
+def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, mode: Answer) -> str:
     """The text with the approval mode of one tool. A mode of the whole server becomes the default of it."""
     path, pattern = (*entry.path, "approval"), escape_name(tool)
     said = value_at(jsonc.parse(text).data, path)
@@ -228,17 +200,19 @@ def _with_mode(text: str, server: LoadedServer, entry: Entry, tool: str, mode: A
             below = _patterns_below(server, entry)
             tools = {**dict.fromkeys(below, inherited), pattern: mode}
             return set_value(text, path, {"default": inherited, "tools": tools})
+        if has_path(jsonc.parse(text).data, path):  # null: says nothing, and nothing can be added to it
+            return set_value(text, path, {"tools": {pattern: mode}})
     return set_value(text, (*path, "tools", pattern), mode)
 
 
-def _patterns_below(server: LoadedServer, entry: Entry) -> list[str]:
+def _patterns_below(server: LoadedServer, entry: ServerEntry) -> list[str]:
     """What `approval.tools` of lower layers names: out of effect below a plain mode, not below an object."""
     parts = server.definition.parts
     below = parts[: parts.index(entry.part)]
     return [pattern for part in below for pattern in as_object(value_at(part.entry, ("approval", "tools")))]
 
 
-def _with_denied(text: str, entry: Entry, tool: str) -> str:
+def _with_denied(text: str, entry: ServerEntry, tool: str) -> str:
     allow = (*entry.path, "allow_tools")
     if len(names_at(text, allow)) > 1:  # without a list a trusted server would offer all its tools
         text = _without_name(text, allow, escape_name(tool))

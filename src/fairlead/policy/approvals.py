@@ -53,6 +53,19 @@ def read_kept(stored: Iterable[Stored]) -> list[tuple[str, Kept]]:
     return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
 
 
+def by_tool(kept: Iterable[tuple[str, Kept]]) -> list[tuple[list[str], Kept]]:
+    """The answers of one principal about one tool together: their keys, and the newest of them.
+
+    There are several where a tool or its server changed and was allowed again.
+    """
+    found: dict[tuple[str, str, str], tuple[list[str], Kept]] = {}
+    for key, one in kept:
+        about = (one.server_id, one.tool, one.principal)
+        keys, newest = found.get(about, ([], one))
+        found[about] = ([*keys, key], one if one.approved_at > newest.approved_at else newest)
+    return list(found.values())
+
+
 def forget_answers(store_path: Path, server_id: str, tools: Collection[str]) -> None:
     """Drop what was allowed for good of these tools, for every principal: a review is the newer word."""
     if not tools:

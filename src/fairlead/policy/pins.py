@@ -23,12 +23,12 @@ from fairlead.catalog.cleaning import mask_tool
 from fairlead.catalog.definitions import visible_definition
 from fairlead.catalog.digest import FORMAT, entry_digests, without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
 from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
 from fairlead.policy.decision import Within
 from fairlead.policy.tool_patterns import matches_any
-from fairlead.policy.typed_names import command_line
 from fairlead.store.database import Database
 from fairlead.store.file import NO_DEFINITION, text_digest
 from fairlead.store.store import Store, update

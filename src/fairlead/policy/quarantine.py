@@ -14,6 +14,7 @@ from fairlead.catalog.catalog import usable_tool
 from fairlead.catalog.digest import without_default_texts
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.protocol import valid_listing
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
 from fairlead.policy.decision import Within
@@ -31,7 +32,6 @@ from fairlead.policy.pins import (
     pin_of,
     pinned_on_first_use,
 )
-from fairlead.policy.typed_names import command_line
 
 MAX_REMEMBERED = 4096
 """Answers that one `Screened` remembers: callers may ask for tools that no server ever listed."""
@@ -283,8 +283,9 @@ def _notes(server_id: str, by_pins: Verdicts, by_lock: Verdicts) -> Iterator[str
 
 
 def _lock_hint(server_id: str) -> str:
-    only = f"--only {server_id}"
-    return f"run `fairlead lock --check {only}` to see what differs, `fairlead lock {only}` to accept it"
+    only = ("--only", server_id)
+    check, accept = command_line("lock", options=("--check", *only)), command_line("lock", options=only)
+    return f"run `{check}` to see what differs, `{accept}` to accept it"
 
 
 def _tools(count: int) -> str:

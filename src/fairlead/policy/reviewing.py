@@ -14,13 +14,13 @@ from fairlead.catalog.definitions import TOOL_FIELDS, visible_definition
 from fairlead.catalog.digest import entry_digests, read_for_certain
 from fairlead.catalog.entries import Listing, ToolEntry
 from fairlead.catalog.sanitise import made_visible
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.policy.allowing import Answer
 from fairlead.policy.claims import claims_of, is_destructive, is_harmless
 from fairlead.policy.decision import CallPolicy, Decision, approval_mode_of, listed
 from fairlead.policy.findings import Finding, findings_of
 from fairlead.policy.pins import Pin, Pins, are_instructions_new, change_since, is_guarded
-from fairlead.policy.typed_names import command_line
 from fairlead.store.file import DIGEST_PREFIX
 
 State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]

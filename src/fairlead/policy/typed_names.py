@@ -1,4 +1,4 @@
-"""Tools as they are typed at the command line, and commands for people to paste into a shell.
+"""Tools as they are typed at the command line.
 
 A server chooses the names of its tools. None of them may change what a typed word means: `all` and `none` are
 keywords, commas separate names, and a name that could be read in another way, too, has a spelling that
@@ -6,11 +6,11 @@ cannot (`typed_name`), which is what hints print.
 """
 
 import re
-import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from fairlead.catalog.entries import ToolKey
+from fairlead.config.command_lines import command_line
 from fairlead.policy.tool_patterns import escape_name
 
 ALL: Final = "all"
@@ -50,13 +50,6 @@ def _split(word: str) -> Iterator[str]:
             position = closing if closing > 0 else position
         position += 1
     yield word[start:]
-
-
-def command_line(verb: str, *operands: str, options: Sequence[str] = ()) -> str:
-    """A command to paste into a shell: quoted, and with no operand that would be taken for an option."""
-    is_odd = any(operand.startswith("-") for operand in operands)
-    words = [*options, "--", *operands] if is_odd else [*operands, *options]
-    return " ".join(["fairlead", *verb.split(), *map(shlex.quote, words)])
 
 
 def review_command(key: ToolKey) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from yarl import URL
 
+from fairlead.config.command_lines import command_line
 from fairlead.errors import ConfigError, ToolFailed
 from fairlead.net.addresses import is_loopback_host, literal_address, why_not_public
 
@@ -168,7 +169,8 @@ class AllowList:
             names = ", ".join(pattern.text for pattern in self._patterns[:20])
             reason = f"{shown(url)} is not among what may be read: {names}"
         raise ToolFailed(
-            reason, hint=f"the user can allow it: `fairlead docs allow {url.host_port_subcomponent}`"
+            reason,
+            hint=f"the user can allow it: `{command_line('docs allow', str(url.host_port_subcomponent))}`",
         )
 
 

@@ -21,6 +21,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
+from fairlead.config.scopes import set_enabled
 from fairlead.errors import ConfigError, ConnectFailed, FairleadError, StoreError
 from fairlead.events import Event
 from fairlead.gateway.client import SessionInfo
@@ -53,7 +54,6 @@ from fairlead.web.panel import (
     ToolPage,
     Verdict,
 )
-from fairlead.web.switching import write_enabled
 from fairlead.web.visits import Visits
 
 MAX_HITS: Final = 200
@@ -226,7 +226,7 @@ class HostPanel:
     async def switch(self, server_id: str, *, on: bool) -> None:
         """Enable or disable a server in its file, and have the host follow."""
         loaded = self._configuration.loaded
-        await to_thread.run_sync(partial(write_enabled, loaded, server_id, self._env, on=on))
+        await to_thread.run_sync(partial(set_enabled, loaded, server_id, on=on))
         await self._configuration.reload()
         await self._note("enable" if on else "disable", server_id)
         now = self._configuration.loaded.server(server_id)

@@ -8,8 +8,8 @@ import click
 from fairlead.cli.changes import forget_entry_secrets, require_free, require_sound, settle, write_entries
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.cli.output import is_interactive, say, shown_path
+from fairlead.config.command_lines import command_line
 from fairlead.config.stash import stash_secrets
-from fairlead.policy.typed_names import command_line
 
 
 class AddOptions(TypedDict):

@@ -13,14 +13,15 @@ from fairlead.cli.output import counted, print_json, print_table, printable, say
 from fairlead.cli.pending_calls import (
     ANSWERS,
     answer_pending,
+    equal_calls,
     gateways_running,
     pending_calls,
-    show_call,
+    show_calls,
 )
 from fairlead.cli.saved import read_answers
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
-from fairlead.policy.approvals import NAMESPACE, Kept
+from fairlead.policy.approvals import NAMESPACE, Kept, by_tool
 from fairlead.store.database import Database
 from fairlead.store.store import ANY
 
@@ -53,20 +54,20 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
-    kept = [found for _, found in read_answers(load(ctx))]
+    kept = [found for _, found in by_tool(read_answers(load(ctx)))]
     waiting = pending_calls(gateways_running())
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
         return Exit.OK
-    for call in waiting:
-        show_call(call)
+    for same in equal_calls(waiting):
+        show_calls(same)
     if waiting:
         say(f"{counted(len(waiting), 'call')} waiting; `fairlead approvals answer` asks you about each\n")
     if kept:
         print_table(("server", "tool", "for", "since"), [_row(found) for found in kept])
         say("\nhint: `fairlead approvals forget SERVER [TOOL]` has you asked again")
     elif not waiting:
-        say("no calls are waiting, and no answer is remembered; `fairlead review` says what tools may do")
+        say("no call waits, and no answer is remembered; `fairlead review ID` decides what tools may do")
     return Exit.OK
 
 
@@ -102,7 +103,7 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
     with Database.open(_store(ctx)) as database:
         for key, _ in gone:
             database.delete(NAMESPACE, key, expect=ANY)
-    for _, found in gone:
+    for _, found in by_tool(gone):
         say(f"`{found.server_id}/{printable(found.tool)}` is asked about again")
 
 

@@ -9,6 +9,7 @@ from fairlead.cli.exits import Exit
 from fairlead.cli.options import load
 from fairlead.cli.output import confirm, print_data, printable, say, warn
 from fairlead.cli.saved import read_saved
+from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Approval
@@ -16,7 +17,6 @@ from fairlead.config.paths import store_file
 from fairlead.config.redact import redact_entry
 from fairlead.config.shapes import as_list, is_object
 from fairlead.errors import ConnectFailed, ConsentRequired
-from fairlead.policy.typed_names import command_line
 
 
 @click.command("approve")

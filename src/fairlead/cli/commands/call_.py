@@ -27,12 +27,13 @@ from fairlead.cli.output import (
     say,
     warn,
 )
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import GatewayGone, UnknownTool
 from fairlead.gateway.running import Running
 from fairlead.policy.decision import CallPolicy
-from fairlead.policy.typed_names import command_line, review_command
+from fairlead.policy.typed_names import review_command
 
 if TYPE_CHECKING:
     from fairlead.gateway.attached_host import AttachedHost

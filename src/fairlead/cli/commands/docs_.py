@@ -3,12 +3,12 @@
 import os
 import re
 from collections.abc import Iterable
-from shlex import quote
 
 import click
 
 from fairlead.cli.options import FunctionT, json_option, load, target_file
 from fairlead.cli.output import print_json, print_table, say, shown_path, warn
+from fairlead.config.command_lines import command_line
 from fairlead.config.edit import edit_file
 from fairlead.config.lists import append_name, names_at, remove_name
 from fairlead.config.load import LoadedConfig
@@ -81,7 +81,8 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
         else:
             say(f"`{pattern.text}` is allowed already")
         if pattern.path:
-            say(f"  that is one path of it; the whole site would be `fairlead docs allow {pattern.host}`")
+            command = command_line("docs allow", pattern.host)
+            say(f"  that is one path of it; the whole site would be `{command}`")
     loaded = _loaded(ctx)
     if loaded and any(_entry_for(pattern, loaded.config.docs.allow) is None for pattern in patterns):
         say(f"but {loaded.origin(*WHERE)} says otherwise, and that counts more")
@@ -138,7 +139,7 @@ def list_command(ctx: click.Context, *, as_json: bool) -> None:
     say(f"\nset by {source}")
     for name, meaning in sites.items():
         if meaning is None:
-            warn(f"`{name}` is no site that can be allowed", f"run `fairlead docs deny {quote(name)}`")
+            warn(f"`{name}` is no site that can be allowed", f"run `{command_line('docs deny', name)}`")
 
 
 def _without_scheme(site: str) -> str:

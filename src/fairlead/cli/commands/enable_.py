@@ -2,14 +2,14 @@
 
 import click
 
-from fairlead.cli.options import edit_scope_option, server_argument
+from fairlead.cli.options import server_argument, switch_scope_option
 from fairlead.cli.switching import switch
 
 
 @click.command("enable")
 @server_argument
-@edit_scope_option
+@switch_scope_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
-    """Switch a server on."""
+    """Switch a server on, in the file that has its entry."""
     switch(ctx, server_id, scope, on=True)

@@ -19,6 +19,7 @@ from fairlead.cli.output import (
     problem_as_json,
     say,
 )
+from fairlead.config.command_lines import command_line
 from fairlead.config.explain import FieldOrigin, Said, explain_server
 from fairlead.config.principal import (
     GROUP,
@@ -31,7 +32,6 @@ from fairlead.config.principal import (
 )
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle, UnknownTool
-from fairlead.policy.typed_names import command_line
 
 if TYPE_CHECKING:
     from fairlead.catalog.cleaning import Finding

@@ -24,6 +24,7 @@ from fairlead.cli.output import (
 )
 from fairlead.config import keyrings
 from fairlead.config.builtins import builtin_entries
+from fairlead.config.command_lines import command_line
 from fairlead.config.dialects import registry, texts
 from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note
 from fairlead.config.dialects.remote import native_remote
@@ -45,7 +46,6 @@ from fairlead.config.stash import (
 )
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
-from fairlead.policy.typed_names import command_line
 
 MAX_FOREIGN_BYTES = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""
@@ -142,7 +142,8 @@ def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
     if later or not is_interactive():
         command = command_line("review", *server_ids)
         say(f"hint: `{command}` shows their tools, and asks what they may do;")
-        say("  with `--yes` it takes the preselected answers")
+        taking = command_line("review", *server_ids, options=("--yes",))
+        say(f"  `{taking}` takes the preselected answers")
         return Exit.OK
     from fairlead.cli.commands.review_ import review_together
     from fairlead.cli.reviewing import read_reviews

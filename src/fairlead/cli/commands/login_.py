@@ -9,6 +9,7 @@ import click
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import load, server_argument
 from fairlead.cli.output import confirm, counted, printable, say
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.errors import (
     AuthRequired,
@@ -124,7 +125,7 @@ async def _is_enough(host: "Host", server: LoadedServer, target: "Target", *, is
     say(f"you are logged in to `{server.server_id}`{account} already")
     if confirm("Log in again?"):
         return False
-    say(f"hint: `fairlead whoami {server.server_id}` shows the login, `--force` logs in again")
+    say(f"hint: `{command_line('whoami', server.server_id)}` shows the login, `--force` logs in again")
     return True
 
 

@@ -10,6 +10,7 @@ from fairlead.cli.arguments import check_text
 from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
+from fairlead.config.command_lines import command_line
 from fairlead.config.validate import suggestion
 from fairlead.errors import CallRejected
 
@@ -60,7 +61,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
             except CallRejected as exc:
                 if prompt is None:
                     exc.hint = suggestion(name, [prompt.name for prompt in known]) or (
-                        f"run `fairlead prompts {server_id}`"
+                        f"run `{command_line('prompts', server_id)}`"
                     )
                 raise
         if as_json:

@@ -7,6 +7,7 @@ import click
 from fairlead.cli.changes import forget_entry_secrets, servers_in, settle
 from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
 from fairlead.cli.output import say, shown_path
+from fairlead.config.command_lines import command_line
 from fairlead.config.edit import edit_file, remove_value
 from fairlead.config.load import LoadedConfig
 from fairlead.config.scopes import EMPTY_FILE, EditTarget
@@ -51,5 +52,5 @@ def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> Unkn
     if other and other.source in ("user", "project"):
         hint = f"it is in the {other.source} file: add `--scope {other.source}`"
     elif other and other.is_built_in:
-        hint = f"it is built in: run `fairlead disable {server_id}` to be without it"
+        hint = f"it is built in: run `{command_line('disable', server_id)}` to be without it"
     return UnknownServer(f"there is no server `{server_id}` in {target.path}", hint=hint)

@@ -20,11 +20,12 @@ from fairlead.cli.reviewing import (
     show_screen,
     show_tool,
 )
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
 from fairlead.policy.reviewing import ReviewedTool, review_as_json
-from fairlead.policy.typed_names import ALL, NONE, command_line, split_names
+from fairlead.policy.typed_names import ALL, NONE, split_names
 
 _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 

@@ -11,12 +11,12 @@ from fairlead.cli.exits import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.cli.saved import Saved, notes_to_review, read_saved
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.shapes import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.gateway.running import find, sources_of
 from fairlead.host.member import login_notes
-from fairlead.policy.typed_names import command_line
 
 COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
 WATCH_SECONDS = 2.0

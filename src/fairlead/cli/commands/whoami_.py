@@ -17,6 +17,7 @@ from fairlead.cli.logins import (
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.cli.saved import read_saved
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
 
@@ -71,7 +72,7 @@ def _show_all(standings: list[Standing], *, as_json: bool) -> None:
         print_table(COLUMNS, [_row(standing) for standing in standings])
         missing = [each.server_id for each in standings if each.state == "login_needed"]
         if missing:
-            say(f"\nhint: run `fairlead login {missing[0]}`")
+            say(f"\nhint: run `{command_line('login', missing[0])}`")
     else:
         say("no server is configured that can be logged in to")
 
@@ -81,7 +82,7 @@ def _show(standing: Standing) -> None:
     if kept is None:
         say(f"`{server_id}`: {standing.words}")
         if standing.state != "not_needed":
-            say(f"\nhint: run `fairlead login {server_id}`")
+            say(f"\nhint: run `{command_line('login', server_id)}`")
         return
     login = kept.login
     lines = {

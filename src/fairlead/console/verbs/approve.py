@@ -1,12 +1,24 @@
 """`/approve`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from anyio import to_thread
+
+from fairlead.cli.pending_calls import (
+    ANSWERS,
+    answers_to,
+    equal_calls,
+    gateways_running,
+    give_answer,
+    lines_of,
+    pending_calls,
+)
 from fairlead.console.session import Session
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid
+from fairlead.policy.approvals import by_tool
 
 HOW = {
     "once": "allowed once",
@@ -21,7 +33,7 @@ HOW = {
 class Holding:
     """A yes that holds for later calls, and can be taken back."""
 
-    key: str
+    keys: Sequence[str]
     server_id: str
     tool: str
     lasts: str
@@ -29,17 +41,38 @@ class Holding:
 
 
 async def _run(session: Session, rest: str) -> None:
-    word, _, number = rest.partition(" ")
-    match word:
-        case "":
+    match rest.split():
+        case []:
             await _show(session)
-        case "revoke":
-            await _revoke(session, number.strip())
+        case ["revoke", *numbers]:
+            await _revoke(session, " ".join(numbers))
+        case [call, word] if word in ANSWERS:
+            await _answer(session, call, word)
         case _:
-            raise ArgumentsInvalid(f"`{rest}` is not understood here", hint="/approve, or /approve revoke N")
+            hint = f"/approve, /approve CALL {'|'.join(ANSWERS)}, or /approve revoke N"
+            raise ArgumentsInvalid(f"`{rest}` is not understood here", hint=hint)
+
+
+async def _answer(session: Session, call: str, word: str) -> None:
+    """Answer a call of an agent that waits at a gateway."""
+    gateways = await to_thread.run_sync(gateways_running, session.env)
+    if not await to_thread.run_sync(give_answer, gateways, call, word):
+        raise ArgumentsInvalid(f"no call `{call}` is waiting", hint="`/approve` shows those that are")
+    session.screen.say(f"{call}: {HOW[word]}")
+
+
+async def _show_waiting(session: Session) -> None:
+    gateways = await to_thread.run_sync(gateways_running, session.env)
+    waiting = await to_thread.run_sync(pending_calls, gateways)
+    for same in equal_calls(waiting):
+        session.screen.say("\n".join(lines_of(same)))
+    if waiting:
+        words = "|".join(answers_to(waiting))
+        session.screen.say(f"waiting at a gateway; `/approve {waiting[0]['id']} {words}` answers")
 
 
 async def _show(session: Session) -> None:
+    await _show_waiting(session)
     if session.person.answers:
         rows = [
             (f"{question.server_id}/{question.tool}", HOW[answer], question.reason)
@@ -65,7 +98,8 @@ async def _revoke(session: Session, number: str) -> None:
     if not number.isdecimal() or not 1 <= int(number) <= len(holding):
         raise ArgumentsInvalid(f"there is no approval `{number}`", hint="`/approve` shows them with numbers")
     gone = holding[int(number) - 1]
-    await session.host.approvals.forget(gone.key)
+    for key in gone.keys:
+        await session.host.approvals.forget(key)
     session.screen.say(f"`{gone.server_id}/{gone.tool}` is asked about again")
 
 
@@ -74,7 +108,7 @@ async def _holding(session: Session) -> list[Holding]:
     approvals = session.host.approvals
     now = [
         Holding(
-            key=one.key,
+            keys=(one.key,),
             server_id=one.server_id,
             tool=one.tool,
             lasts="this session",
@@ -84,13 +118,13 @@ async def _holding(session: Session) -> list[Holding]:
     ]
     for_good = [
         Holding(
-            key=key,
+            keys=keys,
             server_id=kept.server_id,
             tool=kept.tool,
             lasts=f"since {datetime.fromtimestamp(kept.approved_at).astimezone():%Y-%m-%d %H:%M}",
             principal=kept.principal,
         )
-        for key, kept in await approvals.kept()
+        for keys, kept in by_tool(await approvals.kept())
     ]
     return now + for_good
 
@@ -101,8 +135,8 @@ def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
 
 VERB = Verb(
     name="approve",
-    usage="/approve [revoke N]",
-    summary="what you answered about calls, and what is not asked about any more",
+    usage="/approve [call once|session|always|no | revoke N]",
+    summary="calls that wait at a gateway, your answers, and what is not asked about any more",
     run=_run,
     complete=_complete,
 )

@@ -7,8 +7,9 @@ from typing import Final
 
 from anyio import to_thread
 
-from fairlead.cli.output import counted
+from fairlead.cli.output import counted, shown_path
 from fairlead.config.paths import state_folder
+from fairlead.config.scopes import set_enabled
 from fairlead.console.logging_in import log_in
 from fairlead.console.reviewing import review
 from fairlead.console.session import Session
@@ -16,9 +17,10 @@ from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
 from fairlead.host.log_tail import log_tail
 from fairlead.host.member import ServerStatus
-from fairlead.web.switching import write_enabled
 
-USAGE: Final = "/mcp [server | reload | restart, enable, disable, login, review server]"
+USAGE: Final = (
+    "/mcp [server | reload | restart, enable, disable, login, review server [--allow, --ask, --deny NAMES]]"
+)
 LOG_LINES: Final = 15
 
 
@@ -115,8 +117,7 @@ async def _restart(session: Session, server_id: str) -> None:
 
 
 async def _switch(session: Session, server_id: str, *, on: bool) -> None:
-    write = partial(write_enabled, session.loaded, server_id, session.env, on=on)
-    await to_thread.run_sync(write)
+    file = await to_thread.run_sync(partial(set_enabled, session.loaded, server_id, on=on))
     await session.configuration.reload()
     now = session.loaded.server(server_id)
     if now.enabled != on:
@@ -125,7 +126,7 @@ async def _switch(session: Session, server_id: str, *, on: bool) -> None:
     if on:
         await _connect(session, server_id)
     else:
-        session.screen.say(f"`{server_id}` is disabled")
+        session.screen.say(f"`{server_id}` is disabled, in {shown_path(file)}")
 
 
 async def _connect(session: Session, server_id: str) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.config.command_lines import command_line
 from fairlead.errors import ConfigError
 from fairlead.host.member import ServerStatus
 from fairlead.host.urls import ShownUrl
-from fairlead.policy.typed_names import command_line
 from fairlead.web.door import Answer, Visit, own_path, see
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
