@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.table import Table
 from tests.adapters.rules import anthropic_faults, gemini_faults, openai_faults
 
-from fairlead.adapters.adapted import AdaptedTool
+from fairlead.adapters.definition import AdaptedTool
 from fairlead.adapters.providers import PROVIDERS, Adapter
-from fairlead.catalog.entries import ToolEntry, read_tools
 from fairlead.catalog.naming import name_tools
-from fairlead.catalog.schema import screen_definition
-from fairlead.catalog.validation import check_arguments
+from fairlead.catalog.schema.normalize import screen_definition
+from fairlead.catalog.schema.validate import check_arguments
+from fairlead.catalog.tools import ToolEntry, read_tools
 
 Judge = Callable[[dict[str, Any]], list[str]]
 

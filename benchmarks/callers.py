@@ -15,14 +15,14 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
 from benchmarks.measuring import ROOT, machine
-from fairlead.config.models import Limits
+from fairlead.config.models import ServerLimits
 from fairlead.connection.connection import Connection
-from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import Transport
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.child import Command
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.host.host import Host
-from fairlead.net.client import open_client
+from fairlead.net.http import open_client
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 TOOL = "tool_0"
@@ -71,7 +71,7 @@ def _transport(entry: Entry, client: aiohttp.ClientSession) -> Transport:
 @asynccontextmanager
 async def _connected(entry: Entry) -> AsyncGenerator[Connection]:
     async with open_client() as client, anyio.create_task_group() as tasks:
-        connection = Connection("bench", Limits(), [_transport(entry, client)], tasks=tasks)
+        connection = Connection("bench", ServerLimits(), [_transport(entry, client)], tasks=tasks)
         try:
             await connection.ready()
             yield connection

@@ -17,9 +17,9 @@ from typing import Any
 import anyio
 
 from benchmarks.measuring import Goal, in_turn, show
-from fairlead.servers.confine import Confinement
-from fairlead.servers.definition import AnyTool
-from fairlead.servers.files import file_tools
+from fairlead.servers.framework.tools import AnyTool
+from fairlead.servers.repo.files import file_tools
+from fairlead.servers.repo.folders import Confinement
 
 FILE_BYTES = 200_000
 ENTRIES = 10_000

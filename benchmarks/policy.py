@@ -20,13 +20,12 @@ import anyio
 from benchmarks import callers
 from benchmarks.callers import ALLOWED, MAX_MESSAGE_BYTES, TOOL, Caller, CallWithSize, Entry, stdio_entry
 from benchmarks.measuring import Cost, Goal, in_turn, machine, show
-from fairlead.config.models import Audit
+from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.host.host import Host
-from fairlead.policy.audit import AuditLog
-from fairlead.policy.audit_records import LOG
-from fairlead.store.database import Database
-from fairlead.store.sqlite import SqliteStore
+from fairlead.policy.audit import LOG, AuditLog
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.sqlite import Database
 
 BARE = "connection"
 UNRECORDED = "Host.call, no audit"
@@ -87,7 +86,7 @@ async def audit_alone(*, rounds: int, count: int) -> None:
     with machine() as env:
         path = Path(env["HOME"]) / "state" / "store.db"
         async with SqliteStore.open(path) as store:
-            audit = await AuditLog.open(store, Audit())
+            audit = await AuditLog.open(store, AuditSettings())
             for _ in range(rounds):
                 started = time.process_time()
                 for _ in range(count):

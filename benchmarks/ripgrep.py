@@ -21,8 +21,8 @@ import anyio
 
 from benchmarks.files import call
 from benchmarks.measuring import Call, Cost, Goal, cancel_free, show
-from fairlead.servers.confine import Confinement
-from fairlead.servers.ripgrep import search_tool
+from fairlead.servers.repo.folders import Confinement
+from fairlead.servers.repo.ripgrep import search_tool
 
 FILES = 5_000
 FILE_BYTES = 20_000

@@ -1,6 +1,6 @@
 """What it costs to look for hidden text, and to take it out: 100 KB of several kinds, in milliseconds.
 
-uv run python -m benchmarks.sanitise
+uv run python -m benchmarks.sanitize
 """
 
 import json
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.measuring import Goal, show
-from fairlead.catalog.sanitise import clean, clean_bytes, suspicious
+from fairlead.catalog.sanitize.text import clean, clean_bytes, suspicious
 
 SIZE = 100_000
 ROUNDS = 30

@@ -3,7 +3,7 @@
     uv run --extra search python -m benchmarks.search --data DIR [--quick] [PART …]
 
 DIR has a folder per set of questions, with `tools.jsonl` and `queries.jsonl` in it, in the form that
-`fairlead.catalog.evaluation` describes, and a large catalog, `*tools.jsonl.gz`, for the rest.
+`fairlead.catalog.search.evaluation` describes, and a large catalog, `*tools.jsonl.gz`, for the rest.
 
 How good a search is can only be told from sets nobody looked at while making it, and only in comparison: what
 is easy in one set is hard in another. So quality has no goal here, but the simpler ways beside it.
@@ -22,14 +22,12 @@ from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.measuring import Cost, Goal, resident, show, slowness
-from fairlead.catalog import ranking
-from fairlead.catalog.documents import Document, tool_texts
-from fairlead.catalog.evaluation import Quality, measure, read_questions, read_tools
-from fairlead.catalog.index import Index
-from fairlead.catalog.ranking import Meaning
-from fairlead.catalog.search import Hit, search
-from fairlead.catalog.stemming import stem
-from fairlead.catalog.words import STOP_WORDS, pieces, squash
+from fairlead.catalog.search import score as ranking
+from fairlead.catalog.search.evaluation import Quality, measure, read_questions, read_tools
+from fairlead.catalog.search.index import Index, SearchDocument, tool_texts
+from fairlead.catalog.search.score import SemanticIndex
+from fairlead.catalog.search.search import SearchHit, search
+from fairlead.catalog.search.tokenize import STOP_WORDS, pieces, squash, stem
 from fairlead.errors import FairleadError
 
 MEGABYTE = 1024 * 1024
@@ -50,7 +48,7 @@ class FlatBM25:
     """BM25 over one bag of words per tool."""
 
     def __init__(
-        self, documents: Sequence[Document], split: Callable[[str], list[str]], *, k1: float
+        self, documents: Sequence[SearchDocument], split: Callable[[str], list[str]], *, k1: float
     ) -> None:
         self._split = split
         self._ids = [document.key.tool for document in documents]
@@ -75,7 +73,7 @@ class FlatBM25:
         return [self._ids[number] for number in best]
 
 
-def _flat(document: Document) -> Iterable[str]:
+def _flat(document: SearchDocument) -> Iterable[str]:
     return (text for _, text in tool_texts(document))
 
 
@@ -90,7 +88,7 @@ def stemmed_words(text: str) -> list[str]:
     return [stem(word) for word in re.split(r"[\W_]+", spread) if word and word not in STOP_WORDS]
 
 
-def with_servers(documents: Iterable[Document]) -> list[Document]:
+def with_servers(documents: Iterable[SearchDocument]) -> list[SearchDocument]:
     """The documents with what is said about the server in the description."""
     return [
         replace(
@@ -107,27 +105,27 @@ def with_servers(documents: Iterable[Document]) -> list[Document]:
 def encoder() -> object | None:
     """What the extra brings, where it is installed."""
     try:
-        from fairlead.catalog.dense import Encoder
+        from fairlead.catalog.search.vectors import Encoder
     except FairleadError as missing:
         print(f"{missing}: {missing.hint}")
         return None
     return Encoder.load()
 
 
-def meaning_of(index: Index, documents: Sequence[Document]) -> Meaning | None:
+def meaning_of(index: Index, documents: Sequence[SearchDocument]) -> SemanticIndex | None:
     """The tools' vectors."""
-    from fairlead.catalog.dense import Encoder, ToolVectors
+    from fairlead.catalog.search.vectors import Encoder, ToolVectors
 
     loaded = encoder()
     return ToolVectors.build(loaded, index, documents) if isinstance(loaded, Encoder) else None
 
 
-def ids(index: Index, meaning: Meaning | None, text: str) -> list[str]:
+def ids(index: Index, meaning: SemanticIndex | None, text: str) -> list[str]:
     """The ids of our first ten."""
     return [hit.key.tool for hit in search(index, text, limit=10, meaning=meaning)]
 
 
-def ways(documents: Sequence[Document]) -> dict[str, Find]:
+def ways(documents: Sequence[SearchDocument]) -> dict[str, Find]:
     """Every way to search these tools."""
     index = Index.build(documents)
     found: dict[str, Find] = {
@@ -225,7 +223,9 @@ def speed(data: Path, *, quick: bool) -> None:
         print(f"p95 of {way} is {ratio:.2f} times that of {OURS}")
 
 
-def search_from(arrays_from: int, index: Index, meaning: Meaning | None, text: str) -> tuple[Hit, ...]:
+def search_from(
+    arrays_from: int, index: Index, meaning: SemanticIndex | None, text: str
+) -> tuple[SearchHit, ...]:
     """Our hits, with arrays if there are so many tools."""
     ranking.MANY_TOOLS = arrays_from
     return search(index, text, meaning=meaning)
@@ -278,7 +278,7 @@ def build(data: Path, *, quick: bool) -> None:
     held, started = resident(), time.process_time()
     index = Index.build(documents)
     took, held = time.process_time() - started, resident() - held
-    servers: dict[str, list[Document]] = {}
+    servers: dict[str, list[SearchDocument]] = {}
     for document in documents:
         servers.setdefault(document.key.server_id, []).append(document)
     largest, usual = (sorted(servers.values(), key=len)[place] for place in (-1, len(servers) // 2))
@@ -313,7 +313,7 @@ def _median_of(work: Callable[[], object], quick: bool) -> float:  # noqa: FBT00
 
 
 @cache
-def large(data: Path) -> list[Document]:
+def large(data: Path) -> list[SearchDocument]:
     """The large catalog."""
     return [document for path in sorted(data.glob("*tools.jsonl.gz")) for document in read_tools(path)]
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from fairlead.config.load import LoadedConfig, load_config
-from fairlead.config.masking import SECRETS
+from fairlead.config.secrets.masking import SECRETS
 from fairlead.testing.watchdog import watch_loop
 from tests.loops import backend_of, chosen_loops
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fairlead.errors import ConfigError, FairleadError
     from fairlead.host.host import Host
     from fairlead.host.operator import Callbacks, Operator
-    from fairlead.servers.definition import Reply, ToolContext, ToolDefinition, ToolModel
-    from fairlead.servers.server import McpServer
+    from fairlead.servers.framework.server import McpServer
+    from fairlead.servers.framework.tools import Reply, ToolContext, ToolDefinition, ToolModel
 
 __all__ = [
     "Callbacks",
@@ -46,12 +46,12 @@ _HOMES = {
     "Host": "fairlead.host.host",
     "LoadedConfig": "fairlead.config.load",
     "LoadedServer": "fairlead.config.load",
-    "McpServer": "fairlead.servers.server",
+    "McpServer": "fairlead.servers.framework.server",
     "Operator": "fairlead.host.operator",
-    "Reply": "fairlead.servers.definition",
-    "ToolContext": "fairlead.servers.definition",
-    "ToolDefinition": "fairlead.servers.definition",
-    "ToolModel": "fairlead.servers.definition",
+    "Reply": "fairlead.servers.framework.tools",
+    "ToolContext": "fairlead.servers.framework.tools",
+    "ToolDefinition": "fairlead.servers.framework.tools",
+    "ToolModel": "fairlead.servers.framework.tools",
     "ToolResult": "fairlead.catalog.results",
     "discover_config_path": "fairlead.config.sources",
     "load_config": "fairlead.config.load",

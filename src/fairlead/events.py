@@ -49,7 +49,7 @@ class McpStartupComplete:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolsChanged:
+class McpToolsChanged:
     """A server's tools were listed, and are not what they were."""
 
     server_id: str
@@ -75,7 +75,7 @@ class ToolsQuarantined:
 # Events of calls are Structs, which take a tenth of the time to make: there are two of them for every call.
 
 
-class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
+class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call was let through and goes to its server."""
 
     call_id: int
@@ -83,7 +83,7 @@ class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
 
 
-class CallProgressed(msgspec.Struct, frozen=True, kw_only=True):
+class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A tool reported how far it is."""
 
     call_id: int
@@ -92,7 +92,7 @@ class CallProgressed(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class CallFinished(msgspec.Struct, frozen=True, kw_only=True):
+class McpToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call ended, well or badly; `error` is the code of what it ended with."""
 
     call_id: int
@@ -127,7 +127,7 @@ class ServerLogged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuestionAsked:
+class ElicitationRequest:
     """A server asks a person something."""
 
     server_id: str
@@ -135,7 +135,7 @@ class QuestionAsked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuestionAnswered:
+class ElicitationComplete:
     """A question is over: `accept`, `decline` or `cancel` is what the person did with it.
 
     It was `refused` where nobody was asked, `withdrawn` where nobody waits for the answer any more, and it
@@ -151,14 +151,14 @@ Event = (
     StateChanged
     | McpStartupUpdate
     | McpStartupComplete
-    | ToolsChanged
+    | McpToolsChanged
     | OffersChanged
     | ToolsQuarantined
-    | CallStarted
-    | CallProgressed
-    | CallFinished
+    | McpToolCallBegin
+    | McpToolCallProgress
+    | McpToolCallEnd
     | ResourceUpdated
     | ServerLogged
-    | QuestionAsked
-    | QuestionAnswered
+    | ElicitationRequest
+    | ElicitationComplete
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 
-from fairlead.config.shapes import is_object
+from fairlead.config.untyped import is_object
 
 SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 SCHEMA_MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.codex import to_codex_mcp_servers_config
-from fairlead.catalog.entries import Listing
-from fairlead.config.dialects.dialect import Exported
+from fairlead.adapters.export import to_codex_mcp_servers_config
+from fairlead.catalog.tools import Listing
+from fairlead.config.dialects.dialect import ExportedDocument
 from tests.catalog.support import tool
 from tests.conftest import Machine
 
 TOOLS = Listing(tools=tuple(tool({}, name=name) for name in ("read_file", "read_dir", "write_file")))
 
 
-def exported(machine: Machine, entry: dict[str, Any], **rest: Any) -> Exported:
+def exported(machine: Machine, entry: dict[str, Any], **rest: Any) -> ExportedDocument:
     machine.write_user(json.dumps({"servers": {"files": entry}}))
     return to_codex_mcp_servers_config(machine.load(), **rest)
 

@@ -15,7 +15,7 @@ from fairlead.adapters.gemini import to_gemini
 from fairlead.adapters.openai import to_openai
 from fairlead.adapters.providers import PROVIDERS, Adapter
 from fairlead.catalog.naming import public_name
-from fairlead.catalog.validation import fit_arguments
+from fairlead.catalog.schema.validate import fit_arguments
 from tests.adapters.rules import anthropic_faults, gemini_faults, openai_faults
 from tests.catalog.support import broken_schemas, tool
 

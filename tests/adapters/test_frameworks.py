@@ -11,8 +11,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from fairlead.adapters.langchain import FairleadTool, to_langchain
 from fairlead.adapters.pydantic_ai import to_pydantic_ai
-from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.tools import ToolKey
 from tests.adapters.support import PIXEL, answer, image, text
 from tests.adapters.test_parts import fenced, untrusted
 from tests.catalog.support import tool

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from fairlead.adapters.anthropic import anthropic_result
+from fairlead.adapters.content import Media, parts_of, text_of
 from fairlead.adapters.gemini import gemini_result
 from fairlead.adapters.openai import openai_messages, openai_result
-from fairlead.adapters.parts import Media, parts_of, text_of
-from fairlead.catalog.results import Remarks, ToolResult
+from fairlead.catalog.results import ResultNotes, ToolResult
 from tests.adapters.support import PIXEL, answer, image, text
 
 
@@ -65,8 +65,8 @@ def test_there_is_always_something_to_say() -> None:
     assert text_of(answer(isError=True)) == "(the tool failed and did not say why)"
 
 
-def untrusted(result: ToolResult, remarks: Remarks | None = None) -> ToolResult:
-    return ToolResult("shop", result.raw, untrusted=True, remarks=remarks or Remarks())
+def untrusted(result: ToolResult, remarks: ResultNotes | None = None) -> ToolResult:
+    return ToolResult("shop", result.raw, untrusted=True, remarks=remarks or ResultNotes())
 
 
 FENCED = re.compile(
@@ -107,7 +107,9 @@ def test_the_delimiter_of_one_result_ends_no_other() -> None:
 @pytest.mark.requirement("NEED-31")
 def test_media_that_a_provider_does_not_take_are_named_with_their_handle() -> None:
     sound = {"type": "audio", "data": PIXEL, "mimeType": "audio/wav"}
-    result = ToolResult("s", answer(text("Listen:"), sound).raw, remarks=Remarks(handles={1: "artifact://a"}))
+    result = ToolResult(
+        "s", answer(text("Listen:"), sound).raw, remarks=ResultNotes(handles={1: "artifact://a"})
+    )
     for shown in (openai_result(result, "1"), openai_messages(result, "1"), anthropic_result(result, "1")):
         assert "it is kept as artifact://a" in json.dumps(shown)
         assert PIXEL not in json.dumps(shown)
@@ -119,7 +121,7 @@ def test_media_that_a_provider_does_not_take_are_named_with_their_handle() -> No
 def test_what_was_left_out_hides_nothing_that_is_there() -> None:
     note = text("[image/png: too large]")
     result = ToolResult(
-        "s", answer(note, structuredContent={"n": 1}).raw, remarks=Remarks(ours=frozenset({0}))
+        "s", answer(note, structuredContent={"n": 1}).raw, remarks=ResultNotes(ours=frozenset({0}))
     )
     assert parts_of(result) == [note["text"], '{"n":1}']
     response = gemini_result(result, "f")["functionResponse"]["response"]

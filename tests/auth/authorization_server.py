@@ -38,7 +38,7 @@ from yarl import URL
 
 from tests.auth.dpop_server import DpopRefused, thumbprint_of_proof
 from tests.auth.server_behaviour import Behaviour, Form, Grant, RegisteredClient, Seen, mcp_answer
-from tests.servers.sdk_http import serving
+from tests.fixtures.sdk_http import serving
 
 ACCOUNTS = ("ada", "grace")
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from fairlead.auth.broker import Broker
 from fairlead.auth.tokens import Login, LoginKey, Token
 from fairlead.auth.vault import FILE_NAME, Vault
-from fairlead.store.sqlite import SqliteStore
-from fairlead.testing.clock import FakeClock
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.testing.fixtures import FakeClock
 from tests.auth.refreshing_process import make_login
 
 RESOURCE = "https://mcp.example/mcp"

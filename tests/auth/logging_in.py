@@ -8,20 +8,19 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from fairlead.auth.challenge import Challenge, login_challenge
-from fairlead.auth.dpop import request_headers
+from fairlead.auth.discovery import AuthChallenge, login_challenge
 from fairlead.auth.flow import log_in
-from fairlead.auth.target import Target
-from fairlead.auth.tokens import Login
-from fairlead.auth.web import Web
-from fairlead.config.models import OAuth
+from fairlead.auth.http import HttpContext
+from fairlead.auth.proofs import request_headers
+from fairlead.auth.tokens import Login, LoginTarget
+from fairlead.config.models import OAuthSettings
 from tests.auth.authorization_server import AuthorizationServer, Clicking
 
-WEB = Web(seconds=5)
+WEB = HttpContext(seconds=5)
 
 
-def target_of(server: AuthorizationServer, **oauth: Any) -> Target:
-    return Target(server_id="notes", url=server.mcp_url, oauth=OAuth(**oauth))
+def target_of(server: AuthorizationServer, **oauth: Any) -> LoginTarget:
+    return LoginTarget(server_id="notes", url=server.mcp_url, oauth=OAuthSettings(**oauth))
 
 
 async def logged_in(server: AuthorizationServer, person: Clicking | None = None, **oauth: Any) -> Login:
@@ -33,7 +32,7 @@ async def logged_in(server: AuthorizationServer, person: Clicking | None = None,
 @dataclass(frozen=True)
 class Reply:
     status: int
-    challenge: Challenge | None
+    challenge: AuthChallenge | None
     headers: Mapping[str, str]
     text: str = ""
 

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from fairlead.auth import flow
 from fairlead.auth.broker import Broker, Renew
-from fairlead.auth.target import Target
-from fairlead.auth.tokens import Client, Login, Token
+from fairlead.auth.http import HttpContext
+from fairlead.auth.tokens import Login, LoginTarget, OAuthClient, Token
 from fairlead.auth.vault import FILE_NAME, Vault
-from fairlead.auth.web import Web
 from fairlead.errors import FairleadError
-from fairlead.store.sqlite import SqliteStore
+from fairlead.store.async_sqlite import SqliteStore
 
 LEASE_SECONDS = 2.0
 
@@ -42,14 +41,14 @@ def make_login(
         issuer=issuer,
         resource=resource,
         token_endpoint=f"{issuer}/token",
-        client=Client(client_id="the client"),
+        client=OAuthClient(client_id="the client"),
         token=replace(Token(access_token="old access", refresh_token="old refresh"), **token),
     )
 
 
 async def renew(login: Login) -> Token:
     """Renew a login as a host does."""
-    return await flow.renew(Target(server_id="test", url=login.resource), login, Web())
+    return await flow.renew(LoginTarget(server_id="test", url=login.resource), login, HttpContext())
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import pytest
 from yarl import URL
 
 from fairlead.auth.flow import LoginTerms, log_in, renew
-from fairlead.auth.revocation import revoke
+from fairlead.auth.token_endpoint import revoke
 from fairlead.errors import LoginFailed
 from tests.auth.authorization_server import Clicking, authorization_server
 from tests.auth.logging_in import WEB, logged_in, target_of

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.auth.broker import Broker
-from fairlead.auth.tokens import Client, Token
+from fairlead.auth.tokens import OAuthClient, Token
 from fairlead.auth.vault import FILE_NAME, Vault
 from fairlead.errors import AuthRequired, IssuerUnavailable, LockLost, LoginFailed, TokenRefused
-from fairlead.store.sqlite import SqliteStore
-from fairlead.testing.clock import FakeClock
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.testing.fixtures import FakeClock
 from tests.auth import refreshing_process
 from tests.auth.disks import full_disk
 from tests.auth.issuing import RESOURCE, Issuer, adopted, another_process, fresh
@@ -239,7 +239,9 @@ async def test_an_issuer_that_never_answers_is_given_up(
 async def test_a_login_that_the_issuer_ends_needs_a_person_and_keeps_its_client(
     broker: Broker, issuer: Issuer, vault: Vault
 ) -> None:
-    client = Client(client_id="ours", client_secret="s3cret", auth="client_secret_post", origin="registered")
+    client = OAuthClient(
+        client_id="ours", client_secret="s3cret", auth="client_secret_post", origin="registered"
+    )
     login = replace(make_login(RESOURCE, expires_at=issuer.at(-1), scope="read"), client=client)
     await broker.adopt(login)
     issuer.failure = TokenRefused("x", "invalid_grant")

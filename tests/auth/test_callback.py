@@ -12,12 +12,11 @@ import anyio
 import pytest
 from yarl import URL
 
-from fairlead.auth.callback import BrowserRedirect, PastedRedirect
+from fairlead.auth.browser import commands, is_openable, open_in_browser
 from fairlead.auth.flow import log_in
-from fairlead.auth.opening import commands, is_openable, open_in_browser
-from fairlead.auth.target import Target
-from fairlead.auth.tokens import Login, Redirect
-from fairlead.auth.web import Web
+from fairlead.auth.http import HttpContext
+from fairlead.auth.redirect import BrowserRedirect, PastedRedirect
+from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget
 from fairlead.errors import ListenFailed, LoginFailed
 from tests.auth import clicking_browser
 from tests.auth.authorization_server import authorization_server
@@ -206,7 +205,7 @@ async def test_a_pasted_address_completes_the_login(text: str) -> None:
         assert (url, problem) == (LOGIN_PAGE, None)
         return text
 
-    redirect: Redirect = PastedRedirect("notes", ask)
+    redirect: LoginRedirect = PastedRedirect("notes", ask)
     url = URL(await redirect.visit(LOGIN_PAGE))
     assert url.query == {"code": "a/b", "state": "right"}
     assert str(url.with_query(None)) == redirect.redirect_uri == "http://127.0.0.1:33419/callback"
@@ -313,7 +312,7 @@ async def test_a_browser_that_fails_is_followed_by_the_next(tmp_path: Path) -> N
 async def test_a_browser_that_keeps_running_has_opened_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.auth.opening.START_SECONDS", 0.05)
+    monkeypatch.setattr("fairlead.auth.browser.START_SECONDS", 0.05)
     go, ended, program = tmp_path / "go", tmp_path / "ended", tmp_path / "slow"
     program.write_text(f"#!/bin/sh\nread line <{go}\necho ended >{ended}\n")
     program.chmod(stat.S_IRWXU)
@@ -356,7 +355,7 @@ async def test_a_person_logs_in_in_a_real_browser() -> None:
 
     async def log_in_to(url: str) -> None:
         async with BrowserRedirect.open("notes", agree=yes, open_url=open_url) as redirect:
-            logins.append(await log_in(Target(server_id="notes", url=url), redirect, Web()))
+            logins.append(await log_in(LoginTarget(server_id="notes", url=url), redirect, HttpContext()))
 
     with anyio.fail_after(PATIENCE), send, receive, authorization_server() as server:
         async with anyio.create_task_group() as tasks:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.auth.challenge import MAX_HEADER, Challenge, login_challenge, parse_challenges
+from fairlead.auth.discovery import MAX_HEADER, AuthChallenge, login_challenge, parse_challenges
 
 
-def only(value: str) -> Challenge:
+def only(value: str) -> AuthChallenge:
     (challenge,) = parse_challenges([value])
     return challenge
 
@@ -29,7 +29,7 @@ def test_all_that_matters_is_read_from_a_challenge() -> None:
 
 def test_a_bare_scheme_is_a_challenge_that_says_nothing() -> None:
     challenge = only("Bearer")
-    assert challenge == Challenge(scheme="bearer")
+    assert challenge == AuthChallenge(scheme="bearer")
     assert challenge.scope is challenge.resource_metadata is challenge.error is challenge.realm is None
     assert challenge.error_description is None
     assert not challenge.wants_more_scope
@@ -106,7 +106,7 @@ def test_no_header_is_too_odd_to_be_read(value: str) -> None:
 def test_the_work_grows_with_the_length_of_a_header_and_no_faster(
     monkeypatch: pytest.MonkeyPatch, shape: str, repeated: str
 ) -> None:
-    monkeypatch.setattr("fairlead.auth.challenge.MAX_HEADER", 100_000)
+    monkeypatch.setattr("fairlead.auth.discovery.MAX_HEADER", 100_000)
 
     def seconds(length: int) -> float:
         text = 'Bearer error="insufficient_scope", ' + shape.format(repeated * (length // len(repeated)))

@@ -12,12 +12,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from yarl import URL
 
-from fairlead.auth.client_auth import configured_auth, credentials
+from fairlead.auth.clients import configured_auth, credentials
+from fairlead.auth.discovery import Issuer
 from fairlead.auth.flow import renew
-from fairlead.auth.metadata import Issuer
-from fairlead.auth.target import Target
-from fairlead.auth.tokens import Client
-from fairlead.config.models import OAuth
+from fairlead.auth.tokens import LoginTarget, OAuthClient
+from fairlead.config.models import OAuthSettings
 from fairlead.errors import LoginFailed
 from tests.auth.authorization_server import authorization_server
 from tests.auth.logging_in import WEB, call_tool, logged_in, target_of
@@ -39,8 +38,8 @@ KEYS: dict[str, Key] = {
 }
 
 
-def target(**oauth: Any) -> Target:
-    return Target(server_id="notes", url="https://mcp.test/mcp", oauth=OAuth(**oauth))
+def target(**oauth: Any) -> LoginTarget:
+    return LoginTarget(server_id="notes", url="https://mcp.test/mcp", oauth=OAuthSettings(**oauth))
 
 
 def issuer(*methods: str) -> Issuer:
@@ -52,7 +51,7 @@ def issuer(*methods: str) -> Issuer:
 def test_a_secret_in_a_header_survives_any_character() -> None:
     known = credentials(
         target(client_id="a:b", client_secret="p+%:/ ü"),
-        Client(client_id="a:b", auth="client_secret_basic"),
+        OAuthClient(client_id="a:b", auth="client_secret_basic"),
         "https://as.test",
     )
     encoded = known.headers["Authorization"].removeprefix("Basic ")
@@ -99,7 +98,7 @@ async def test_a_key_proves_who_the_client_is(algorithm: str) -> None:
 )
 def test_what_is_missing_or_wrong_is_named_and_never_shown(oauth: dict[str, Any], words: str) -> None:
     where = target(client_id="mine", **oauth)
-    client = Client(client_id="mine", auth=configured_auth(where, issuer()))
+    client = OAuthClient(client_id="mine", auth=configured_auth(where, issuer()))
     with pytest.raises(LoginFailed, match=words) as caught:
         credentials(where, client, "https://as.test")
     assert "BEGIN" not in str(caught.value)

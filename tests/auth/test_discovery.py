@@ -1,10 +1,15 @@
 import pytest
 
-from fairlead.auth.challenge import Challenge
-from fairlead.auth.discovery import covers, find_issuer, find_resource
-from fairlead.auth.metadata import Issuer, Resource
-from fairlead.auth.target import Target, canonical
-from fairlead.auth.web import Web
+from fairlead.auth.discovery import (
+    AuthChallenge,
+    Issuer,
+    ProtectedResource,
+    covers,
+    find_issuer,
+    find_resource,
+)
+from fairlead.auth.http import HttpContext
+from fairlead.auth.tokens import LoginTarget, canonical
 from fairlead.errors import IssuerUnavailable, LoginFailed
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.auth.logging_in import WEB, Lookups, call_tool, logged_in, target_of
@@ -15,8 +20,8 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 
 
 async def discovered(
-    target: Target, web: Web = WEB, challenge: Challenge | None = None
-) -> tuple[Resource, Issuer]:
+    target: LoginTarget, web: HttpContext = WEB, challenge: AuthChallenge | None = None
+) -> tuple[ProtectedResource, Issuer]:
     errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
     resource = await find_resource(errand, target, challenge)
     return resource, await find_issuer(errand, target, resource, None)
@@ -220,27 +225,27 @@ async def test_endpoints_that_others_can_listen_to_are_refused(endpoint: str) ->
 )
 async def test_a_public_server_leads_nowhere_inside(address: str) -> None:
     lookups = Lookups(mcp_test="1.1.1.1")
-    web = Web(resolver=lambda: lookups, seconds=5)
-    target = Target(server_id="notes", url="https://mcp.test/mcp")
+    web = HttpContext(resolver=lambda: lookups, seconds=5)
+    target = LoginTarget(server_id="notes", url="https://mcp.test/mcp")
     url = f"https://{address}/meta"
-    challenge = Challenge(scheme="bearer", parameters={"resource_metadata": url})
+    challenge = AuthChallenge(scheme="bearer", parameters={"resource_metadata": url})
     with pytest.raises(LoginFailed, match="refused"):
         await discovered(target, web, challenge)
     errand = await web.errand("notes", target.url)
     with pytest.raises(LoginFailed, match="refused"):
-        await find_issuer(errand, target, Resource(audience="x", servers=(url,)), None)
+        await find_issuer(errand, target, ProtectedResource(audience="x", servers=(url,)), None)
 
 
 @pytest.mark.requirement("HARD-30")
 async def test_a_name_is_judged_by_the_address_that_would_be_dialled() -> None:
     with authorization_server() as server:
         lookups = Lookups(mcp_test="1.1.1.1", as_test="127.0.0.1")
-        web = Web(resolver=lambda: lookups, seconds=5)
-        target = Target(server_id="notes", url="https://mcp.test/mcp")
+        web = HttpContext(resolver=lambda: lookups, seconds=5)
+        target = LoginTarget(server_id="notes", url="https://mcp.test/mcp")
         issuer = server.url.replace("http://127.0.0.1", "https://as.test")
         errand = await web.errand("notes", target.url)
         with pytest.raises(LoginFailed, match=r"as\.test is at 127\.0\.0\.1, a loopback address"):
-            await find_issuer(errand, target, Resource(audience="x", servers=(issuer,)), None)
+            await find_issuer(errand, target, ProtectedResource(audience="x", servers=(issuer,)), None)
         assert server.seen == []
     assert lookups.asked == ["mcp.test", "as.test"]
 

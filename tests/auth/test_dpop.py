@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from fairlead.auth.dpop import request_headers
 from fairlead.auth.flow import renew
+from fairlead.auth.proofs import request_headers
 from fairlead.auth.tokens import Login
 from tests.auth.authorization_server import AuthorizationServer, authorization_server
 from tests.auth.logging_in import WEB, call_tool, logged_in, target_of

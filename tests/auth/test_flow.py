@@ -5,9 +5,8 @@ import pytest
 from yarl import URL
 
 from fairlead.auth.flow import log_in, renew
-from fairlead.auth.target import Target
-from fairlead.auth.tokens import Login
-from fairlead.auth.web import Web
+from fairlead.auth.http import HttpContext
+from fairlead.auth.tokens import Login, LoginTarget
 from fairlead.errors import IssuerUnavailable, LoginFailed, TokenRefused
 from tests.auth.authorization_server import Clicking, authorization_server
 from tests.auth.logging_in import WEB, call_tool, logged_in, target_of
@@ -182,7 +181,7 @@ async def test_trouble_at_the_token_endpoint_says_nothing_about_a_login(
         for name, value in behaviour.items():
             setattr(server.behaviour, name, value)
         with pytest.raises(IssuerUnavailable):
-            await renew(target_of(server), login, Web(seconds=1))
+            await renew(target_of(server), login, HttpContext(seconds=1))
 
 
 @pytest.mark.requirement("HARD-35")
@@ -300,7 +299,7 @@ async def test_an_issuer_need_not_name_itself_nor_explain() -> None:
 
 async def test_a_server_at_the_root_of_its_site_has_its_metadata_there() -> None:
     with authorization_server() as server:
-        target = Target(server_id="notes", url=server.url)
+        target = LoginTarget(server_id="notes", url=server.url)
         login = await log_in(target, Clicking(), WEB)
         assert server.seen[0].path == "/.well-known/oauth-protected-resource"
     assert login.resource == server.url

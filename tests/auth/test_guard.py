@@ -3,7 +3,7 @@ from ipaddress import ip_address
 import pytest
 from yarl import URL
 
-from fairlead.auth.guard import literal_fault, read_url, shown, url_fault, vet_for
+from fairlead.auth.url_guard import literal_fault, read_url, shown, url_fault, vet_for
 
 PUBLIC, PRIVATE, METADATA = "1.1.1.1", "10.1.2.3", "169.254.169.254"
 

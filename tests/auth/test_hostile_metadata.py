@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from fairlead.auth.flow import log_in, renew
-from fairlead.auth.web import Web
+from fairlead.auth.http import HttpContext
 from fairlead.errors import IssuerUnavailable, LoginFailed
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.auth.logging_in import WEB, logged_in, target_of
@@ -64,7 +64,7 @@ async def test_slow() -> None:
             with authorization_server() as server, anyio.fail_after(30):
                 server.behaviour.resource_overlay = {"authorization_servers": [f"http://127.0.0.1:{port}"]}
                 with pytest.raises(IssuerUnavailable, match="in time"):
-                    await log_in(target_of(server), person, Web(seconds=0.5))
+                    await log_in(target_of(server), person, HttpContext(seconds=0.5))
             tasks.cancel_scope.cancel()
     assert person.visited == []
 

@@ -1,23 +1,22 @@
 import pytest
 from yarl import URL
 
-from fairlead.auth.challenge import Challenge
-from fairlead.auth.metadata import Issuer, Resource
-from fairlead.auth.scopes import scope_to_ask, united, with_offline_access
-from fairlead.auth.target import Target
-from fairlead.config.models import OAuth
+from fairlead.auth.discovery import AuthChallenge, Issuer, ProtectedResource
+from fairlead.auth.flow import scope_to_ask, united, with_offline_access
+from fairlead.auth.tokens import LoginTarget
+from fairlead.config.models import OAuthSettings
 
 
-def target(scope: str | None = None) -> Target:
-    return Target(server_id="x", url="https://mcp.test/mcp", oauth=OAuth(scope=scope))
+def target(scope: str | None = None) -> LoginTarget:
+    return LoginTarget(server_id="x", url="https://mcp.test/mcp", oauth=OAuthSettings(scope=scope))
 
 
-def resource(*scopes: str) -> Resource:
-    return Resource(audience="https://mcp.test/mcp", scopes=scopes or None)
+def resource(*scopes: str) -> ProtectedResource:
+    return ProtectedResource(audience="https://mcp.test/mcp", scopes=scopes or None)
 
 
-def demanding(scope: str, error: str = "") -> Challenge:
-    return Challenge(scheme="bearer", parameters={"scope": scope, "error": error})
+def demanding(scope: str, error: str = "") -> AuthChallenge:
+    return AuthChallenge(scheme="bearer", parameters={"scope": scope, "error": error})
 
 
 @pytest.mark.requirement("NEED-16")

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.auth.flow import renew
-from fairlead.auth.token_requests import expiry
+from fairlead.auth.token_endpoint import expiry
 from fairlead.errors import LoginFailed
 from tests.auth.authorization_server import authorization_server
 from tests.auth.logging_in import WEB, logged_in, target_of

@@ -16,8 +16,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec.structs import replace
 from rich.pretty import pretty_repr
 
-from fairlead.auth import keyring_parts
-from fairlead.auth.tokens import Client, Login, Token
+from fairlead.auth import vault as keyring_parts
+from fairlead.auth.tokens import Login, OAuthClient, Token
 from fairlead.auth.vault import FILE_NAME, VARIABLE, Vault
 from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, FairleadError, SecretUnavailable
 from tests.auth import refreshing_process
@@ -32,7 +32,7 @@ FULL = Login(
     issuer="https://as.example",
     resource="https://mcp.example/mcp",
     token_endpoint="https://as.example/token",
-    client=Client(
+    client=OAuthClient(
         client_id="ours",
         client_secret="SECRET-client",
         auth="client_secret_basic",
@@ -90,7 +90,7 @@ def ring() -> Iterator[SomeKeyring]:
 
 @pytest.fixture
 def no_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.config.keyrings.put", refuse)
+    monkeypatch.setattr("fairlead.config.secrets.keyring.put", refuse)
 
 
 @pytest.fixture
@@ -408,7 +408,7 @@ async def test_a_login_stays_where_it_is_whatever_this_process_can_use(
     path: Path, ring: SomeKeyring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("fairlead.config.keyrings.put", refuse)
+        patched.setattr("fairlead.config.secrets.keyring.put", refuse)
         await Vault(path).put(FULL)
     renewed = replace(FULL, token=Token(access_token="new"))
     await Vault(path).put(renewed)

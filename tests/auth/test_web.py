@@ -7,17 +7,17 @@ import anyio
 import pytest
 from yarl import URL
 
-from fairlead.auth.web import MAX_BYTES, Errand, Web
+from fairlead.auth.http import MAX_BYTES, HttpContext, OAuthHttp
 from fairlead.errors import IssuerUnavailable, LoginFailed
 from tests.auth.logging_in import Lookups
-from tests.first_party import site
-from tests.servers.plain_http import Exchange, read_request
+from tests.fixtures.plain_http import Exchange, read_request
+from tests.servers import site
 
 Serve = Callable[[Exchange], Awaitable[None]]
 
 
 @asynccontextmanager
-async def errand_to(serve: Serve, *, web: Web | None = None) -> AsyncGenerator[tuple[Errand, URL]]:
+async def errand_to(serve: Serve, *, web: HttpContext | None = None) -> AsyncGenerator[tuple[OAuthHttp, URL]]:
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[str]) -> None:
         request = await read_request(reader)
         if request is not None:
@@ -30,7 +30,7 @@ async def errand_to(serve: Serve, *, web: Web | None = None) -> AsyncGenerator[t
     url = URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/start")
     try:
         with anyio.fail_after(30):
-            yield await (web or Web(seconds=5)).errand("notes", str(url)), url
+            yield await (web or HttpContext(seconds=5)).errand("notes", str(url)), url
     finally:
         server.close()
 
@@ -54,7 +54,7 @@ async def test_an_answer_that_drips_is_given_up() -> None:
         await exchange.send(b"{")
         await exchange.hung_up()
 
-    async with errand_to(dripping, web=Web(seconds=0.3)) as (errand, url):
+    async with errand_to(dripping, web=HttpContext(seconds=0.3)) as (errand, url):
         with pytest.raises(IssuerUnavailable, match="in time"):
             await errand.get(url)
 
@@ -110,7 +110,7 @@ async def test_a_server_that_breaks_off_or_speaks_no_http_is_unavailable() -> No
 
 
 async def test_a_name_that_cannot_be_looked_up_is_unavailable() -> None:
-    errand = await Web(resolver=Lookups, seconds=5).errand("notes", "https://mcp.test/")
+    errand = await HttpContext(resolver=Lookups, seconds=5).errand("notes", "https://mcp.test/")
     with pytest.raises(IssuerUnavailable, match=r"https://as\.test/ cannot be reached: unknown host"):
         await errand.get(URL("https://as.test/"))
 
@@ -123,7 +123,7 @@ async def test_a_proxy_is_used_where_the_environment_names_one() -> None:
         await exchange.reply(b"{}")
 
     async with errand_to(serve) as (_, proxy):
-        web = Web(environment={"HTTP_PROXY": str(proxy.origin())}, resolver=Lookups, seconds=5)
+        web = HttpContext(environment={"HTTP_PROXY": str(proxy.origin())}, resolver=Lookups, seconds=5)
         errand = await web.errand("notes", "http://mcp.test/mcp")
         assert (await errand.get(URL("http://mcp.test/meta"))).status == 200
         with pytest.raises(LoginFailed, match=r"169\.254\.169\.254 is a link-local address"):
@@ -135,17 +135,17 @@ async def test_only_who_has_a_good_certificate_is_believed() -> None:
     async with site.serving(address="127.0.0.1") as served:
         url = f"https://docs.test:{served.port}/page"
         found = Lookups(docs_test="127.0.0.1")
-        good = Web(resolver=lambda: found, tls=site.client_tls, seconds=5)
+        good = HttpContext(resolver=lambda: found, tls=site.client_tls, seconds=5)
         errand = await good.errand("notes", url)
         assert (await errand.get(errand.own)).status == 404
-        strict = Web(resolver=lambda: found, seconds=5)
+        strict = HttpContext(resolver=lambda: found, seconds=5)
         with pytest.raises(IssuerUnavailable, match="certificate"):
             await (await strict.errand("notes", url)).get(errand.own)
 
 
 @pytest.mark.requirement("HARD-10")
 async def test_what_a_query_holds_is_in_no_message() -> None:
-    errand = await Web(resolver=Lookups, seconds=5).errand("notes", "https://mcp.test/?key=s3cret")
+    errand = await HttpContext(resolver=Lookups, seconds=5).errand("notes", "https://mcp.test/?key=s3cret")
     with pytest.raises(IssuerUnavailable) as unreachable:
         await errand.get(URL("https://as.test/token?key=s3cret"))
     with pytest.raises(LoginFailed) as refused:
@@ -155,4 +155,4 @@ async def test_what_a_query_holds_is_in_no_message() -> None:
 
 async def test_what_is_no_url_is_nothing_to_log_in_to() -> None:
     with pytest.raises(LoginFailed, match="none that a login"):
-        await Web().errand("notes", "stdio:nonsense")
+        await HttpContext().errand("notes", "stdio:nonsense")

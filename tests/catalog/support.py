@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.catalog.tools import ToolEntry, ToolKey
 
 
 def tool(

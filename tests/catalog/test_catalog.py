@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.catalog import Catalog, Hidden, Offering
-from fairlead.catalog.digest import entry_digests
-from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey, tool_called
-from fairlead.catalog.search import search
-from fairlead.catalog.tokens import estimate, exact
+from fairlead.catalog.catalog import Catalog, CatalogPart, HiddenTool
+from fairlead.catalog.definitions import entry_digests
+from fairlead.catalog.search.search import search
+from fairlead.catalog.signatures import estimate, exact
+from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey, tool_called
 
 
 def entry(server: str, name: str, **definition: Any) -> ToolEntry:
@@ -21,8 +21,8 @@ def entry(server: str, name: str, **definition: Any) -> ToolEntry:
     )
 
 
-def offering(server: str, *names: str, **rest: Any) -> Offering:
-    return Offering(server_id=server, tools=tuple(entry(server, name) for name in names), **rest)
+def offering(server: str, *names: str, **rest: Any) -> CatalogPart:
+    return CatalogPart(server_id=server, tools=tuple(entry(server, name) for name in names), **rest)
 
 
 def test_tools_come_in_one_order_under_names_that_lead_back() -> None:
@@ -41,7 +41,7 @@ def test_tools_come_in_one_order_under_names_that_lead_back() -> None:
 def test_what_is_not_offered_is_there_with_its_reason() -> None:
     outside = {"type": "object", "properties": {"a": {"$ref": "https://evil.test/schema.json"}}}
     not_an_object = entry("s", "text", inputSchema={"type": "string"})
-    server = Offering(
+    server = CatalogPart(
         server_id="s",
         tools=(
             entry("s", "fine"),
@@ -50,7 +50,7 @@ def test_what_is_not_offered_is_there_with_its_reason() -> None:
             entry("s", "no"),
         ),
         rejected=(RejectedTool(name="broken", reason="no name"),),
-        denied={"no": Hidden(absence="denied", reason="it is in deny_tools", origin="fairlead.json:3")},
+        denied={"no": HiddenTool(absence="denied", reason="it is in deny_tools", origin="fairlead.json:3")},
     )
     catalog = Catalog([server])
     assert [tool.key.tool for tool in catalog.tools] == ["fine"]
@@ -67,7 +67,7 @@ def test_what_is_not_offered_is_there_with_its_reason() -> None:
 def test_a_reference_to_elsewhere_is_seen_however_it_is_spelled(spelled: str) -> None:
     text = f'{{"name": "t", "inputSchema": {{"type": "object", "not": {{{spelled}: "http://evil.test/"}}}}}}'
     sly = ToolEntry(key=ToolKey("s", "t"), definition=text.encode())
-    catalog = Catalog([Offering(server_id="s", tools=(sly,))])
+    catalog = Catalog([CatalogPart(server_id="s", tools=(sly,))])
     assert catalog.tools == ()
     assert catalog.hidden[sly.key].absence == "rejected"
 
@@ -94,7 +94,7 @@ def test_meaning_finds_what_is_said_in_other_words_and_is_carried_over_too() -> 
 
 def test_a_schema_that_nobody_can_read_does_not_keep_its_tool_from_being_found() -> None:
     odd = ToolEntry(key=ToolKey("s", "odd_one"), definition=b'{"name": "odd_one", "inputSchema": [1]}')
-    catalog = Catalog([Offering(server_id="s", tools=(odd,))])
+    catalog = Catalog([CatalogPart(server_id="s", tools=(odd,))])
     assert [hit.key.tool for hit in search(catalog.index, "odd one")] == ["odd_one"]
 
 
@@ -123,7 +123,7 @@ def offered(definition: bytes, name: str = "t") -> Catalog:
         title=said.get("title"),
         description=said.get("description"),
     )
-    return Catalog([Offering(server_id="s", tools=(only,))])
+    return Catalog([CatalogPart(server_id="s", tools=(only,))])
 
 
 @pytest.mark.requirement("HARD-41")
@@ -246,7 +246,7 @@ def test_nothing_becomes_a_keyword_by_being_cleaned() -> None:
 def test_what_cannot_be_read_as_text_is_rejected(bad: bytes) -> None:
     raw = b'{"name": "t", "inputSchema": {"type": "object"}, "_meta": {"a": ' + bad + b"}}"
     only = ToolEntry(key=ToolKey("s", "t"), definition=raw)
-    catalog = Catalog([Offering(server_id="s", tools=(only,))])
+    catalog = Catalog([CatalogPart(server_id="s", tools=(only,))])
     assert catalog.tools == ()
     assert catalog.hidden[only.key].reason == "its definition cannot be read"
 
@@ -254,7 +254,7 @@ def test_what_cannot_be_read_as_text_is_rejected(bad: bytes) -> None:
 @pytest.mark.requirement("HARD-41")
 def test_a_tool_is_found_by_what_is_left_of_its_name() -> None:
     hiding, plain = entry("s", "send\u200b_mail"), entry("s", "draw_map")
-    catalog = Catalog([Offering(server_id="s", tools=(hiding, plain))])
+    catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, plain))])
     assert [hit.key.tool for hit in catalog.find("send_mail", limit=1)] == ["send\u200b_mail"]
     assert catalog.shown(hiding.key) == "s.send_mail"
     assert catalog.called("s.send_mail") is catalog.of(hiding.key)
@@ -265,8 +265,8 @@ def test_a_tool_is_found_by_what_is_left_of_its_name() -> None:
 @pytest.mark.requirement("HARD-41")
 def test_a_name_that_a_hidden_tool_has_leads_to_no_other() -> None:
     hiding, denied = entry("s", "read\u200bFile"), entry("s", "readFile")
-    no = Hidden(absence="denied", reason="it is in deny_tools")
-    catalog = Catalog([Offering(server_id="s", tools=(hiding, denied), denied={"readFile": no})])
+    no = HiddenTool(absence="denied", reason="it is in deny_tools")
+    catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, denied), denied={"readFile": no})])
     (tool,) = catalog.tools
     assert catalog.called("s.readFile") is None
     assert catalog.shown(hiding.key) == tool.name

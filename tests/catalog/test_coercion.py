@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.catalog.coercion import MAX_ITEMS, TypesOf, coerce
-from fairlead.catalog.schema import screen
+from fairlead.catalog.schema.coerce import MAX_ITEMS, TypesOf, coerce
+from fairlead.catalog.schema.normalize import screen
 
 LIST = {"type": "array", "items": {"type": "integer"}}
 

@@ -5,19 +5,19 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from fairlead.auth import guard
-from fairlead.catalog import gate
-from fairlead.catalog.cleaning import hidden_text
-from fairlead.catalog.entries import ToolEntry, ToolKey
-from fairlead.catalog.modern import Unusable as UnusableSchema
-from fairlead.catalog.modern import keyword_value
-from fairlead.catalog.validation import check_arguments
-from fairlead.config.masking import SECRETS, Masker
+from fairlead.auth import url_guard
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.definitions import hidden_text
+from fairlead.catalog.schema.normalize import UnusableKeyword as UnusableSchema
+from fairlead.catalog.schema.normalize import keyword_value
+from fairlead.catalog.schema.validate import check_arguments
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.config.secrets.masking import SECRETS, Masker
+from fairlead.connection.process.stderr import OutputTail, StderrLog
 from fairlead.connection.server_messages import MAX_INFO_TEXT, repair_handshake
-from fairlead.connection.tail import StderrLog, Tail
-from fairlead.host.form_schema import shown as form_text
-from fairlead.host.uri_templates import read_template
-from fairlead.jsonrpc.frames import Unusable, parse
+from fairlead.host.elicitation.form_schema import shown as form_text
+from fairlead.host.offers.uri_templates import read_template
+from fairlead.jsonrpc.frames import UnusableLine, parse
 from fairlead.policy.argument_shapes import SafeNames, masked_values
 
 pytestmark = pytest.mark.requirement("HARD-62")
@@ -49,15 +49,15 @@ def finding_in_result(text: str) -> str:
 
 
 def noise(text: str) -> str:
-    tail = Tail()
+    tail = OutputTail()
     (unusable,) = parse(text.encode())
-    assert isinstance(unusable, Unusable)
+    assert isinstance(unusable, UnusableLine)
     tail.keep(unusable.excerpt)
     return "\n".join(tail.lines)
 
 
 def kept_noise(text: str) -> str:
-    tail = Tail()
+    tail = OutputTail()
     tail.keep(f"first line\n{text}".encode())
     return "\n".join(tail.all_lines)
 
@@ -116,7 +116,7 @@ PLACES: dict[str, tuple[Callable[[str], str], tuple[int, ...]]] = {
     "a URI template": (bad_template, (20, 30)),
     "a value that a schema wants": (bad_argument, (250, 280)),
     "a server's title": (server_title, (1000, 4080)),
-    "an error of an issuer": (guard.shown, (180, 780)),
+    "an error of an issuer": (url_guard.shown, (180, 780)),
     "a form's description": (form_text, (980, 1980, 7980)),
     "a name in the audit": (audited_name, (100, 4080)),
     "a key in the audit": (audited_key, (100, 4080)),

@@ -13,8 +13,8 @@ from fairlead.catalog.definitions import (
     Kind,
     visible_definition,
 )
-from fairlead.catalog.entries import Listing, read_tools
-from fairlead.catalog.protocol import valid_listing
+from fairlead.catalog.repair.protocol_versions import valid_listing
+from fairlead.catalog.tools import Listing, read_tools
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
 TOOL: dict[str, Any] = {

@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from fairlead.catalog.dense import Encoder, ToolVectors
-from fairlead.catalog.index import Index
-from fairlead.catalog.search import search
+from fairlead.catalog.search.index import Index
+from fairlead.catalog.search.search import search
+from fairlead.catalog.search.vectors import Encoder, ToolVectors
 from tests.catalog.tools import TOOLS, document
 
 
@@ -107,7 +107,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from fairlead.errors import FairleadError\n"
-        "try:\n    import fairlead.catalog.dense\n"
+        "try:\n    import fairlead.catalog.search.vectors\n"
         "except FairleadError as error:\n    print(error.hint)\n"
     )
     done = subprocess.run(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.catalog.evaluation import Question, judge, measure, read_questions, read_tools
-from fairlead.catalog.index import Index
-from fairlead.catalog.search import search
+from fairlead.catalog.search.evaluation import SearchQuestion, judge, measure, read_questions, read_tools
+from fairlead.catalog.search.index import Index
+from fairlead.catalog.search.search import search
 from fairlead.errors import ConfigInvalid, ConfigUnreadable
 
 
@@ -36,8 +36,8 @@ def test_one_answer_to_each_group_is_what_counts(
 
 def test_quality_is_the_mean_over_all_questions() -> None:
     questions = [
-        Question(question_id="1", text="right", gold=tuple(gold("a"))),
-        Question(question_id="2", text="wrong", gold=tuple(gold("a"))),
+        SearchQuestion(question_id="1", text="right", gold=tuple(gold("a"))),
+        SearchQuestion(question_id="2", text="wrong", gold=tuple(gold("a"))),
     ]
     quality = measure(questions, {"right": ["a"], "wrong": ["b"]}.__getitem__)
     assert (quality.questions, quality.recall, quality.reciprocal_rank, quality.gain) == (2, 0.5, 0.5, 0.5)

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead.catalog import gate
-from fairlead.catalog.slices import SLICE_BYTES
-from fairlead.config.masking import MASK, SECRETS, Masker
-from fairlead.policy.results import MAX_IMAGE, Source, hand_over_steps
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import SLICE_BYTES
+from fairlead.config.secrets.masking import MASK, SECRETS, Masker
+from fairlead.policy.results import MAX_IMAGE, ResultSource, hand_over_steps
 
 SECRET = 'gate/To+ken"é-5fW2q9'
 PLAIN = "gatetokenZ81kq"
@@ -193,7 +193,7 @@ def test_a_mark_is_there_whatever_the_server_wrote(raw: bytes) -> None:
 
 # What is large, or looks so.
 
-SOURCE = Source(server_id="s", tool="t", trusted=True, limit=100_000)
+SOURCE = ResultSource(server_id="s", tool="t", trusted=True, limit=100_000)
 SIZE = 2 * 1024 * 1024
 
 
@@ -268,7 +268,7 @@ def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read
 
 @pytest.mark.requirement("HARD-66")
 def test_for_a_program_the_whole_is_cleaned_without_being_opened() -> None:
-    whole = Source(server_id="s", tool="t", trusted=True, limit=None)
+    whole = ResultSource(server_id="s", tool="t", trusted=True, limit=None)
     body = structured(b'{"a":[' + b",".join([b'"\\u200bx"'] * 30_000) + b"]}")
     result = gate.finish(hand_over_steps(body, whole)).result
     assert result.structured == {"a": ["x"] * 30_000}
@@ -276,7 +276,7 @@ def test_for_a_program_the_whole_is_cleaned_without_being_opened() -> None:
 
 
 def handed_over(body: dict[str, Any]) -> bytes:
-    source = Source(server_id="s", tool="t", trusted=False, limit=None)
+    source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
     return gate.finish(hand_over_steps(json.dumps(body).encode(), source)).result.raw
 
 
@@ -452,7 +452,7 @@ def test_a_long_secret_is_masked_without_a_pause(length: int, monkeypatch: pytes
 def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
     names = {"​" * (n + 1) + "‌" * (4_000 - n): n for n in range(480)}
     body = json.dumps({"content": [], "structuredContent": names}, ensure_ascii=False).encode()
-    source = Source(server_id="s", tool="t", trusted=False, limit=None)
+    source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
     steps = hand_over_steps(body, source)
     longest = 0.0
     while True:
@@ -471,7 +471,7 @@ def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
 @pytest.mark.parametrize("number", [b"1e300", b"1E+308", b"-5e-324"])
 def test_numbers_that_take_long_to_read_hold_nothing_up(number: bytes) -> None:
     body = b'{"content":[],"structuredContent":{"a":[' + (number + b",") * 15_000 + b"1]}}"
-    source = Source(server_id="s", tool="t", trusted=False, limit=None)
+    source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
     steps = hand_over_steps(body, source)
     longest = 0.0
     while True:
@@ -488,7 +488,7 @@ def test_numbers_that_take_long_to_read_hold_nothing_up(number: bytes) -> None:
 @pytest.mark.requirement("HARD-66")
 def test_runs_of_backslashes_are_counted_in_linear_time() -> None:
     body = b'{"content":[{"type":"text","text":"' + (b"\\" * 65 + b'"') * 30_000 + b'\\u200b"}]}'
-    source = Source(server_id="s", tool="t", trusted=False, limit=100_000)
+    source = ResultSource(server_id="s", tool="t", trusted=False, limit=100_000)
     started = time.thread_time()
     gate.finish(hand_over_steps(body, source))
     assert time.thread_time() - started < 20 * LONGEST_STEP
@@ -555,7 +555,7 @@ def test_no_key_that_only_we_write_is_taken_from_a_server(name: str, spelling: s
     ]
     for trusted in (True, False):
         for limit in (None, 100_000):
-            source = Source(server_id="s", tool="t", trusted=trusted, limit=limit)
+            source = ResultSource(server_id="s", tool="t", trusted=trusted, limit=limit)
             for raw in results:
                 result = gate.finish(hand_over_steps(raw.encode(), source)).result
                 json.loads(result.raw, object_pairs_hook=named(raw, key))
@@ -576,7 +576,7 @@ def test_no_mark_of_ours_is_in_what_is_too_large_to_be_parsed(name: str) -> None
     many = ",".join(["1"] * 300_000)
     forged = f'"_meta":{{"fair\u200blead/{name}" : 1}}'
     raw = f'{{"content":[{{"type":"text","text":"x",{forged}}}],"structuredContent":{{"a":[{many}]}}}}'
-    source = Source(server_id="s", tool="t", trusted=True, limit=None)
+    source = ResultSource(server_id="s", tool="t", trusted=True, limit=None)
     shown = gate.finish(hand_over_steps(raw.encode(), source)).result.raw
     json.loads(shown, object_pairs_hook=named("result", name))
     json.loads(gate.finish(gate.answer_steps(raw.encode())), object_pairs_hook=named("answer", name))

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 import fairlead
-from fairlead.catalog.cleaning import clean_offers, clean_tool
-from fairlead.catalog.entries import ToolEntry, ToolKey
-from fairlead.catalog.offers import Prompt
-from fairlead.config.masking import MASK, SECRETS, Masker
-from fairlead.config.redact import is_ordinary, proxy_secrets, secret_values
+from fairlead.catalog.sanitize.definitions import clean_offers, clean_tool
+from fairlead.catalog.tools import PromptOffer, ToolEntry, ToolKey
+from fairlead.config.secrets.masking import MASK, SECRETS, Masker
+from fairlead.config.secrets.redaction import is_ordinary, proxy_secrets, secret_values
 
 SOURCE = Path(fairlead.__file__).parent
 
@@ -19,7 +18,7 @@ CLEANING = {"clean", "clean_bytes", "may_hide", "has_hiding_escape"}
 MASKING = {"mask", "mask_known", "may_hold"}
 ALLOWED = {
     "catalog/gate.py",
-    "catalog/sanitise.py",  # which defines it
+    "catalog/sanitize.py",  # which defines it
     "config/masking.py",
     "config/log_masking.py",  # our own log records
     "policy/arguments.py",  # what a caller sends, read as rules read it
@@ -31,7 +30,7 @@ ALLOWED = {
 
 def _uses(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "fairlead.catalog.sanitise":
+        if isinstance(node, ast.ImportFrom) and node.module == "fairlead.catalog.sanitize.text":
             yield from (name.name for name in node.names if name.name in CLEANING)
         if isinstance(node, ast.Attribute) and node.attr in MASKING:
             owner = node.value
@@ -76,7 +75,7 @@ def test_a_secret_in_a_definition_is_masked() -> None:
 @pytest.mark.requirement("HARD-62")
 @pytest.mark.usefixtures("known")
 def test_a_secret_in_a_prompt_is_masked() -> None:
-    (prompt,) = clean_offers("s", Prompt, [b'{"name":"p","description":"with %b"}' % SECRET.encode()])
+    (prompt,) = clean_offers("s", PromptOffer, [b'{"name":"p","description":"with %b"}' % SECRET.encode()])
     assert prompt.description == f"with {MASK}"
 
 

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fairlead.catalog.documents import Document
-from fairlead.catalog.entries import ToolKey
-from fairlead.catalog.index import Index
-from fairlead.catalog.search import search
+from fairlead.catalog.search.index import Index, SearchDocument
+from fairlead.catalog.search.search import search
+from fairlead.catalog.tools import ToolKey
 from tests.catalog.tools import TOOLS, document
 
 QUERIES = ["find symbol", "list issues of a repository", "weather in a city", "file", "get", "escalated"]
@@ -19,7 +18,7 @@ def results(index: Index) -> list[list[tuple[ToolKey, float]]]:
     return [[(hit.key, hit.score) for hit in search(index, query, limit=20)] for query in QUERIES]
 
 
-def of(server_id: str) -> list[Document]:
+def of(server_id: str) -> list[SearchDocument]:
     return [tool for tool in TOOLS if tool.key.server_id == server_id]
 
 

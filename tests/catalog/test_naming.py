@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.naming import Scheme, name_tools, public_name, skeleton
+from fairlead.catalog.tools import ToolKey
 from fairlead.errors import UnknownTool
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -76,7 +76,7 @@ def test_the_library_name_has_the_server_the_tool_and_a_hash() -> None:
 
 def test_a_name_is_the_same_in_another_process() -> None:
     code = (
-        "from fairlead.catalog.entries import ToolKey; from fairlead.catalog.naming import public_name;"
+        "from fairlead.catalog.tools import ToolKey; from fairlead.catalog.naming import public_name;"
         "print(public_name(ToolKey('files', 'read file \\u00e9')))"
     )
     other = subprocess.run(

@@ -8,11 +8,11 @@ from mcp_types.methods import validate_server_result
 
 from fairlead.catalog.catalog import usable_tool
 from fairlead.catalog.definitions import Kind
-from fairlead.catalog.entries import Listing, read_tools
-from fairlead.catalog.protocol import VERSIONS, definition_for, valid_listing, version_number
-from fairlead.catalog.repairs import repair_definition
-from fairlead.catalog.validation import check_arguments
-from tests.servers.definitions_corpus import read_corpus
+from fairlead.catalog.repair.definitions import repair_definition
+from fairlead.catalog.repair.protocol_versions import VERSIONS, definition_for, valid_listing, version_number
+from fairlead.catalog.schema.validate import check_arguments
+from fairlead.catalog.tools import Listing, read_tools
+from tests.fixtures.definitions_corpus import read_corpus
 
 pytestmark = pytest.mark.requirement("HARD-85")
 

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fairlead.catalog.effort import pattern_states, weigh
-from fairlead.catalog.keywords import resolve
-from fairlead.catalog.schema import MAX_BYTES, Screened, permissive, screen, screen_definition
+from fairlead.catalog.schema.effort import pattern_states, weigh
+from fairlead.catalog.schema.keywords import resolve
+from fairlead.catalog.schema.normalize import MAX_BYTES, ScreenedSchema, permissive, screen, screen_definition
 from tests.catalog.support import broken_schemas
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -27,12 +27,12 @@ SAID_OTHERWISE: list[object] = [
 ]
 
 
-def screened(schema: object) -> Screened:
+def screened(schema: object) -> ScreenedSchema:
     """The same as it comes from a server."""
     return screen_definition(json.dumps({"name": "t", "inputSchema": schema}).encode())
 
 
-def state_of(result: Screened) -> str:
+def state_of(result: ScreenedSchema) -> str:
     return "rejected" if result.rejected else "repaired" if result.changes else "usable"
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.coercion import coerce
-from fairlead.catalog.effort import weigh
-from fairlead.catalog.schema import screen
-from fairlead.catalog.validation import Check, Outcome
-from fairlead.config.shapes import is_object
+from fairlead.catalog.schema.coerce import coerce
+from fairlead.catalog.schema.effort import weigh
+from fairlead.catalog.schema.normalize import screen
+from fairlead.catalog.schema.validate import Check, Outcome
+from fairlead.config.untyped import is_object
 
 BOUND = 1.0
 """Seconds of this thread's own processor time: five times the bound, for slow machines."""

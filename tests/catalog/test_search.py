@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fairlead.catalog.entries import ToolKey
-from fairlead.catalog.index import Index
-from fairlead.catalog.query import read_query
-from fairlead.catalog.search import MOST_HITS, search
+from fairlead.catalog.search.index import Index
+from fairlead.catalog.search.query import read_query
+from fairlead.catalog.search.search import MOST_HITS, search
+from fairlead.catalog.tools import ToolKey
 from tests.catalog.tools import TOOLS, document
 
 INDEX = Index.build(TOOLS)
@@ -316,7 +316,7 @@ def test_ties_are_broken_by_key() -> None:
 
 def test_searching_loads_nothing_heavy() -> None:
     heavy = {"numpy", "mcp", "pydantic", "anyio", "aiohttp", "tokenizers"}
-    code = f"import sys, fairlead.catalog.search; print(*{heavy!r} & set(sys.modules))"
+    code = f"import sys, fairlead.catalog.search.search; print(*{heavy!r} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fairlead.catalog import ranking
-from fairlead.catalog.array_sums import ArraySums
-from fairlead.catalog.documents import Document
-from fairlead.catalog.index import CHAMPIONS, Index
-from fairlead.catalog.query import read_query, weigh_clauses
-from fairlead.catalog.search import Hit, search
-from fairlead.catalog.sums import PlainSums
+from fairlead.catalog.search import score
+from fairlead.catalog.search.array_scores import ArraySums
+from fairlead.catalog.search.index import CHAMPIONS, Index, SearchDocument
+from fairlead.catalog.search.query import read_query, weigh_clauses
+from fairlead.catalog.search.score import PlainSums
+from fairlead.catalog.search.search import SearchHit, search
 from tests.catalog.test_dense import vectors
 from tests.catalog.tools import TOOLS, document
 
@@ -33,11 +32,11 @@ chances = st.integers(0, 2**32).map(random.Random)
 def arrays_from(count: int) -> Generator[None]:
     """Within this, arrays are used for so many tools, or more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "MANY_TOOLS", count)
+        patch.setattr(score, "MANY_TOOLS", count)
         yield
 
 
-def in_both_ways(index: Index, queries: str | list[str], **rest: object) -> tuple[Hit, ...]:
+def in_both_ways(index: Index, queries: str | list[str], **rest: object) -> tuple[SearchHit, ...]:
     """The hits, which must be the same: tools, order, scores and reasons."""
     with arrays_from(10**9):
         expected = search(index, queries, limit=20, **rest)  # pyright: ignore[reportArgumentType]
@@ -47,7 +46,7 @@ def in_both_ways(index: Index, queries: str | list[str], **rest: object) -> tupl
     return found
 
 
-def catalog(chance: random.Random, *, tools: int) -> list[Document]:
+def catalog(chance: random.Random, *, tools: int) -> list[SearchDocument]:
     """Tools that have so few words among them that many fit a query equally well."""
 
     def text(most: int) -> str:
@@ -143,8 +142,8 @@ def loaded(*, tools: int, missing: bool) -> str:
     without = "sys.modules['numpy'] = None" if missing else ""
     code = (
         f"import sys\n{without}\n"
-        "from fairlead.catalog.index import Index\n"
-        "from fairlead.catalog.search import search\n"
+        "from fairlead.catalog.search.index import Index\n"
+        "from fairlead.catalog.search.search import search\n"
         "from tests.catalog.tools import document\n"
         f"index = Index.build([document('s', f'tool_{{n}}', 'Paint a wall.') for n in range({tools})])\n"
         "found = search(index, 'wall')[0].key\n"
@@ -157,6 +156,6 @@ def loaded(*, tools: int, missing: bool) -> str:
 
 
 def test_numpy_is_loaded_only_where_it_is_there_and_pays() -> None:
-    assert loaded(tools=ranking.MANY_TOOLS, missing=False) == "True s/tool_0"
-    assert loaded(tools=ranking.MANY_TOOLS, missing=True) == "False s/tool_0"
-    assert loaded(tools=ranking.MANY_TOOLS - 1, missing=False) == "False s/tool_0"
+    assert loaded(tools=score.MANY_TOOLS, missing=False) == "True s/tool_0"
+    assert loaded(tools=score.MANY_TOOLS, missing=True) == "False s/tool_0"
+    assert loaded(tools=score.MANY_TOOLS - 1, missing=False) == "False s/tool_0"

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.catalog.effort import FLAT_AND_SHORT, Unbounded, effort, is_flat_and_short, measure
-from fairlead.catalog.entries import ToolEntry, ToolKey
-from fairlead.catalog.schema import screen
-from fairlead.catalog.validation import (
+from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, effort, is_flat_and_short, measure
+from fairlead.catalog.schema.normalize import screen
+from fairlead.catalog.schema.validate import (
     MAX_MESSAGE,
     MAX_PROBLEMS,
     Check,
-    Verdict,
+    ValidationResult,
     check_arguments,
     fit_arguments,
 )
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from tests.catalog.support import tool
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -39,7 +39,7 @@ SMALL = {
 }
 
 
-def verdict_on(schema: object, value: object) -> Verdict:
+def verdict_on(schema: object, value: object) -> ValidationResult:
     return Check(screen(schema)).verdict(value)
 
 
@@ -161,7 +161,7 @@ def test_only_the_first_problems_are_told_and_none_at_length() -> None:
 def test_large_arguments_are_judged_without_an_explanation() -> None:
     schema = {"properties": {"rows": {"type": "array", "items": {"type": "integer"}}}}
     assert verdict_on(schema, {"rows": [1] * 15_000}).outcome == "valid"
-    assert verdict_on(schema, {"rows": ["x"] * 15_000}) == Verdict(
+    assert verdict_on(schema, {"rows": ["x"] * 15_000}) == ValidationResult(
         outcome="invalid", problems=("something in it does not fit the schema",)
     )
 
@@ -298,7 +298,7 @@ def test_what_a_check_costs_is_counted_where_references_meet_the_same_value_agai
     schema = screen(doubling(10, lambda ref: {"$ref": ref})).schema
     assert 1024 <= effort(schema, {"a": "v"}, 50_000) < 50_000
     assert effort(schema, {"b": "v"}, 10_000) < 10
-    with pytest.raises(Unbounded):
+    with pytest.raises(EffortExceeded):
         effort(schema, {"a": "v"}, 1_000)
 
 
@@ -311,7 +311,7 @@ def test_what_a_check_costs_grows_with_the_text_that_patterns_see() -> None:
 
 def test_too_many_meetings_are_not_looked_at() -> None:
     schema = {"properties": {"a": {"$ref": "#"}, "b": {"items": {"type": "string"}}}}
-    with pytest.raises(Unbounded, match="too much"):
+    with pytest.raises(EffortExceeded, match="too much"):
         effort(schema, {"b": [str(number) for number in range(20_000)]}, 10**9)
 
 

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.catalog.stemming import stem
-from fairlead.catalog.thesaurus import FAMILIES, RELATED
-from fairlead.catalog.words import pieces, squash, terms
+from fairlead.catalog.search.tokenize import FAMILIES, RELATED, pieces, squash, stem, terms
 
 
 @pytest.mark.parametrize(

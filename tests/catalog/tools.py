@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fairlead.catalog.documents import Document
-from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.search.index import SearchDocument
+from fairlead.catalog.tools import ToolKey
 
 ABOUT = {
     "serena": "Navigate and edit source code by its symbols.",
@@ -15,9 +15,9 @@ ABOUT = {
 }
 
 
-def document(server: str, name: str, description: str = "", **rest: Any) -> Document:
+def document(server: str, name: str, description: str = "", **rest: Any) -> SearchDocument:
     """A tool. Further arguments are its parameters, each with its schema."""
-    return Document(
+    return SearchDocument(
         key=ToolKey(server, name),
         name=name,
         description=description,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.commands.serve_ import permitted
-from fairlead.config import admin
+from fairlead.config import admin_policy
 from tests.conftest import Machine, Outcome, write
 
 Fairlead = Callable[..., Outcome]
@@ -20,7 +20,7 @@ def policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Path:
         machine.home.parent / "etc" / "policy.json",
         '// ours\n{\n  "servers": {"allow": [{"command": "true"}]},\n  "trust": "untrusted"\n}\n',
     )
-    monkeypatch.setattr(admin, "SYSTEM_FILE", path)
+    monkeypatch.setattr(admin_policy, "SYSTEM_FILE", path)
     machine.write_user(
         json.dumps({"servers": {"good": {"command": "true", "trust": "trusted"}, "bad": {"command": "cat"}}})
     )

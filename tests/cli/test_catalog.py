@@ -11,13 +11,13 @@ import anyio
 import msgspec
 import pytest
 
-from fairlead.catalog.tokens import estimate, exact
+from fairlead.catalog.signatures import estimate, exact
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.cli.pty_support import at_terminal
 from tests.cli.test_startup import modules_after
 from tests.conftest import Machine, Outcome
-from tests.servers import asking_stdio
+from tests.fixtures import asking_stdio
 
 Fairlead = Callable[..., Outcome]
 

@@ -19,10 +19,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.gateway.folder import agent_token_file, gateway_folder
-from fairlead.gateway.local_token import decide_token
-from fairlead.gateway.running import Running, announced, find, living, sources_of
-from fairlead.gateway.tokens import Tokens, token_file
+from fairlead.gateway.access.tokens import Tokens, decide_token, token_file
+from fairlead.gateway.registry import (
+    RunningGateway,
+    agent_token_file,
+    announced,
+    find,
+    gateway_folder,
+    living,
+    sources_of,
+)
 from fairlead.testing import ScriptedServer, scripted_program
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
@@ -396,7 +402,7 @@ def test_a_killed_gateway_leaves_nothing_that_anybody_asks(machine: Machine, fai
 
 def test_a_gateway_that_does_not_answer_is_not_asked(machine: Machine) -> None:
     loaded = machine.load()
-    silent = Running(
+    silent = RunningGateway(
         url="http://127.0.0.1:1",
         pid=os.getpid(),
         token_file=None,

@@ -257,7 +257,7 @@ def test_where_there_is_no_keyring_nothing_refers_to_one(fairlead: Fairlead, mac
 def test_inputs_of_one_id_are_other_secrets_for_each_server_and_file(
     fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch, has_keyring: bool
 ) -> None:
-    monkeypatch.setattr("fairlead.config.keyrings.is_available", lambda: has_keyring)
+    monkeypatch.setattr("fairlead.config.secrets.keyring.is_available", lambda: has_keyring)
     found: dict[tuple[str, str], str] = {}
     for scope in ("user", "project"):
         for servers in (["x", "y"], ["z"], ["a-b"]):

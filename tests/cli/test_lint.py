@@ -11,7 +11,7 @@ import pytest
 from fairlead.testing import ScriptedServer
 from tests.conformance.suite import ROOT
 from tests.conftest import Machine, Outcome
-from tests.servers import canned_stdio
+from tests.fixtures import canned_stdio
 
 Fairlead = Callable[..., Outcome]
 
@@ -140,7 +140,7 @@ def test_a_server_that_cannot_be_asked_is_named(fairlead: Fairlead, machine: Mac
 def test_malformed_definitions_are_named_with_what_was_done_about_them(
     fairlead: Fairlead, machine: Machine
 ) -> None:
-    entry = {"command": sys.executable, "args": ["-m", "tests.servers.definitions_stdio"], "cwd": str(ROOT)}
+    entry = {"command": sys.executable, "args": ["-m", "tests.fixtures.definitions_stdio"], "cwd": str(ROOT)}
     machine.write_user(json.dumps({"servers": {"s": {**entry, "trust": "trusted"}}}))
     rows = findings(fairlead("lint", "--json"))
     repaired = {(row["kind"], row["tool"]): row["how"] for row in rows if row["verdict"] == "repaired"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.reviewing import diff
+from fairlead.policy.review import diff
 from fairlead.testing import scripted_program
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome

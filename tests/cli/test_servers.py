@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead.config.paths import store_file
-from fairlead.config.secrets import resolve
+from fairlead.config.secrets.references import resolve
 from fairlead.policy.consent import has_consent
 from tests.conftest import Machine, Outcome
 

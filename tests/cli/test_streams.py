@@ -134,7 +134,7 @@ def test_commands_that_only_read_work_in_a_home_that_is_read_only(configured: Ma
 
 @pytest.mark.skipif(not can_mount(), reason="bubblewrap cannot mount here")
 def test_the_dashboard_has_one_name_in_a_run_though_it_cannot_be_kept(machine: Machine) -> None:
-    from_folder = "from fairlead.gateway.folder import dashboard_name, gateway_folder; import os; "
+    from_folder = "from fairlead.gateway.registry import dashboard_name, gateway_folder; import os; "
     made = [sys.executable, "-c", from_folder + "gateway_folder(os.environ)"]
     subprocess.run(made, capture_output=True, timeout=60, check=True)
     script = from_folder + "print(len({dashboard_name(os.environ), dashboard_name(os.environ)}))"

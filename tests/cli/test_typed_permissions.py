@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.approvals import NAMESPACE, read_kept
-from fairlead.store.database import Database
-from fairlead.store.store import ANY
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.cli.test_permissions import PLAIN, READ, SLY, Fairlead, entry, follow, write
 from tests.conftest import Machine

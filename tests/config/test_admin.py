@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.config import admin
+from fairlead.config import admin_policy
+from fairlead.config.admin_policy import Program, is_url_like, target_of
 from fairlead.config.explain import explain_server
 from fairlead.config.load import LoadedServer, load_config, program_server
-from fairlead.config.targets import Program, is_url_like, target_of
 from fairlead.errors import ConfigInvalid, ConnectFailed
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
@@ -25,7 +25,7 @@ Administer = Callable[..., Path]
 def system(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the policy of this test's system would be."""
     path = machine.home.parent / "etc" / "policy.json"
-    monkeypatch.setattr(admin, "SYSTEM_FILE", path)
+    monkeypatch.setattr(admin_policy, "SYSTEM_FILE", path)
     return path
 
 
@@ -69,7 +69,7 @@ def test_a_denied_command_is_refused_whatever_its_name(machine: Machine, adminis
     (problem,) = refused.problems
     assert problem.message == ("server `innocent`: the administrator's policy does not allow it: no shells")
     assert problem.json_path == "servers.deny[0]"
-    assert (problem.file, problem.line) == (str(admin.SYSTEM_FILE), 4)
+    assert (problem.file, problem.line) == (str(admin_policy.SYSTEM_FILE), 4)
     assert problem in config.problems
 
 
@@ -298,7 +298,7 @@ def test_a_second_policy_adds_to_the_systems_and_cannot_replace_it(
     second = write(
         machine.home / "mine.json", '{"servers": {"allow": [{"command": "*"}]}, "approval": "ask"}'
     )
-    machine.env[admin.VARIABLE] = str(second)
+    machine.env[admin_policy.VARIABLE] = str(second)
     assert not is_allowed(machine, command="cat")
     assert loaded(machine, command="true").admin_approval == "deny"
     second.write_text('{"servers": {"deny": [{"command": "true"}]}}')
@@ -350,7 +350,7 @@ def test_a_policy_that_cannot_be_read_allows_nothing(machine: Machine, system: P
 
 @pytest.mark.parametrize("named", ["/nowhere/policy.json", "policy.json"])
 def test_a_named_policy_must_be_there(named: str, machine: Machine, system: Path) -> None:
-    machine.env[admin.VARIABLE] = named
+    machine.env[admin_policy.VARIABLE] = named
     server = loaded(machine, command="true")
     assert not server.usable
     assert named in str(server.problems[0])
@@ -358,7 +358,7 @@ def test_a_named_policy_must_be_there(named: str, machine: Machine, system: Path
 
 def test_a_project_cannot_name_a_policy(machine: Machine, system: Path) -> None:
     policy = write(machine.project / "policy.json", '{"servers": {"allow": []}}')
-    write(machine.project / ".env", f"{admin.VARIABLE}={policy}\n")
+    write(machine.project / ".env", f"{admin_policy.VARIABLE}={policy}\n")
     machine.write_project(json.dumps({"servers": {"a": {"command": "true"}}}))
     assert machine.load().servers["a"].usable
 

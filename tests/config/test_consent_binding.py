@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer, load_config
-from fairlead.testing.trees import Link, write_tree
+from fairlead.testing.fixtures import Link, write_tree
 from tests.conftest import Machine
 
 TREE: dict[str, Any] = {

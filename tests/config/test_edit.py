@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.config import jsonc
-from fairlead.config.edit import edit_file, remove_value, set_value
-from fairlead.config.jsonc import Json, Node
+from fairlead.config.document import jsonc
+from fairlead.config.document.edit import edit_file, remove_value, set_value
+from fairlead.config.document.jsonc import Json, JsoncNode
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, ConfigUnwritable
 
 SERVER: dict[str, Json] = {"command": "npx", "args": ["-y", "${PACKAGE}"], "env": {}}
@@ -20,7 +20,7 @@ SERVER: dict[str, Json] = {"command": "npx", "args": ["-y", "${PACKAGE}"], "env"
 MANY_EDITS = """
 import sys
 from pathlib import Path
-from fairlead.config.edit import edit_file, set_value
+from fairlead.config.document.edit import edit_file, set_value
 
 path, worker = Path(sys.argv[1]), sys.argv[2]
 sys.stdin.readline()
@@ -94,7 +94,7 @@ def comments_in(text: str) -> list[str]:
     return [piece for piece in pieces if piece.startswith("/")]
 
 
-def objects_in(node: Node, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Node]]:
+def objects_in(node: JsoncNode, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], JsoncNode]]:
     """Every object that a path of names leads to."""
     if not isinstance(node.children, dict):
         return []
@@ -102,7 +102,7 @@ def objects_in(node: Node, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
     return [(path, node), *below]
 
 
-def members_of(node: Node) -> dict[str, Node]:
+def members_of(node: JsoncNode) -> dict[str, JsoncNode]:
     assert isinstance(node.children, dict)
     return node.children
 

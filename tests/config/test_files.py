@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.files import locked, read_text, write_atomic
+from fairlead.config.document.files import locked, read_text, write_atomic
 from fairlead.errors import ConfigUnreadable, ConfigUnwritable
 
 NOBODY = 65534
@@ -22,7 +22,7 @@ KILLED_WRITERS = """
 import itertools, json, os, random, signal, sys, time
 from pathlib import Path
 from typing import Any
-from fairlead.config.files import locked, write_atomic
+from fairlead.config.document.files import locked, write_atomic
 
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
 texts = [json.dumps({"writer": name, "filling": name * 300_000}) for name in "ab"]
@@ -52,7 +52,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from typing import Any
-from fairlead.config.files import write_atomic
+from fairlead.config.document.files import write_atomic
 
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))

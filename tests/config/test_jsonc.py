@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.config import jsonc
+from fairlead.config.document import jsonc
 from fairlead.errors import ConfigInvalid, Problem
 
 SERVERS = """{

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.config import jsonc
-from fairlead.config.lists import append_name, names_at, remove_name
+from fairlead.config.document import jsonc
+from fairlead.config.document.edit import append_name, names_at, remove_name
 
 PATH = ("docs", "allow")
 COMMENTED = """{

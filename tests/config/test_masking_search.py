@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.config.encodings import Views, has_escapes
-from fairlead.config.masking import Masker
+from fairlead.config.secrets.encodings import DecodedViews, has_escapes
+from fairlead.config.secrets.masking import Masker
 
 pytestmark = pytest.mark.requirement("HARD-62")
 
@@ -201,7 +201,7 @@ def test_a_secret_in_mail_is_masked_where_it_is() -> None:
 def test_encodings_around_each_other_take_no_more_than_a_multiple_of_their_bytes(text: str) -> None:
     masker = Masker()
     masker.learn("Tr0ub4dor&3-secretValue")
-    views = Views(text.encode())
+    views = DecodedViews(text.encode())
     assert sum(map(len, views.texts)) <= 16 * len(text)
     assert not masker.may_hold(text.encode())
 

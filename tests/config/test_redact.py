@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead.config.log_masking import LOGGERS, MaskingHandler, mask_logs
-from fairlead.config.masking import MASK, MAX_SECRETS, Masker, has_token
-from fairlead.config.redact import secret_values
+from fairlead.config.secrets.log_filter import LOGGERS, MaskingHandler, mask_logs
+from fairlead.config.secrets.masking import MASK, MAX_SECRETS, Masker, has_token
+from fairlead.config.secrets.redaction import secret_values
 
 RANDOM = "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{RANDOM}\n{RANDOM}\n-----END RSA PRIVATE KEY-----"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.config import jsonc
-from fairlead.config.edit import set_value
+from fairlead.config.document import jsonc
+from fairlead.config.document.edit import set_value
+from fairlead.config.json_schema import SCHEMA_FILE, schema_text
 from fairlead.config.load import load_config
-from fairlead.config.schema import SCHEMA_FILE, schema_text
 from fairlead.config.validate import check, parse_config
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fairlead.json"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.config.redact import literal_secrets, looks_secret, redact_entry, redact_url
-from fairlead.config.secrets import Reference, resolve, resolve_all, split
-from fairlead.config.stash import Forgotten, forget_secrets, stash_secrets
+from fairlead.config.secrets.redaction import literal_secrets, looks_secret, redact_entry, redact_url
+from fairlead.config.secrets.references import SecretReference, resolve, resolve_all, split
+from fairlead.config.secrets.storage import ForgottenSecrets, forget_secrets, stash_secrets
 from fairlead.errors import SecretUnavailable
 from tests.conftest import Machine, write
 
@@ -117,7 +117,7 @@ def test_splitting_any_text_gives_pieces_or_one_kind_of_error(text: str) -> None
         pieces = split(text)
     except ValueError:
         return
-    rejoined = "".join(str(p) if isinstance(p, Reference) else p.replace("${", "$${") for p in pieces)
+    rejoined = "".join(str(p) if isinstance(p, SecretReference) else p.replace("${", "$${") for p in pieces)
     assert rejoined == text
 
 
@@ -220,7 +220,7 @@ def test_keyring_entries_of_two_files_are_apart_and_deleted_with_their_own_file(
     second, _ = stash_secrets("k", {**entry, "env": {"API_KEY": "sk-BBBBBBBBBBBBBBBBBBBB"}}, {}, file=other)
     assert len(working_keyring.kept) == 2
     kept = forget_secrets(other, (), first, {})
-    assert kept == Forgotten(deleted=[], kept=[first["env"]["API_KEY"]])
+    assert kept == ForgottenSecrets(deleted=[], kept=[first["env"]["API_KEY"]])
     assert len(working_keyring.kept) == 2
     assert forget_secrets(other, (), second, {}).deleted == [second["env"]["API_KEY"]]
     assert list(working_keyring.kept.values()) == ["sk-AAAAAAAAAAAAAAAAAAAA"]
@@ -262,7 +262,7 @@ def test_a_secret_of_an_earlier_release_or_another_file_is_kept(machine: Machine
     reference = f"${{file:~/.config/fairlead/secrets/{name}}}"
     entry = {"command": "run", "env": {"API_KEY": reference}}
     forgotten = forget_secrets(machine.project / "fairlead.json", (), entry, machine.env)
-    assert forgotten == Forgotten(deleted=[], kept=[reference])
+    assert forgotten == ForgottenSecrets(deleted=[], kept=[reference])
     assert resolve(reference, env=machine.env, base=machine.project) == "s3cret"
 
 

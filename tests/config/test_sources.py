@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import discover_config_path
-from fairlead.config import jsonc
+from fairlead.config.document import jsonc
 from fairlead.config.load import load_config
 from fairlead.errors import ConfigError, ConfigInvalid, ConfigUnreadable, FairleadError
 from tests.conftest import Machine, write

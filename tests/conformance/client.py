@@ -16,12 +16,12 @@ from typing import Any
 import anyio
 from mcp_types import CreateMessageResult, TextContent
 
-from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.tools import ToolEntry
 from fairlead.errors import AuthRequired, CallFailed, LoginFailed, UnknownTool
-from fairlead.host.custom import CustomCapabilities
+from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.host import Host
-from fairlead.host.operator import Callbacks, FormAnswer, FormQuestion, SampleRequest
-from fairlead.host.skills import EXTENSION, Skills
+from fairlead.host.offers.skills import EXTENSION, Skills
+from fairlead.host.operator import Callbacks, FormAnswer, FormRequest, SampleRequest
 from tests.conformance.logins import agree, context, oauth_for, visit
 
 SECONDS = 60
@@ -218,7 +218,7 @@ def skills_of(host: Host) -> Skills:
     return Skills(host, SERVER)
 
 
-async def accept_defaults(question: FormQuestion) -> FormAnswer:
+async def accept_defaults(question: FormRequest) -> FormAnswer:
     """Send every form as it is: what is not answered has its default."""
     return FormAnswer(action="accept")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 
-from fairlead.host.operator import UrlAnswer, UrlQuestion
+from fairlead.host.operator import UrlAnswer, UrlRequest
 
 CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 """Where the suite says that a client describes itself. Nobody can look it up, and nobody has to."""
@@ -59,7 +59,7 @@ def oauth_for(scenario: str) -> dict[str, Any]:
             return {}
 
 
-async def agree(question: UrlQuestion) -> UrlAnswer:
+async def agree(question: UrlRequest) -> UrlAnswer:
     """Want to log in."""
     return "accept"
 

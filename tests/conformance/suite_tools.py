@@ -11,8 +11,8 @@ from mcp_types import (
 )
 
 from fairlead.errors import ToolFailed
-from fairlead.servers.definition import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.server import McpServer
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="

@@ -13,17 +13,17 @@ from pydantic import Field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fairlead.catalog.entries import Listing
-from fairlead.connection.deadline import Deadline
-from fairlead.connection.http import HttpDispatcher
+from fairlead.catalog.tools import Listing
+from fairlead.connection.deadlines import Deadline
 from fairlead.connection.link import open_session
-from fairlead.connection.lists import ListBudget, Listed, Lister
-from fairlead.connection.peer import NobodyThere
+from fairlead.connection.lists import ListBudget, ListedServer, Lister
+from fairlead.connection.peer import RefusingPeer
 from fairlead.connection.session import Session
+from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.host.host import Host
-from fairlead.net.client import open_client
+from fairlead.net.http import open_client
 from tests.conftest import Machine
-from tests.servers.sdk_http import serving
+from tests.fixtures.sdk_http import serving
 
 SECONDS = 30
 
@@ -90,7 +90,7 @@ async def talking(url: str) -> AsyncGenerator[Session]:
                 [transport],
                 probe=True,
                 seconds=SECONDS,
-                peer=NobodyThere(),
+                peer=RefusingPeer(),
                 log_level=None,
                 on_message=lambda _: None,
             ) as session:
@@ -138,10 +138,10 @@ async def test_a_new_connection_to_a_known_server_sends_headers_at_once(
 async def test_arguments_that_are_passed_on_unread_are_mirrored_too(deployer: tuple[Deployer, str]) -> None:
     server, url = deployer
     async with talking(url) as session:
-        found: list[Listed] = []
+        found: list[ListedServer] = []
         budget = ListBudget(max_items=100, max_bytes=1024 * 1024)
 
-        async def publish(listed: Listed) -> None:
+        async def publish(listed: ListedServer) -> None:
             found.append(listed)
 
         await Lister("deployer", session, budget, Listing(), publish).run()

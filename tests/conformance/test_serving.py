@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from fairlead.servers.http import serving_http
+from fairlead.servers.framework.http import serving_http
 from fairlead.testing import write_tree
 from tests.conformance.suite import PROGRAMS, ROOT, TOOLS, conformance
 from tests.conformance.suite_tools import suite_server

@@ -12,10 +12,10 @@ from typing import Any
 
 import anyio
 
-from fairlead.connection.guardian import Guardian
-from fairlead.connection.process import Command
-from fairlead.connection.sandbox import Wanted, sandboxed
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.child import Command
+from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.process.sandbox import SandboxRequest, sandboxed
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import Context, running
 
 SERVER = """
@@ -30,7 +30,7 @@ time.sleep(600)
 def stubborn(home: Path, marker: str) -> Command:
     """A sandboxed server that ends neither by itself nor when told to; its child has left its group."""
     command = Command(argv=(sys.executable, "-c", SERVER, marker), exit_seconds=0.1, terminate_seconds=0.5)
-    return sandboxed("stubborn", command, Wanted(home=home))
+    return sandboxed("stubborn", command, SandboxRequest(home=home))
 
 
 @asynccontextmanager

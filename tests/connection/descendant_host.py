@@ -16,9 +16,9 @@ from typing import Any
 
 import anyio
 
-from fairlead.connection.guardian import Guardian
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.child import Command
+from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import SERVERS, Context, running
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import anyio
 
-from fairlead.connection.guardian import Guardian
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import call_tool, hostile, running
 
 

@@ -10,10 +10,10 @@ import msgspec
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import CallOptions
 
-from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.http import HttpDispatcher
-from fairlead.net.client import open_client
-from tests.servers.hostile_http import HostileServer
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.net.http import open_client
+from tests.fixtures.hostile_http import HostileServer
 
 LEGACY: CallOptions = {"headers": {"mcp-protocol-version": "2025-11-25"}}
 MODERN: CallOptions = {"headers": {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call"}}

@@ -11,8 +11,8 @@ import anyio
 from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnRequest
 from mcp.shared.transport_context import TransportContext
 
-from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.process import Command
+from fairlead.connection.process.child import Command
+from fairlead.connection.transport.dispatcher import WireDispatcher
 
 SERVERS = Path(__file__).parent.parent / "servers"
 
@@ -20,7 +20,7 @@ Context = DispatchContext[TransportContext]
 
 
 def hostile(*behaviours: str, **options: Any) -> Command:
-    """The server that misbehaves on request; see `tests/servers/hostile_stdio.py` for what it can do."""
+    """The server that misbehaves on request; see `tests/fixtures/hostile_stdio.py` for what it can do."""
     return Command(
         argv=(sys.executable, "-I", "-S", str(SERVERS / "hostile_stdio.py"), *behaviours), **options
     )

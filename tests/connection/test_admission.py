@@ -13,8 +13,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from fairlead.connection import admission
-from fairlead.connection.admission import Admission, busy_processors
+from fairlead.connection import start_limit
+from fairlead.connection.start_limit import StartLimit, busy_processors
 
 SECONDS = 10
 
@@ -22,7 +22,7 @@ SECONDS = 10
 class Starts:
     """Servers that start when they are let in, and stay until they are told that they are ready."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: StartLimit) -> None:
         self._admission = admission
         self.entered = 0
         self.ready = anyio.Event()
@@ -40,12 +40,12 @@ class Starts:
 
 @pytest.fixture(autouse=True)
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_POLL_SECONDS", 0)
+    monkeypatch.setattr(start_limit, "_POLL_SECONDS", 0)
 
 
 async def entered(processors: int, busy: Callable[[int], int | None], count: int) -> int:
     """How many of so many starts are let in before the first is ready."""
-    starts, before = Starts(Admission(processors, busy)), 0
+    starts, before = Starts(StartLimit(processors, busy)), 0
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks:
             for _ in range(count):
@@ -74,7 +74,7 @@ async def test_where_the_system_does_not_say_the_processors_are_taken_for_busy()
 
 
 async def test_a_place_is_free_again_when_a_start_is_over_or_failed() -> None:
-    admission = Admission(1, lambda _starting: 9)
+    admission = StartLimit(1, lambda _starting: 9)
     with anyio.fail_after(SECONDS):
         for _ in range(3):
             with pytest.raises(ValueError, match="failed"):
@@ -85,7 +85,7 @@ async def test_a_place_is_free_again_when_a_start_is_over_or_failed() -> None:
 
 
 async def test_a_start_that_is_cancelled_while_it_waits_takes_no_place() -> None:
-    admission = Admission(1, lambda _starting: 9)
+    admission = StartLimit(1, lambda _starting: 9)
     with anyio.fail_after(SECONDS):
         async with AsyncExitStack() as first:
             await first.enter_async_context(admission.start())
@@ -98,7 +98,7 @@ async def test_a_start_that_is_cancelled_while_it_waits_takes_no_place() -> None
 
 
 async def test_starts_are_let_in_in_the_order_they_came() -> None:
-    admission = Admission(1, lambda _starting: 9)
+    admission = StartLimit(1, lambda _starting: 9)
     entered: list[int] = []
 
     async def start(number: int) -> None:
@@ -114,9 +114,9 @@ async def test_starts_are_let_in_in_the_order_they_came() -> None:
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(start_limit, "_LONGEST_WAIT_SECONDS", 0.05)
     with anyio.fail_after(SECONDS):
-        gate = Admission(1, lambda _starting: 9)
+        gate = StartLimit(1, lambda _starting: 9)
         async with gate.start(), gate.start():
             pass
 
@@ -152,8 +152,8 @@ def test_a_look_finds_what_computes_among_the_newest_and_reads_little(
         return open_file(path, flags)
 
     (tmp_path / "busy").write_text("9 9 9 1000/2000 1\n")  # so that our own are looked at
-    monkeypatch.setattr(admission, "_LOAD", str(tmp_path / "busy"))
-    monkeypatch.setattr(admission, "_PROCESSORS", 100)
+    monkeypatch.setattr(start_limit, "_LOAD", str(tmp_path / "busy"))
+    monkeypatch.setattr(start_limit, "_PROCESSORS", 100)
     deadline = time.monotonic() + SECONDS
     while busy_processors(1) == 0:  # the newest has not begun to compute, or waits for a processor
         assert time.monotonic() < deadline
@@ -168,5 +168,5 @@ def test_a_look_finds_what_computes_among_the_newest_and_reads_little(
 
 
 def test_a_system_that_does_not_say_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_LOAD", "/nowhere/at/all")
+    monkeypatch.setattr(start_limit, "_LOAD", "/nowhere/at/all")
     assert busy_processors(1) is None

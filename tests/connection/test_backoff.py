@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.connection.backoff import (
+from fairlead.connection.deadlines import (
     FIRST_SECONDS,
     LONGEST_SECONDS,
     OPEN_SECONDS,

@@ -11,20 +11,20 @@ import pytest
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from fairlead.config.models import Limits
-from fairlead.connection import backoff
-from fairlead.connection.backoff import OPEN_SECONDS, TRIES_BEFORE_OPEN, Backoff
+from fairlead.config.models import ServerLimits
+from fairlead.connection import deadlines
 from fairlead.connection.connection import Connection
-from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
-from fairlead.connection.supervision import CLOSE_SECONDS
+from fairlead.connection.deadlines import OPEN_SECONDS, TRIES_BEFORE_OPEN, Backoff
+from fairlead.connection.process.child import Command
+from fairlead.connection.supervisor import CLOSE_SECONDS
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ConnectionLost
 from fairlead.events import State
 from fairlead.testing import FakeClock, ScriptedServer
 from tests.host.support import SECONDS
 
-LIMITS = Limits()
+LIMITS = ServerLimits()
 
 
 @asynccontextmanager
@@ -185,10 +185,10 @@ async def test_a_person_who_knows_better_resets_the_circuit(tmp_path: Path) -> N
 async def test_a_start_that_took_long_to_fail_is_not_a_connection_that_lasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "STABLE_SECONDS", 0.1)
     server = ScriptedServer(tmp_path / "record", silent_after=0)
     async with supervised() as tasks:
-        connection = Connection("x", Limits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
+        connection = Connection("x", ServerLimits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
         connection.backoff.failed()
         with pytest.raises(ConnectFailed, match=r"0\.2 s"):
             await call(connection, "echo")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.connection.deadline import Clock, Deadline
+from fairlead.connection.deadlines import Deadline, DeadlineClock
 
 
 class FakeLoop(asyncio.SelectorEventLoop):
@@ -49,13 +49,15 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Generator[FakeLoop]:
 class Expiry:
     """When a deadline expired, and of which limit."""
 
-    def __init__(self, loop: FakeLoop, idle: float, maximum: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self, loop: FakeLoop, idle: float, maximum: float, clock: DeadlineClock | None = None
+    ) -> None:
         self._loop = loop
         self.at: float | None = None
         self.limit: float | None = None
         self._began = loop.now
         self.deadline = Deadline(idle, maximum)
-        self.deadline.start(clock or Clock(), self._expired)
+        self.deadline.start(clock or DeadlineClock(), self._expired)
 
     def _expired(self, limit: float) -> None:
         assert self.at is None, "it expires once"
@@ -161,7 +163,7 @@ def test_a_clock_that_was_never_started_can_be_stopped(loop: FakeLoop) -> None:
 
 
 def test_many_deadlines_share_one_timer_and_each_expires_in_its_own_time(loop: FakeLoop) -> None:
-    clock = Clock()
+    clock = DeadlineClock()
     expiries = [Expiry(loop, idle, 100, clock) for idle in (30, 10, 20)]
     assert len(loop.timers) == 1
     expiries[2].deadline.touch()
@@ -172,7 +174,7 @@ def test_many_deadlines_share_one_timer_and_each_expires_in_its_own_time(loop: F
 
 
 def test_a_clock_whose_deadlines_are_all_over_goes_off_once_more_at_most(loop: FakeLoop) -> None:
-    clock = Clock()
+    clock = DeadlineClock()
     for _ in range(100):
         Expiry(loop, 10, 100, clock).deadline.stop()
     assert len(loop.timers) == 1

@@ -8,9 +8,9 @@ import pytest
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 
-from fairlead.connection import dispatcher
-from fairlead.connection.memory import MemoryEnd
 from fairlead.connection.outcomes import ConnectionClosed, NotEncodable, RequestExpired, RequestRejected
+from fairlead.connection.transport import dispatcher
+from fairlead.connection.transport.memory import MemoryEnd
 from tests.connection.servers import Context, answer_nothing, ignore, running
 
 Params = Mapping[str, Any] | None

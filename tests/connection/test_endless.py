@@ -15,13 +15,13 @@ import pytest
 from mcp.shared.dispatcher import CallOptions
 
 from fairlead.connection.outcomes import RequestExpired
-from fairlead.connection.pacing import Pace
-from fairlead.connection.sse import SseDispatcher
+from fairlead.connection.transport.legacy_sse import SseDispatcher
+from fairlead.connection.transport.pacing import ReadPace
 from fairlead.errors import CallTimedOut
 from fairlead.host.host import Host
 from tests.conftest import Machine
+from tests.fixtures import endless_http, endless_stdio
 from tests.host.support import hosting
-from tests.servers import endless_http, endless_stdio
 
 
 @contextmanager
@@ -181,7 +181,7 @@ async def test_a_flood_costs_little_of_a_processor_once_its_burst_is_over(machin
 @pytest.mark.requirement("HARD-67")
 def test_a_stream_pauses_after_its_burst_and_goes_on_at_its_rate() -> None:
     now = 0.0
-    pace = Pace(clock=lambda: now)
+    pace = ReadPace(clock=lambda: now)
     pace.spend(4 * 1024 * 1024)
     assert pace.pause_seconds() == 0
     pace.spend(5 * 1024 * 1024)
@@ -192,7 +192,7 @@ def test_a_stream_pauses_after_its_burst_and_goes_on_at_its_rate() -> None:
 
 @pytest.mark.requirement("HARD-67")
 def test_answers_to_calls_never_make_a_stream_pause() -> None:
-    pace = Pace(clock=lambda: 0.0)
+    pace = ReadPace(clock=lambda: 0.0)
     for _ in range(100):
         pace.spend(1024 * 1024)
         pace.refund(1024 * 1024)
@@ -201,7 +201,7 @@ def test_answers_to_calls_never_make_a_stream_pause() -> None:
 
 @pytest.mark.requirement("HARD-67")
 def test_a_stream_that_calls_wait_for_may_bring_much_more() -> None:
-    pace = Pace(clock=lambda: 0.0)
+    pace = ReadPace(clock=lambda: 0.0)
     pace.spend(64 * 1024 * 1024, busy=True)
     pace.spend_on_messages(4096, busy=True)
     assert pace.pause_seconds(busy=True) == 0

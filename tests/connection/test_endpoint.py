@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import pytest
 from yarl import URL
 
-from fairlead.connection.endpoint import Challenge, fixed_headers
-from fairlead.connection.http import HttpDispatcher
-from fairlead.connection.http_outcomes import HeadersUnavailable, HttpRejected, Unreachable
+from fairlead.connection.outcomes import HeadersUnavailable, HttpRejected, Unreachable
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.connection.transport.http_endpoint import RejectedRequest, fixed_headers
 from fairlead.errors import AuthRequired
-from fairlead.net.client import open_client
+from fairlead.net.http import open_client
 from tests.connection.http_support import MODERN, call, call_text, connected, running
-from tests.servers.hostile_http import serving
+from tests.fixtures.hostile_http import serving
 
 SECRET = fixed_headers({"Authorization": "Bearer right"})
 
@@ -82,10 +82,10 @@ class Login:
 
     def __init__(self, *tokens: str) -> None:
         self.tokens = list(tokens)
-        self.challenges: list[Challenge] = []
+        self.challenges: list[RejectedRequest] = []
 
     async def __call__(
-        self, _method: str, _url: URL, challenge: Challenge | None = None, /
+        self, _method: str, _url: URL, challenge: RejectedRequest | None = None, /
     ) -> Mapping[str, str]:
         if challenge is not None:
             self.challenges.append(challenge)
@@ -119,7 +119,9 @@ async def test_headers_that_stay_wrong_are_not_tried_for_ever(tokens: tuple[str,
 
 
 async def test_a_source_that_wants_a_login_is_heard() -> None:
-    async def source(_method: str, _url: URL, challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def source(
+        _method: str, _url: URL, challenge: RejectedRequest | None = None, /
+    ) -> Mapping[str, str]:
         raise AuthRequired("hostile", "it wants a login")
 
     async with serving() as server, open_client() as client:
@@ -131,7 +133,9 @@ async def test_a_source_that_wants_a_login_is_heard() -> None:
 
 
 async def test_a_source_that_breaks_is_a_request_that_was_not_sent() -> None:
-    async def source(_method: str, _url: URL, challenge: Challenge | None = None, /) -> Mapping[str, str]:
+    async def source(
+        _method: str, _url: URL, challenge: RejectedRequest | None = None, /
+    ) -> Mapping[str, str]:
         raise LookupError("no such drawer")
 
     async with serving() as server, open_client() as client:

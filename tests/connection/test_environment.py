@@ -1,6 +1,6 @@
 import pytest
 
-from fairlead.connection.environment import child_environment
+from fairlead.connection.process.child import child_environment
 
 
 @pytest.mark.requirement("HARD-6", "NEED-23")

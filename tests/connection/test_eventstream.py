@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.connection.eventstream import MAX_ID_BYTES, Event, EventStream
+from fairlead.connection.transport.event_stream import MAX_ID_BYTES, EventStream, ServerSentEvent
 from fairlead.jsonrpc.limits import LineTooLong
 
 
@@ -37,9 +37,9 @@ def test_lines_end_in_three_ways(newline: bytes) -> None:
 
 def test_a_carriage_return_ends_a_line_before_the_next_byte_is_there() -> None:
     stream = EventStream()
-    assert list(stream.feed(b"data: x\r\r")) == [Event("message", b"x")]
+    assert list(stream.feed(b"data: x\r\r")) == [ServerSentEvent("message", b"x")]
     assert list(stream.feed(b"\n")) == []
-    assert list(stream.feed(b"data: y\r\n\r\n")) == [Event("message", b"y")]
+    assert list(stream.feed(b"data: y\r\n\r\n")) == [ServerSentEvent("message", b"y")]
 
 
 def test_a_byte_order_mark_is_left_out_at_the_start_alone() -> None:
@@ -96,7 +96,7 @@ def test_a_restarted_stream_knows_only_how_to_be_resumed() -> None:
     list(stream.feed(b"id: 1\nretry: 5\ndata: x\n\nid: 2\nevent: a\ndata: cut o"))
     stream.restart()
     assert (stream.last_id, stream.retry_ms) == ("1", 5)
-    assert list(stream.feed(b"\xef\xbb\xbfdata: y\n\n")) == [Event("message", b"y")]
+    assert list(stream.feed(b"\xef\xbb\xbfdata: y\n\n")) == [ServerSentEvent("message", b"y")]
     assert stream.last_id == "1"
 
 

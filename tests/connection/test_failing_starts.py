@@ -9,19 +9,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.config.models import Limits
+from fairlead.config.models import ServerLimits
 from fairlead.connection.connection import Connection
-from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.outcomes import ConnectionClosed
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.child import Command
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ConnectionLost, ServerError
 from fairlead.testing import ScriptedServer
 from tests.connection.servers import Context, answer_nothing, running
 from tests.connection.test_connection import call, supervised, transport
 
-LIMITS = Limits()
-SHORT = Limits(startup_timeout_ms=1_500)
+LIMITS = ServerLimits()
+SHORT = ServerLimits(startup_timeout_ms=1_500)
 
 
 def program(code: str) -> Callable[[], AbstractAsyncContextManager[WireDispatcher]]:
@@ -35,7 +35,7 @@ def program(code: str) -> Callable[[], AbstractAsyncContextManager[WireDispatche
     return open_transport
 
 
-async def failure_of(code: str, limits: Limits = LIMITS) -> ServerError:
+async def failure_of(code: str, limits: ServerLimits = LIMITS) -> ServerError:
     async with supervised() as tasks:
         connection = Connection("x", limits, [program(code)], tasks=tasks)
         with pytest.raises(ConnectFailed) as raised:
@@ -112,7 +112,7 @@ async def test_a_start_that_takes_too_long_says_nothing_of_how_it_was_ended() ->
 async def test_the_start_timeout_bounds_the_whole_start() -> None:
     async with supervised() as tasks:
         connection = Connection(
-            "x", Limits(startup_timeout_ms=2_000), [program("import time; time.sleep(90)")], tasks=tasks
+            "x", ServerLimits(startup_timeout_ms=2_000), [program("import time; time.sleep(90)")], tasks=tasks
         )
         began = anyio.current_time()
         with pytest.raises(ConnectFailed, match="not ready after"):

@@ -6,16 +6,19 @@ from mcp_types import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import BaseModel, ValidationError
 
 from fairlead.connection.failures import call_failure, calling, connect_failure, connecting, lost, root_cause
-from fairlead.connection.http_outcomes import AnswerLost, HttpRejected, SessionExpired, Unreachable
 from fairlead.connection.outcomes import (
+    AnswerLost,
     AnswerUnreadable,
     ConnectionClosed,
-    Ending,
+    ConnectionEnding,
+    HttpRejected,
     NotEncodable,
     RequestExpired,
     RequestFailed,
     RequestRejected,
+    SessionExpired,
     SpawnFailed,
+    Unreachable,
 )
 from fairlead.errors import (
     AuthRequired,
@@ -28,7 +31,7 @@ from fairlead.errors import (
     ServerError,
 )
 
-EXITED = Ending(
+EXITED = ConnectionEnding(
     kind="exited",
     message="the server exited with code 3",
     exit_code=3,

@@ -15,11 +15,11 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.connection import guardian as guardian_module
-from fairlead.connection.guardian import Guardian
 from fairlead.connection.outcomes import ConnectionClosed, SpawnFailed
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process import guardian as guardian_module
+from fairlead.connection.process.child import Command
+from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import call_json, call_large, call_tool, hostile, running
 
 PR_GET_CHILD_SUBREAPER = 37
@@ -221,7 +221,7 @@ async def test_descendants_end_when_their_server_crashes_while_the_host_goes_on(
 async def test_a_process_forked_off_the_host_has_a_guardian_of_its_own(guardian: Guardian) -> None:
     code = """
         import anyio, json, os, sys
-        from fairlead.connection.guardian import Guardian
+        from fairlead.connection.process.guardian import Guardian
         from tests.connection.test_guardian import parent_of, serving
         async def pids():
             async with serving(guardian) as server:

@@ -10,11 +10,11 @@ import anyio
 import pytest
 from yarl import URL
 
-from fairlead.connection.endpoint import Challenge
-from fairlead.connection.headers import HeadersHelper, parse_headers
-from fairlead.connection.http_outcomes import HeadersUnavailable
+from fairlead.connection.outcomes import HeadersUnavailable
+from fairlead.connection.transport.http_endpoint import RejectedRequest
+from fairlead.connection.transport.request_headers import HeadersHelper, parse_headers
 from tests.connection.http_support import SECONDS, call_text, connected
-from tests.servers.hostile_http import serving
+from tests.fixtures.hostile_http import serving
 
 THERE = URL("https://example.org/mcp")
 
@@ -79,7 +79,7 @@ async def test_it_runs_once_until_a_server_refuses_what_it_printed(tmp_path: Pat
     first = await source("POST", THERE)
     assert first == await source("POST", THERE) == {"X-Run": "1"}
 
-    refused = Challenge(www_authenticate=None, refused=first)
+    refused = RejectedRequest(www_authenticate=None, refused=first)
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(source, "POST", THERE, refused)

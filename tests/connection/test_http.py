@@ -11,20 +11,23 @@ import pytest
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 
-from fairlead.connection import http
-from fairlead.connection.endpoint import fixed_headers
-from fairlead.connection.http import HttpDispatcher
-from fairlead.connection.http_outcomes import (
+from fairlead.connection.outcomes import (
     AnswerLost,
+    AnswerUnreadable,
+    ConnectionClosed,
     HttpRejected,
     NotSent,
+    RequestExpired,
+    RequestRejected,
     SessionExpired,
     Unreachable,
 )
-from fairlead.connection.outcomes import AnswerUnreadable, ConnectionClosed, RequestExpired, RequestRejected
-from fairlead.net.client import open_client
+from fairlead.connection.transport import http
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.connection.transport.http_endpoint import fixed_headers
+from fairlead.net.http import open_client
 from tests.connection.http_support import LEGACY, MODERN, SECONDS, call, call_text, connected, running
-from tests.servers.hostile_http import serving
+from tests.fixtures.hostile_http import serving
 
 # ── answers ──
 

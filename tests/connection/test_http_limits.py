@@ -6,9 +6,9 @@ import anyio
 import pytest
 from mcp.shared.dispatcher import CallOptions
 
-from fairlead.connection.http_outcomes import AnswerTooLong
+from fairlead.connection.outcomes import AnswerTooLong
 from tests.connection.http_support import LEGACY, MODERN, call, call_text, connected
-from tests.servers.hostile_http import serving
+from tests.fixtures.hostile_http import serving
 
 MEBIBYTE = 1024 * 1024
 

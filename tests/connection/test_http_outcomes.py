@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from fairlead.connection.http_outcomes import connection_trouble
+from fairlead.connection.outcomes import connection_trouble
 
 URL = "https://mcp.test/?key=secret"
 KEY = ConnectionKey(

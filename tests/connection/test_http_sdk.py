@@ -11,10 +11,10 @@ import pytest
 from mcp.client.session import ClientSession
 from mcp.client.subscriptions import ToolsListChanged, listen
 
-from fairlead.connection.http import HttpDispatcher
-from fairlead.net.client import open_client
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.net.http import open_client
 from tests.connection.http_support import SECONDS, running
-from tests.servers.sdk_http import MemoryEventStore, Tools, serving
+from tests.fixtures.sdk_http import MemoryEventStore, Tools, serving
 
 Era = Literal["2025-11-25", "2026-07-28"]
 both_eras = pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])

@@ -14,10 +14,10 @@ from fairlead.connection import lists
 from fairlead.connection.server_messages import MAX_INSTRUCTIONS
 from fairlead.errors import ListFailed
 from fairlead.host.host import Host
-from fairlead.host.member import ServerStatus
+from fairlead.host.managed_server import ServerStatus
 from tests.conftest import Machine
+from tests.fixtures import listing_stdio
 from tests.host.support import hosting
-from tests.servers import listing_stdio
 
 MEBIBYTE = 1024 * 1024
 OTHERS = [method for method in listing_stdio.FIELDS if method != "tools/list"]

@@ -9,12 +9,12 @@ from anyio.lowlevel import checkpoint
 
 from fairlead.connection import lists
 from fairlead.errors import AuthRequired, ListFailed
-from fairlead.events import CallFinished, ToolsChanged
+from fairlead.events import McpToolCallEnd, McpToolsChanged
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures.hostile_http import serving
 from tests.host.support import hosting
-from tests.servers.hostile_http import serving
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 
@@ -253,7 +253,7 @@ async def test_a_listing_and_a_call_do_not_wait_for_each_other(machine: Machine,
         assert (await host.call("x", "echo")).text == "{}"
         heard: list[object] = []
         with anyio.fail_after(10):
-            while not heard or not isinstance(heard[-1], CallFinished):
+            while not heard or not isinstance(heard[-1], McpToolCallEnd):
                 heard.append(await anext(events))
-        assert not any(isinstance(event, ToolsChanged) for event in heard)
+        assert not any(isinstance(event, McpToolsChanged) for event in heard)
         assert host.status()[0].state == "ready"  # it answers calls

@@ -7,10 +7,10 @@ import mcp_types as types
 import pytest
 from mcp.server import Server, ServerRequestContext
 
-from fairlead.connection.memory import MemoryDispatcher
 from fairlead.connection.outcomes import ConnectionClosed, RequestRejected
+from fairlead.connection.transport.memory import MemoryDispatcher
 from tests.connection.servers import running
-from tests.servers.sdk_stdio import make_server
+from tests.fixtures.sdk_stdio import make_server
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -10,8 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from fairlead.connection.pipes import PipeReader, PipeWriter
-from fairlead.connection.process import MAX_WAITING_BYTES
+from fairlead.connection.process.child import MAX_WAITING_BYTES
+from fairlead.connection.process.posix import PipeReader, PipeWriter
 from tests.loops import LOOPS, backend_of
 
 SECONDS = 10

@@ -9,20 +9,20 @@ import mcp_types as types
 import msgspec
 import pytest
 
-from fairlead.connection.link import open_session
-from fairlead.connection.memory import MemoryDispatcher
-from fairlead.connection.outcomes import AnswerUnreadable
-from fairlead.connection.peer import NobodyThere, Peer, refusal
-from fairlead.connection.rounds import (
+from fairlead.connection.elicitation import (
     MAX_QUESTIONS,
     MAX_ROUNDS,
-    QuestionRefused,
+    ElicitationRefused,
     TooManyRounds,
     answer_rounds,
     wants_input,
 )
+from fairlead.connection.link import open_session
+from fairlead.connection.outcomes import AnswerUnreadable
+from fairlead.connection.peer import ClientPeer, RefusingPeer, refusal
 from fairlead.connection.session import Session
-from tests.servers.sdk_stdio import make_server
+from fairlead.connection.transport.memory import MemoryDispatcher
+from tests.fixtures.sdk_stdio import make_server
 
 SECONDS = 30
 
@@ -33,7 +33,7 @@ QUESTION: dict[str, Any] = {
 DONE = msgspec.Raw(b'{"content": []}')
 
 
-class Ada(Peer):
+class Ada(ClientPeer):
     """Answers every form, with her name."""
 
     @property
@@ -76,7 +76,7 @@ class Exchange:
 
 
 @asynccontextmanager
-async def talking(peer: Peer | None = None) -> AsyncGenerator[Session]:
+async def talking(peer: ClientPeer | None = None) -> AsyncGenerator[Session]:
     with anyio.fail_after(SECONDS):
         async with open_session(
             [lambda: MemoryDispatcher(make_server())],
@@ -169,8 +169,8 @@ async def test_rounds_end() -> None:
 
 async def test_a_question_nobody_may_be_asked_ends_the_request() -> None:
     exchange = Exchange()
-    async with talking(NobodyThere()) as session:
-        with pytest.raises(QuestionRefused, match="not supported here") as failed:
+    async with talking(RefusingPeer()) as session:
+        with pytest.raises(ElicitationRefused, match="not supported here") as failed:
             await answer_rounds(msgspec.Raw(asking(a=QUESTION, b=QUESTION)), session, exchange.send)
     assert exchange.sent == []
     assert failed.value.delivery == "done"
@@ -179,14 +179,14 @@ async def test_a_question_nobody_may_be_asked_ends_the_request() -> None:
 async def test_a_peer_that_breaks_ends_the_request_with_a_clear_word() -> None:
     first = msgspec.Raw(asking(q={"method": "roots/list"}))
     async with talking() as session:
-        with pytest.raises(QuestionRefused, match="could not be put to anybody"):
+        with pytest.raises(ElicitationRefused, match="could not be put to anybody"):
             await answer_rounds(first, session, Exchange().send)
 
 
 async def test_more_questions_than_anybody_would_answer_are_asked_of_nobody() -> None:
     many = asking(**{f"q{number}": QUESTION for number in range(MAX_QUESTIONS + 1)})
     async with talking() as session:
-        with pytest.raises(QuestionRefused, match="65 things at once"):
+        with pytest.raises(ElicitationRefused, match="65 things at once"):
             await answer_rounds(msgspec.Raw(many), session, Exchange().send)
 
 

@@ -16,12 +16,11 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.connection.environment import child_environment
-from fairlead.connection.process import Command
-from fairlead.connection.sandbox import Box, Wanted, bwrap_arguments, sandboxed
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.child import Command, child_environment
+from fairlead.connection.process.sandbox import SandboxRequest, SandboxView, bwrap_arguments, sandboxed
+from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed
-from fairlead.testing.trees import Link, write_tree
+from fairlead.testing.fixtures import Link, write_tree
 from tests.conftest import Machine
 from tests.connection.boxed_host import started, stubborn
 from tests.connection.servers import SERVERS
@@ -69,7 +68,10 @@ def run(command: Command) -> subprocess.CompletedProcess[str]:
 
 
 def attempts(
-    *deeds: tuple[Any, ...], wanted: Wanted, cwd: Path | None = None, env: dict[str, str] | None = None
+    *deeds: tuple[Any, ...],
+    wanted: SandboxRequest,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
 ) -> list[Any]:
     """What became of each deed that a program in such a sandbox tried."""
     argv = (sys.executable, "-I", "-S", "-c", TRY, json.dumps([list(map(plain, deed)) for deed in deeds]))
@@ -82,7 +84,7 @@ def plain(part: object) -> object:
     return str(part) if isinstance(part, Path) else part
 
 
-def refusal(command: Command, wanted: Wanted) -> ConnectFailed:
+def refusal(command: Command, wanted: SandboxRequest) -> ConnectFailed:
     with pytest.raises(ConnectFailed) as caught:
         sandboxed("x", command, wanted)
     return caught.value
@@ -97,7 +99,9 @@ def listener() -> Generator[int]:
 
 def test_a_folder_is_mounted_before_what_is_in_it() -> None:
     shown: dict[Path, Any] = {Path("/home/me/code/out"): "write", Path("/home/me/code"): "read"}
-    words = bwrap_arguments(Box(home=Path("/home/me"), cwd=Path("/home/me/code"), network=False, shown=shown))
+    words = bwrap_arguments(
+        SandboxView(home=Path("/home/me"), cwd=Path("/home/me/code"), network=False, shown=shown)
+    )
     line = " ".join(words)
     home, code, out = (line.index(f" {path} ") for path in ("/home/me", "/home/me/code", "/home/me/code/out"))
     assert home < code < out
@@ -119,7 +123,7 @@ def test_the_home_is_not_there_and_nothing_outside_can_be_written(machine: Machi
         ("write", "/written"),
         ("write", other / "written"),
         ("read", "/etc/passwd"),
-        wanted=Wanted(home=machine.home),
+        wanted=SandboxRequest(home=machine.home),
     ) == [
         [],
         "FileNotFoundError",
@@ -137,7 +141,7 @@ def test_the_home_is_not_there_and_nothing_outside_can_be_written(machine: Machi
 def test_named_paths_can_be_read_or_written(machine: Machine) -> None:
     tree = {"real": {"in": "old"}, "book": {"page": "text"}, "other": "hidden"}
     data = write_tree(machine.home / "data", tree)
-    wanted = Wanted(home=machine.home, read=(data / "book",), write=(data / "real",))
+    wanted = SandboxRequest(home=machine.home, read=(data / "book",), write=(data / "real",))
     assert attempts(
         ("read", data / "book" / "page"),
         ("write", data / "book" / "page"),
@@ -151,7 +155,7 @@ def test_named_paths_can_be_read_or_written(machine: Machine) -> None:
 @with_bubblewrap
 def test_what_is_only_to_be_read_stays_so_inside_what_may_be_written(machine: Machine) -> None:
     code = write_tree(machine.home / "code", {".git": {"config": "kept"}})
-    wanted = Wanted(home=machine.home, read=(code / ".git",), write=(code,))
+    wanted = SandboxRequest(home=machine.home, read=(code / ".git",), write=(code,))
     done = attempts(("write", code / "new"), ("write", code / ".git" / "config"), wanted=wanted, cwd=code)
     assert done == ["written", "OSError"]
 
@@ -159,7 +163,7 @@ def test_what_is_only_to_be_read_stays_so_inside_what_may_be_written(machine: Ma
 @with_bubblewrap
 def test_it_starts_in_the_folder_its_entry_names_or_in_its_own_home(machine: Machine) -> None:
     write_tree(machine.project, {"file": "text"})
-    wanted = Wanted(home=machine.home)
+    wanted = SandboxRequest(home=machine.home)
     done = attempts(("cwd",), ("read", "file"), ("write", "file"), wanted=wanted, cwd=machine.project)
     assert done == [str(machine.project), "text", "OSError"]
     (machine.home / "file").write_text("private")
@@ -171,7 +175,7 @@ def test_it_starts_in_the_folder_its_entry_names_or_in_its_own_home(machine: Mac
 @with_bubblewrap
 @pytest.mark.parametrize("network", [False, True])
 def test_the_network_is_there_only_if_allowed(network: bool, machine: Machine, listener: int) -> None:
-    done = attempts(("connect", listener), wanted=Wanted(home=machine.home, network=network))
+    done = attempts(("connect", listener), wanted=SandboxRequest(home=machine.home, network=network))
     assert (done == ["connected"]) == network
 
 
@@ -196,7 +200,7 @@ def test_the_users_sockets_processes_and_rights_are_not_there(machine: Machine) 
             ]
         ),
     )
-    done = run(sandboxed("x", Command(argv=argv, parent=parent), Wanted(home=machine.home)))
+    done = run(sandboxed("x", Command(argv=argv, parent=parent), SandboxRequest(home=machine.home)))
     runtime, temporary, processes, capabilities, *variables = json.loads(done.stdout)
     assert (runtime, variables) == ([], [None, None])
     # The test's own home is below /tmp, and Python may be: the ways to them are there, and nothing else.
@@ -209,11 +213,14 @@ def test_the_users_sockets_processes_and_rights_are_not_there(machine: Machine) 
 @with_bubblewrap
 def test_variables_that_load_code_do_not_reach_bubblewrap_itself(machine: Machine) -> None:
     env = {"LD_LIBRARY_PATH": "/mine", "TOKEN": "secret"}
-    command = sandboxed("x", Command(argv=("true",), env=env), Wanted(home=machine.home))
+    command = sandboxed("x", Command(argv=("true",), env=env), SandboxRequest(home=machine.home))
     assert "LD_LIBRARY_PATH" not in command.env
     assert not any("secret" in word for word in command.argv), "other users can read a command line"
     done = attempts(
-        ("variable", "LD_LIBRARY_PATH"), ("variable", "TOKEN"), wanted=Wanted(home=machine.home), env=env
+        ("variable", "LD_LIBRARY_PATH"),
+        ("variable", "TOKEN"),
+        wanted=SandboxRequest(home=machine.home),
+        env=env,
     )
     assert done == ["/mine", "secret"]
 
@@ -225,7 +232,7 @@ def test_a_program_in_the_home_brings_what_it_needs_and_no_more(machine: Machine
     script = "#!/bin/sh\ncat $(dirname $0)/../lib/words\nls -A $HOME\n"
     write_tree(tool, {"bin": {"thing": script}, "lib": {"words": "hello\n"}, "state": {"token": "x"}})
     (tool / "bin" / "thing").chmod(0o755)
-    wanted = Wanted(home=machine.home)
+    wanted = SandboxRequest(home=machine.home)
     done = run(sandboxed("x", Command(argv=("bin/thing",), cwd=tool / "lib" / ".."), wanted))
     assert done.stdout.splitlines()[:1] == ["hello"], done.stderr
     path = os.pathsep.join([str(tool / "bin"), os.environ["PATH"]])
@@ -250,7 +257,7 @@ def test_a_package_script_finds_its_packages_and_its_interpreter(machine: Machin
         argv=(str(machine.home / "code/node_modules/.bin/cli"),),
         env={"PATH": f"{runtime.parent}:{os.environ['PATH']}"},
     )
-    done = run(sandboxed("x", command, Wanted(home=machine.home)))
+    done = run(sandboxed("x", command, SandboxRequest(home=machine.home)))
     assert done.stdout == "from the package\n", done.stderr
 
 
@@ -263,7 +270,7 @@ def test_a_home_behind_a_link_is_found_under_both_names(machine: Machine) -> Non
         ("list", link),
         ("write", link / "out" / "a"),
         ("write", machine.home / "out" / "b"),
-        wanted=Wanted(home=link, write=(link / "out",)),
+        wanted=SandboxRequest(home=link, write=(link / "out",)),
     )
     assert done == [["out"], "written", "written"]
 
@@ -276,7 +283,7 @@ def test_a_path_that_is_missing_or_everything_is_refused(field: str, machine: Ma
         (machine.home, "the whole home"),
         (Path("/"), "the whole home"),
     ):
-        named = replace(Wanted(home=machine.home), **{field: (path,)})
+        named = replace(SandboxRequest(home=machine.home), **{field: (path,)})
         error = refusal(Command(argv=("true",)), named)
         assert f"`sandbox.{field}` names {path}" in str(error)
         assert words in str(error)
@@ -285,7 +292,7 @@ def test_a_path_that_is_missing_or_everything_is_refused(field: str, machine: Ma
 
 @with_bubblewrap
 def test_a_program_folder_or_argument_that_will_not_be_there_is_said_at_once(machine: Machine) -> None:
-    wanted = Wanted(home=machine.home)
+    wanted = SandboxRequest(home=machine.home)
     assert "there is no program nonesuch" in str(refusal(Command(argv=("nonesuch",)), wanted))
     gone = machine.home / "gone"
     assert f"there is no folder {gone}" in str(refusal(Command(argv=("true",), cwd=gone), wanted))
@@ -320,7 +327,7 @@ def test_where_bubblewrap_cannot_work_it_says_why_and_what_helps(machine: Machin
         ("#!/nowhere/at/all\n", "No such file"),
     ):
         broken.write_text(script)
-        error = refusal(command, Wanted(home=machine.home))
+        error = refusal(command, SandboxRequest(home=machine.home))
         assert "bubblewrap does not work here: " in str(error)
         assert words in str(error)
         assert "unprivileged_userns" in str(error.hint)
@@ -406,7 +413,7 @@ def test_of_etc_there_is_what_programs_need_and_nothing_that_only_its_owner_read
         ("list", "/etc"),
         ("read", "/etc/hosts"),
         *(("list" if Path("/etc", name).is_dir() else "read", f"/etc/{name}") for name in private),
-        wanted=Wanted(home=machine.home),
+        wanted=SandboxRequest(home=machine.home),
     )
     assert others == [Path("/etc/hosts").read_text(), *["FileNotFoundError"] * len(private)]
     assert {"hosts", "passwd", "group"} <= {*listed}
@@ -435,7 +442,7 @@ def test_programs_find_names_users_time_and_certificates_in_the_sandbox(
     command = Command(argv=(sys.executable, "-I", "-c", PROGRAM))
     plain, boxed = (
         subprocess.run(each.argv, capture_output=True, text=True, timeout=60, check=True).stdout
-        for each in (command, sandboxed("x", command, Wanted(home=machine.home, network=network)))
+        for each in (command, sandboxed("x", command, SandboxRequest(home=machine.home, network=network)))
     )
     assert json.loads(boxed) == json.loads(plain)
 
@@ -443,5 +450,5 @@ def test_programs_find_names_users_time_and_certificates_in_the_sandbox(
 @with_bubblewrap
 def test_a_file_of_etc_that_the_entry_names_can_be_read(machine: Machine) -> None:
     named = Path("/etc/fstab")
-    wanted = Wanted(home=machine.home, read=(named,))
+    wanted = SandboxRequest(home=machine.home, read=(named,))
     assert attempts(("read", named), wanted=wanted) == [named.read_text()]

@@ -13,8 +13,8 @@ from fairlead.connection.server_messages import (
     repair_notification,
     repair_request,
 )
-from fairlead.connection.wire import progress_of
-from fairlead.host.form_schema import FormRefused, read_form
+from fairlead.connection.transport.messages import progress_of
+from fairlead.host.elicitation.form_schema import FormRefused, read_form
 
 pytestmark = pytest.mark.requirement("HARD-87")
 

@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.connection import negotiation
+from fairlead.connection import session
 from fairlead.errors import ConnectFailed
 from fairlead.host.host import Host
 from fairlead.host.snapshots import VERSION_SECONDS
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures import canned_stdio
 from tests.host.support import hosting
-from tests.servers import canned_stdio
 
 MODERN: dict[str, Any] = {"version": "2026-07-28", "probe": "answer"}
 
@@ -63,7 +63,7 @@ async def test_a_server_that_dies_before_it_reads_the_probe_is_not_started_again
 async def test_a_server_that_ignores_the_probe_is_handshaken_on_the_same_connection(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(negotiation, "MAX_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(session, "MAX_PROBE_SECONDS", 0.2)
     server = ScriptedServer(tmp_path / "record", probe="silence")
     async with hosting(machine, x=server.entry()) as host:
         await connect(host)
@@ -75,7 +75,7 @@ async def test_a_server_that_ignores_the_probe_is_handshaken_on_the_same_connect
 async def test_a_server_that_chokes_on_the_probe_is_started_again_and_handshaken(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(negotiation, "MAX_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(session, "MAX_PROBE_SECONDS", 0.2)
     server = ScriptedServer(tmp_path / "record", probe="choke")
     async with hosting(machine, x=server.entry(startup_timeout_ms=4000)) as host:
         await connect(host)

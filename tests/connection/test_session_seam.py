@@ -16,12 +16,12 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 
-from fairlead.connection.dispatcher import WireDispatcher
-from fairlead.connection.memory import MemoryDispatcher
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.process.child import Command
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.memory import MemoryDispatcher
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import SERVERS
-from tests.servers.sdk_stdio import make_server
+from tests.fixtures.sdk_stdio import make_server
 
 
 def first_text(result: types.CallToolResult) -> str:

@@ -9,23 +9,26 @@ import msgspec
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from fairlead.connection.endpoint import fixed_headers
-from fairlead.connection.http import HttpDispatcher
-from fairlead.connection.http_outcomes import (
+from fairlead.connection.outcomes import (
     AnswerLost,
     AnswerTooLong,
+    AnswerUnreadable,
+    ConnectionClosed,
     HttpRejected,
+    RequestExpired,
+    RequestRejected,
     SessionExpired,
     Unreachable,
 )
-from fairlead.connection.outcomes import AnswerUnreadable, ConnectionClosed, RequestExpired, RequestRejected
-from fairlead.connection.sse import SseDispatcher, is_fallback_worthy
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.connection.transport.http_endpoint import fixed_headers
+from fairlead.connection.transport.legacy_sse import SseDispatcher, is_fallback_worthy
 from fairlead.jsonrpc.limits import MAX_LINE_BYTES
-from fairlead.net.client import open_client
+from fairlead.net.http import open_client
 from tests.connection.http_support import LEGACY, SECONDS, call, call_text, running
-from tests.servers.hostile_http import HostileServer, serving
-from tests.servers.sdk_http import Tools
-from tests.servers.sdk_http import serving as serving_sdk
+from tests.fixtures.hostile_http import HostileServer, serving
+from tests.fixtures.sdk_http import Tools
+from tests.fixtures.sdk_http import serving as serving_sdk
 
 
 def older_url(server: HostileServer) -> str:

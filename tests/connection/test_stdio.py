@@ -11,14 +11,9 @@ import anyio
 import msgspec
 import pytest
 
-from fairlead.connection.outcomes import (
-    AnswerUnreadable,
-    ConnectionClosed,
-    RequestExpired,
-    SpawnFailed,
-)
-from fairlead.connection.process import Command
-from fairlead.connection.stdio import StdioDispatcher
+from fairlead.connection.outcomes import AnswerUnreadable, ConnectionClosed, RequestExpired, SpawnFailed
+from fairlead.connection.process.child import Command
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import Context, call_json, call_large, call_tool, hostile, running
 from tests.loops import LOOPS, backend_of
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.catalog import gate
-from fairlead.config.masking import SECRETS
-from fairlead.connection.tail import StderrLog, Tail
+from fairlead.catalog.sanitize import gate
+from fairlead.config.secrets.masking import SECRETS
+from fairlead.connection.process.stderr import OutputTail, StderrLog
 
 
 @pytest.mark.requirement("HARD-20")
@@ -43,7 +43,7 @@ def test_an_escape_that_never_ends_hides_nothing() -> None:
 
 @pytest.mark.requirement("HARD-20")
 def test_the_last_lines_are_kept_and_cut() -> None:
-    tail = Tail()
+    tail = OutputTail()
 
     tail.add(b"\n".join(b"line %d" % number for number in range(1_000)))
     tail.add(b"x" * 10_000)

@@ -13,17 +13,15 @@ import msgspec
 import pytest
 
 from fairlead.connection import tasks
-from fairlead.connection.http import HttpDispatcher
 from fairlead.connection.link import Transport, open_session
 from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestRejected
-from fairlead.connection.peer import Peer, refusal
-from fairlead.connection.process import Command
+from fairlead.connection.peer import ClientPeer, refusal
+from fairlead.connection.process.child import Command
 from fairlead.connection.session import Session
-from fairlead.connection.stdio import StdioDispatcher
 from fairlead.connection.tasks import (
-    Question,
     Task,
     TaskCancelled,
+    TaskElicitation,
     abandon_task,
     cancel_task,
     created_task,
@@ -35,9 +33,11 @@ from fairlead.connection.tasks import (
     task_support,
     update_task,
 )
-from fairlead.net.client import open_client
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.connection.transport.stdio import StdioDispatcher
+from fairlead.net.http import open_client
 from tests.connection.servers import SERVERS
-from tests.servers.tasks_http import serving_tasks
+from tests.fixtures.tasks_http import serving_tasks
 
 Era = Literal["2025-11-25", "2026-07-28"]
 
@@ -56,7 +56,7 @@ def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
-class Ada(Peer):
+class Ada(ClientPeer):
     """Says who she is to servers of the older era, which ask by themselves."""
 
     @property
@@ -89,7 +89,7 @@ class Ada(Peer):
         return
 
 
-async def name_ada(questions: Mapping[str, Question]) -> dict[str, Any]:
+async def name_ada(questions: Mapping[str, TaskElicitation]) -> dict[str, Any]:
     """Say so to servers of the later era, which ask when they are polled."""
     for question in questions.values():
         assert types.ElicitRequest.model_validate(question.read()).params.message.startswith("What is your")
@@ -122,7 +122,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def speaking(transport: Transport, era: Era, peer: Peer | None = None) -> AsyncGenerator[Caller]:
+async def speaking(transport: Transport, era: Era, peer: ClientPeer | None = None) -> AsyncGenerator[Caller]:
     """A session in this era."""
     with anyio.fail_after(SECONDS):
         async with open_session(
@@ -137,7 +137,7 @@ async def speaking(transport: Transport, era: Era, peer: Peer | None = None) -> 
             yield Caller(session)
 
 
-def served(state: Path, era: Era, peer: Peer | None = None) -> AbstractAsyncContextManager[Caller]:
+def served(state: Path, era: Era, peer: ClientPeer | None = None) -> AbstractAsyncContextManager[Caller]:
     """A session with a process of the server, which has the tasks that are in this folder."""
     argv = (sys.executable, "-I", "-S", str(SERVERS / "tasks_server.py"), str(state / "tasks.json"))
     return speaking(lambda: StdioDispatcher(Command(argv=argv)), era, peer)
@@ -210,7 +210,7 @@ async def test_questions_of_a_task_are_answered(tmp_path: Path, era: Era) -> Non
 async def test_a_question_that_stays_in_sight_is_put_to_nobody_twice(tmp_path: Path, era: Era) -> None:
     asked: list[str] = []
 
-    async def answer(questions: Mapping[str, Question]) -> dict[str, Any]:
+    async def answer(questions: Mapping[str, TaskElicitation]) -> dict[str, Any]:
         asked.extend(questions)
         return await name_ada(questions)
 
@@ -226,7 +226,7 @@ async def test_a_question_that_stays_in_sight_is_put_to_nobody_twice(tmp_path: P
 async def test_a_question_answered_over_another_connection_is_put_to_nobody_again(
     tmp_path: Path, era: Era
 ) -> None:
-    async def never(questions: Mapping[str, Question]) -> dict[str, Any]:
+    async def never(questions: Mapping[str, TaskElicitation]) -> dict[str, Any]:
         pytest.fail(f"asked again: {questions}")
 
     async with served(tmp_path, era) as caller:

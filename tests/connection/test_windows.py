@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from fairlead.connection.outcomes import ConnectionClosed, SpawnFailed
-from fairlead.connection.process import Child, Command
-from fairlead.connection.stdio import StdioDispatcher
-from fairlead.connection.windows import WindowsChild
+from fairlead.connection.process.child import Child, Command
+from fairlead.connection.process.windows import WindowsChild
+from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import call_json, call_tool, hostile, running
 
 

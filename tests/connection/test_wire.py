@@ -8,14 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.catalog.slices import has_more_values
-from fairlead.connection.outcomes import (
-    AnswerUnreadable,
-    NotEncodable,
-    RequestRejected,
-)
-from fairlead.connection.wire import (
-    Calls,
+from fairlead.catalog.sanitize.slices import has_more_values
+from fairlead.connection.outcomes import AnswerUnreadable, NotEncodable, RequestRejected
+from fairlead.connection.transport.messages import (
+    PendingRequests,
     Progress,
     error_frame,
     notification_frame,
@@ -26,7 +22,7 @@ from fairlead.connection.wire import (
     result_of,
     with_progress_token,
 )
-from fairlead.jsonrpc.frames import Frame, LineSplitter, Unusable, parse
+from fairlead.jsonrpc.frames import Frame, LineSplitter, UnusableLine, parse
 from fairlead.jsonrpc.limits import MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -59,13 +55,13 @@ def split(data: bytes, places: list[int] | None = None) -> list[bytes]:
     return list(map(whole, [*found, *splitter.finish()]))
 
 
-def whole(line: bytes | bytearray | Unusable) -> bytes:
+def whole(line: bytes | bytearray | UnusableLine) -> bytes:
     """A line that was within the limit."""
-    assert not isinstance(line, Unusable)
+    assert not isinstance(line, UnusableLine)
     return bytes(line)
 
 
-def only(line: bytes) -> Frame | Unusable:
+def only(line: bytes) -> Frame | UnusableLine:
     (item,) = parse(line)
     return item
 
@@ -76,9 +72,9 @@ def only_frame(line: bytes) -> Frame:
     return item
 
 
-def only_unusable(line: bytes) -> Unusable:
+def only_unusable(line: bytes) -> UnusableLine:
     item = only(line)
-    assert isinstance(item, Unusable)
+    assert isinstance(item, UnusableLine)
     return item
 
 
@@ -140,7 +136,7 @@ def test_a_message_over_the_limit_costs_itself_alone(
     found = [line for piece in cut(b"one\n" + long + b"\ntwo\n", places) for line in splitter.feed(piece)]
 
     assert [found[0], *found[2:]] == [b"one", b"two"]
-    assert isinstance(found[1], Unusable)
+    assert isinstance(found[1], UnusableLine)
     assert (found[1].answers, found[1].asks) == (answers, asks)
     assert "20000 bytes" in found[1].reason
 
@@ -353,7 +349,7 @@ def test_a_number_nobody_can_hold_is_an_error_when_it_is_read(value: bytes) -> N
 
 @pytest.mark.requirement("HARD-13")
 def test_an_id_that_is_a_whole_float_finds_its_call() -> None:
-    calls: Calls[str] = Calls()
+    calls: PendingRequests[str] = PendingRequests()
     calls.add(7, "seven")
     frame = only_frame(b'{"id": 7.0, "result": {}}')
 
@@ -370,7 +366,7 @@ def test_an_id_that_is_a_whole_float_finds_its_call() -> None:
 @example(b"[" * 900 + b"]" * 900)
 def test_no_line_whatsoever_raises(line: bytes) -> None:
     for item in parse(line):
-        assert isinstance(item, Frame | Unusable)
+        assert isinstance(item, Frame | UnusableLine)
 
 
 @given(st.data(), st.integers(1, 10**9), objects)
@@ -463,7 +459,7 @@ def test_answers_of_ours_can_be_read() -> None:
 
 
 def test_a_number_and_its_text_are_one_id() -> None:
-    calls: Calls[str] = Calls()
+    calls: PendingRequests[str] = PendingRequests()
     calls.add("7", "seven")
 
     assert calls.get(7) == calls.get("7") == "seven"
@@ -552,7 +548,7 @@ def test_a_large_answer_that_is_broken_inside_is_found_out_when_it_is_read() -> 
 
 def test_a_large_answer_that_breaks_off_still_says_whose_it_was() -> None:
     [item] = parse(b'{"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 400_000)
-    assert isinstance(item, Unusable)
+    assert isinstance(item, UnusableLine)
     assert item.answers == 7
 
 
@@ -589,7 +585,7 @@ def test_what_has_too_many_values_is_not_decoded(item: bytes) -> None:
         result_of(Frame(id=1, error=msgspec.Raw(b'{"code":1,"message":"m","data":' + bomb + b"}")))
     spaced = b'{"method":"x","params":{"a":' + bomb + b" " * 300_000 + b"}}"
     (found,) = parse(spaced)
-    assert isinstance(found, Unusable)
+    assert isinstance(found, UnusableLine)
 
 
 @pytest.mark.requirement("HARD-66")
@@ -620,14 +616,14 @@ def test_a_message_that_is_too_long_is_refused_by_its_ends(
     head: bytes, answers: int | None, asks: int | None
 ) -> None:
     (found,) = parse(b"{" + head + b'"params":{"a":"' + b"a" * MAX_MESSAGE_BYTES + b'"}}')
-    assert isinstance(found, Unusable)
+    assert isinstance(found, UnusableLine)
     assert (found.answers, found.asks) == (answers, asks)
 
 
 @pytest.mark.requirement("HARD-66")
 def test_a_batch_of_too_many_messages_is_unusable() -> None:
     (found,) = parse(b"[" + b'{"method":"x"},' * 2_000 + b'{"method":"x"}]')
-    assert isinstance(found, Unusable)
+    assert isinstance(found, UnusableLine)
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n", b"\r\n", b"x"])
@@ -670,4 +666,4 @@ def test_an_answer_of_any_size_finds_its_call(head: str, tail: str, answers: int
 @pytest.mark.parametrize("size", [10, 70_000])
 def test_an_id_with_zeros_before_it_is_no_id_in_an_answer_of_any_size(size: int) -> None:
     (item,) = parse(b'{"jsonrpc":"2.0","id":007,"result":{"text":"%b"}}' % (b"x" * size))
-    assert isinstance(item, Unusable)
+    assert isinstance(item, UnusableLine)

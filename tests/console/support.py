@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import anyio
 
 from fairlead.cli.live_configuration import LiveConfiguration
-from fairlead.console.conversation import Conversation
-from fairlead.console.person import PromptOperator
+from fairlead.console.conversation import ChatConversation
+from fairlead.console.hosting import PromptOperator
 from fairlead.console.screen import Screen
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion
 from fairlead.console.verbs import load_verbs
 from fairlead.host.host import Host
-from fairlead.loop.dialect import ChatModel
+from fairlead.loop.provider import ChatModel
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.asking import AskingServer
@@ -59,7 +59,7 @@ class TypedLines:
 class Shown:
     """A session, and what it showed and asked."""
 
-    def __init__(self, session: Session, lines: list[str], typed: TypedLines) -> None:
+    def __init__(self, session: ConsoleSession, lines: list[str], typed: TypedLines) -> None:
         self.session = session
         self.lines = lines
         self.typed = typed
@@ -99,9 +99,9 @@ async def session_on(machine: Machine, *answers: str) -> AsyncGenerator[Shown]:
     loaded = machine.load()
     with anyio.fail_after(SECONDS):
         async with Host.open(loaded, env=machine.env, cwd=machine.project, operator=person) as host:
-            conversation = Conversation(host.toolset, lambda: None)
+            conversation = ChatConversation(host.toolset, lambda: None)
             conversation.choose(loaded, None, machine.env)
-            session = Session(
+            session = ConsoleSession(
                 host=host,
                 configuration=LiveConfiguration(loaded, machine.load, host.reload),
                 screen=Screen(lines.append),

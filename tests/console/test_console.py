@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.config.paths import store_file
-from fairlead.console.history import FILE_NAME
+from fairlead.console.prompt import FILE_NAME
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 from tests.console.support import configure

@@ -9,13 +9,12 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from fairlead.catalog.sanitise import clean
-from fairlead.console.completing import LineCompleter
-from fairlead.console.lines import asked_suggestions, suggestions
+from fairlead.catalog.sanitize.text import clean
+from fairlead.console.completion import LineCompleter
+from fairlead.console.lines import RunningLine, RunningWork, asked_suggestions, suggestions
 from fairlead.console.toolbar import toolbar
 from fairlead.console.verb import MOST_SUGGESTED
-from fairlead.console.work import Running, Work
-from fairlead.events import CallProgressed, CallStarted
+from fairlead.events import McpToolCallBegin, McpToolCallProgress
 from fairlead.testing.watchdog import watch_loop
 from tests.conftest import Machine
 from tests.console.support import Shown, session_on, session_with
@@ -144,15 +143,15 @@ async def test_nothing_that_a_server_lists_steers_the_terminal_or_shows_a_secret
 @pytest.mark.requirement("HARD-61")
 @pytest.mark.parametrize("kind", EVIL)
 def test_progress_of_a_hostile_server_stays_in_its_line(kind: str) -> None:
-    work = Work(lambda: None)
-    work.note(CallStarted(call_id=1, server_id="x", tool=EVIL[kind]))
+    work = RunningWork(lambda: None)
+    work.note(McpToolCallBegin(call_id=1, server_id="x", tool=EVIL[kind]))
     for progress, total in ODD_NUMBERS:
-        work.note(CallProgressed(call_id=1, progress=progress, total=total, message=EVIL[kind]))
+        work.note(McpToolCallProgress(call_id=1, progress=progress, total=total, message=EVIL[kind]))
         lines = toolbar([], work.shown, EVIL[kind], 80).split("\n")
         assert len(lines) == 2
         assert all(len(line) <= 80 for line in lines)
         assert steers("\n".join(lines)) == []
-    assert len(toolbar([], [Running(label="x" * 10_000, since=0.0)] * 50, None, 80).split("\n")) <= 7
+    assert len(toolbar([], [RunningLine(label="x" * 10_000, since=0.0)] * 50, None, 80).split("\n")) <= 7
 
 
 ODD_NUMBERS = [(1.0, 2.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, -1e308), (-1e308, 1e-308)]

@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.console.images import (
-    MAX_DRAWN_BYTES,
-    Graphics,
-    Picture,
-    drawing_of,
-    graphics_of,
-    picture_of,
-)
+from fairlead.console.render import MAX_DRAWN_BYTES, Graphics, ImageInfo, drawing_of, graphics_of, picture_of
 
 
 def png(width: int, height: int, rest: bytes = b"") -> bytes:
@@ -60,7 +53,7 @@ def test_an_image_is_what_its_first_bytes_say_whatever_the_server_says(
     content: bytes, media_type: str
 ) -> None:
     picture = picture_of(content, "text/html")
-    assert picture == Picture(media_type=media_type, size=len(content), pixels=(640, 480))
+    assert picture == ImageInfo(media_type=media_type, size=len(content), pixels=(640, 480))
     assert str(picture) == f"{media_type}, 640 by 480 pixels, {len(content):,} bytes"
 
 
@@ -70,7 +63,7 @@ def test_an_image_that_is_cut_off_has_no_size(content: bytes) -> None:
 
 
 def test_a_webp_of_an_unknown_kind_has_no_size() -> None:
-    assert picture_of(webp(b"VP9X", b""), "image/webp") == Picture(media_type="image/webp", size=40)
+    assert picture_of(webp(b"VP9X", b""), "image/webp") == ImageInfo(media_type="image/webp", size=40)
 
 
 def test_a_jpeg_is_searched_only_so_far() -> None:

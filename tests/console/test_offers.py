@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.offers import Prompt
-from fairlead.console import blocks
-from fairlead.console.arguments import pairs_of, words_of
-from fairlead.console.completions import FRESH_SECONDS, Completions
+from fairlead.catalog.tools import PromptOffer
+from fairlead.console import render
+from fairlead.console.completion import FRESH_SECONDS, Completions
+from fairlead.console.verb import pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid, CallRejected, ConfigError, UnknownArtifact, UnknownServer
 from fairlead.testing import FakeClock
 from tests.conftest import Machine
@@ -141,7 +141,7 @@ async def test_media_are_drawn_where_the_terminal_can(machine: Machine) -> None:
     image = {"type": "image", "data": base64.b64encode(png(64, 32)).decode(), "mimeType": "image/png"}
     async with session_with(machine, {"x": server(machine).entry()}) as console:
         console.session.env = {"TERM": "xterm-kitty"}
-        await blocks.show_blocks(console.session, blocks.Origin(server_id="x", what="t"), [image])
+        await render.show_blocks(console.session, render.AnswerOrigin(server_id="x", what="t"), [image])
         assert console.lines[0].startswith("\x1b_Ga=T,f=100")
         assert console.lines[1] == "[image/png, 64 by 32 pixels, 33 bytes]"
 
@@ -162,14 +162,14 @@ async def test_media_are_drawn_where_the_terminal_can(machine: Machine) -> None:
 )
 async def test_every_kind_of_block_can_be_shown(machine: Machine, block: dict[str, Any], shown: str) -> None:
     async with session_with(machine, {"x": server(machine).entry()}) as console:
-        await blocks.show_blocks(console.session, blocks.Origin(server_id="x", what="t"), [block])
+        await render.show_blocks(console.session, render.AnswerOrigin(server_id="x", what="t"), [block])
         assert "\n".join(console.lines) == shown
 
 
 async def test_what_cannot_be_kept_is_said_to_be_lost(machine: Machine) -> None:
     sound = {"type": "resource", "resource": {"uri": "u:1", "blob": "AAAA", "mimeType": "audio/wav"}}
     async with session_with(machine, {"x": server(machine).entry()}, artifacts={"max_bytes": 0}) as console:
-        await blocks.show_blocks(console.session, blocks.Origin(server_id="x", what="t"), [sound])
+        await render.show_blocks(console.session, render.AnswerOrigin(server_id="x", what="t"), [sound])
         assert console.lines == ["[u:1]", "[audio/wav, 3 bytes; it could not be kept]"]
         with pytest.raises(UnknownArtifact):
             await console.session.host.artifacts.whole("artifact://0")
@@ -396,7 +396,7 @@ async def test_a_suggestion_is_asked_for_again_after_a_while(machine: Machine) -
     async with session_with(machine, {"x": x.entry()}) as console:
         await console.session.host.connect("x")
         console.session.completions = completions = Completions(clock)
-        (prompt,) = completions.offers(console.session.host, Prompt, "x")
+        (prompt,) = completions.offers(console.session.host, PromptOffer, "x")
         for _ in range(2):
             await completions.of_prompt(console.session.host, prompt, "who", "", {})
         assert len(x.heard("completion/complete")) == 1

@@ -6,23 +6,23 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.config.masking import SECRETS
-from fairlead.console.history import FILE_NAME, MAX_LINES, LineHistory, is_kept
+from fairlead.config.secrets.masking import SECRETS
+from fairlead.console.lines import RunningLine, RunningWork
+from fairlead.console.prompt import FILE_NAME, MAX_LINES, LineHistory, is_kept
 from fairlead.console.screen import Screen
 from fairlead.console.toolbar import toolbar
-from fairlead.console.work import Running, Work
 from fairlead.errors import ConfigError, ConfigInvalid, Problem
-from fairlead.events import CallFinished, CallProgressed, CallStarted
+from fairlead.events import McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 
 
 def test_the_bar_shows_calls_or_what_is_on_its_way_to_one() -> None:
-    work = Work(lambda: None)
+    work = RunningWork(lambda: None)
     assert toolbar([], work.shown, None, 80) == " no servers · /help"
     for number in range(7):
-        work.note(CallStarted(call_id=number, server_id="x", tool=f"tool-{number}"))
-    work.note(CallProgressed(call_id=0, progress=3))
-    work.note(CallProgressed(call_id=1, progress=30, total=10, message="a\x1b[0mb"))
-    work.note(CallProgressed(call_id=99, progress=1))
+        work.note(McpToolCallBegin(call_id=number, server_id="x", tool=f"tool-{number}"))
+    work.note(McpToolCallProgress(call_id=0, progress=3))
+    work.note(McpToolCallProgress(call_id=1, progress=30, total=10, message="a\x1b[0mb"))
+    work.note(McpToolCallProgress(call_id=99, progress=1))
     lines = toolbar([], work.shown, "openai/m", 80).split("\n")
     assert lines[0] == " no servers · openai/m · Ctrl-C cancels"
     assert lines[1].startswith(" x/tool-0  3  ")
@@ -30,7 +30,7 @@ def test_the_bar_shows_calls_or_what_is_on_its_way_to_one() -> None:
     assert lines[-1] == " and 2 more"
     for number in range(7):
         work.note(
-            CallFinished(call_id=number, server_id="x", tool="t", seconds=0.1, is_error=False, error=None)
+            McpToolCallEnd(call_id=number, server_id="x", tool="t", seconds=0.1, is_error=False, error=None)
         )
     assert work.shown == []
     assert toolbar(None, [], None, 80) == " starting … · /help"
@@ -38,12 +38,12 @@ def test_the_bar_shows_calls_or_what_is_on_its_way_to_one() -> None:
     assert all(len(line) <= 80 for line in toolbar([], [_running(label)], None, 80).split("\n"))
 
 
-def _running(label: str) -> Running:
-    return Running(label=label, since=time.monotonic())
+def _running(label: str) -> RunningLine:
+    return RunningLine(label=label, since=time.monotonic())
 
 
 async def test_what_is_under_way_can_be_ended_and_waited_for() -> None:
-    work = Work(lambda: None)
+    work = RunningWork(lambda: None)
     ended: list[bool] = []
 
     async def line() -> None:

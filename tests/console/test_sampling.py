@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.console.person import PromptOperator
+from fairlead.console.hosting import PromptOperator
 from tests.conftest import Machine
 from tests.console.support import TypedLines
 from tests.host.asking import BOTH_ERAS, AskingServer, answer_of, hosting

@@ -14,10 +14,10 @@ from anyio import open_process, to_thread
 from ruamel.yaml import YAML
 
 from fairlead.config.load import load_config
-from fairlead.gateway.access import Gatekeeper
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.middleware import GuardedApp
+from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.gateway import open_gateway
-from fairlead.gateway.guarded import GuardedApp
-from fairlead.gateway.perimeter import Perimeter
 from fairlead.net.listen import bind, listening, url_of
 from tests.conformance.suite import REQUIREMENTS, ROOT, conformance
 from tests.conftest import Machine
@@ -65,7 +65,7 @@ def _found(results: Path) -> dict[str, list[str]]:
 @asynccontextmanager
 async def everything_over_http() -> AsyncGenerator[str]:
     """The URL of an everything-server, in a process of its own."""
-    command = [sys.executable, "-m", "tests.servers.everything_server", "--http", "0"]
+    command = [sys.executable, "-m", "tests.fixtures.everything_server", "--http", "0"]
     async with await open_process(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         try:
@@ -78,7 +78,7 @@ async def everything_over_http() -> AsyncGenerator[str]:
 async def everything_entry(upstream: Upstream) -> AsyncGenerator[dict[str, Any]]:
     """How a configuration describes an everything-server, which is there for the length of the block."""
     if upstream != "http":
-        args = ["-m", "tests.servers.everything_server", *(["--older"] if upstream == "older stdio" else [])]
+        args = ["-m", "tests.fixtures.everything_server", *(["--older"] if upstream == "older stdio" else [])]
         yield {"command": sys.executable, "args": args, "cwd": str(ROOT), "trust": "trusted"}
         return
     async with everything_over_http() as url:
@@ -98,7 +98,7 @@ async def everything_behind_a_gateway(machine: Machine, upstream: Upstream) -> A
             "policy": {"approval": "allow"},
         }
         with bind("127.0.0.1", 0) as listener:
-            gatekeeper = Gatekeeper(Perimeter("127.0.0.1", listener.getsockname()[1]), tokens=None)
+            gatekeeper = TokenAuthenticator(OriginPolicy("127.0.0.1", listener.getsockname()[1]), tokens=None)
             async with (
                 open_gateway(machine.load(overrides=document), env=machine.env) as gateway,
                 listening(GuardedApp(gateway.app(gatekeeper), gatekeeper), listener),
@@ -123,7 +123,7 @@ async def everything_behind_two_gateways(
         env = {**machine.env, "HOME": str(folder), "USERPROFILE": str(folder)}
         loaded = load_config(None, document, env, folder)
         with bind("127.0.0.1", 0) as listener:
-            gatekeeper = Gatekeeper(Perimeter("127.0.0.1", listener.getsockname()[1]), tokens=None)
+            gatekeeper = TokenAuthenticator(OriginPolicy("127.0.0.1", listener.getsockname()[1]), tokens=None)
             async with (
                 open_gateway(loaded, env=env) as gateway,
                 listening(GuardedApp(gateway.app(gatekeeper), gatekeeper), listener),

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fairlead.gateway.access import Gatekeeper
-from fairlead.gateway.guarded import GuardedApp
-from fairlead.gateway.jwt_access import JwtAccess
-from fairlead.gateway.perimeter import Perimeter, Refused
-from fairlead.gateway.rate import RateLimit
-from fairlead.gateway.tokens import TokenFile, Tokens
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.jwt import JwtAccess
+from fairlead.gateway.access.middleware import GuardedApp
+from fairlead.gateway.access.origin import OriginPolicy, RequestRefused
+from fairlead.gateway.access.rate_limit import RateLimit
+from fairlead.gateway.access.tokens import TokenFile, Tokens
 from fairlead.net.listen import bind, listening
 
 TOKEN = "the-local-token"
@@ -80,13 +80,13 @@ async def guarded(
     with bind(host, 0) as listener:
         port: int = listener.getsockname()[1]
         tokens = Tokens(TOKEN, named, decide=DECIDE) if auth else None
-        gatekeeper = Gatekeeper(Perimeter(host, port, names), tokens=tokens, jwt=jwt, rate=rate)
+        gatekeeper = TokenAuthenticator(OriginPolicy(host, port, names), tokens=tokens, jwt=jwt, rate=rate)
         async with aiohttp.ClientSession() as client:
             served = Guarded(port, client)
 
             async def endpoint(request: Request) -> Response:
                 admitted = await gatekeeper.admit(request.scope)
-                if isinstance(admitted, Refused):
+                if isinstance(admitted, RequestRefused):
                     return Response(admitted.body, admitted.status, dict(admitted.headers))
                 body = await request.body()
                 served.seen.append(admitted.principal)

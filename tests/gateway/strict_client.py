@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 from mcp_types.methods import validate_server_result
 
-from fairlead.catalog.protocol import VERSIONS
+from fairlead.catalog.repair.protocol_versions import VERSIONS
 
 METHODS = {
     "tool": "tools/call",

@@ -14,22 +14,22 @@ import anyio
 from starlette.types import Scope
 
 from fairlead.config.load import load_config
-from fairlead.config.shapes import is_object
-from fairlead.gateway.access import Admitted
+from fairlead.config.untyped import is_object
+from fairlead.gateway.access.auth import AuthenticatedRequest
+from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
-from fairlead.gateway.perimeter import Refused
 from fairlead.net.listen import bind, listening, url_of
-from fairlead.servers.server import McpServer
+from fairlead.servers.framework.server import McpServer
 
 
 class ByName:
     """Lets every client in, under the name that its token says: `principal`, or `principal#token`."""
 
-    async def admit(self, scope: Scope) -> Admitted | Refused:
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"Bearer local").decode().removeprefix("Bearer ")
         principal, _, credential = token.partition("#")
-        return Admitted(principal=principal, credential=credential or None)
+        return AuthenticatedRequest(principal=principal, credential=credential or None)
 
 
 @dataclass(frozen=True, kw_only=True)

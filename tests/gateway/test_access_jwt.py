@@ -17,14 +17,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fairlead.auth.web import Web
-from fairlead.config.models import Gateway, GatewayOAuth
-from fairlead.gateway.gatekeeping import gatekeeper_for
-from fairlead.gateway.issuer_keys import FRESH_SECONDS, PATIENCE_SECONDS, STALE_SECONDS, IssuerKeys
-from fairlead.gateway.jwt_access import TRUST_SECONDS, JwtAccess, Unverifiable, Verified
-from fairlead.gateway.tokens import TokenFile
+from fairlead.auth.http import HttpContext
+from fairlead.config.models import GatewayOAuth, GatewaySettings
+from fairlead.gateway.access.jwt import (
+    FRESH_SECONDS,
+    PATIENCE_SECONDS,
+    STALE_SECONDS,
+    TRUST_SECONDS,
+    IssuerKeys,
+    JwtAccess,
+    TokenUnverifiable,
+    VerifiedToken,
+)
+from fairlead.gateway.access.middleware import gatekeeper_for
+from fairlead.gateway.access.tokens import TokenFile
 from fairlead.net.listen import bind, listening, url_of
-from fairlead.testing.clock import FakeClock
+from fairlead.testing.fixtures import FakeClock
 from tests.conftest import Machine
 from tests.gateway.guarded_support import guarded
 
@@ -99,34 +107,34 @@ def access(
     **rest: Any,
 ) -> JwtAccess:
     oauth = GatewayOAuth(issuer=signer.url, audience=AUDIENCE, **rest)
-    keys = IssuerKeys(oauth, Web(), clock=clock or time.monotonic)
+    keys = IssuerKeys(oauth, HttpContext(), clock=clock or time.monotonic)
     return JwtAccess(oauth, keys, names_groups=names_groups, clock=clock or time.time)
 
 
 async def reason(checked: JwtAccess, token: str) -> str:
     found = await checked.verify(token)
-    assert not isinstance(found, Verified)
+    assert not isinstance(found, VerifiedToken)
     return found.reason
 
 
 @pytest.mark.parametrize("kid", ["one", "two"])
 async def test_a_token_made_out_to_the_gateway_says_who_somebody_is(signer: Signer, kid: str) -> None:
     found = await access(signer).verify(signer.token(kid, scope="tools fairlead:admin"))
-    assert found == Verified(
+    assert found == VerifiedToken(
         principal=f"oauth:{signer.url} ada", scopes=frozenset({"mcp"}), says_groups=False
     )
 
 
 async def test_nobody_at_the_issuer_can_be_the_local_user(signer: Signer) -> None:
     found = await access(signer).verify(signer.token(sub="local"))
-    assert isinstance(found, Verified)
+    assert isinstance(found, VerifiedToken)
     assert found.principal == f"oauth:{signer.url} local"
 
 
 async def test_another_claim_can_say_who_it_is(signer: Signer) -> None:
     checked = access(signer, principal_claim="email")
     found = await checked.verify(signer.token(email="ada@example.org"))
-    assert isinstance(found, Verified)
+    assert isinstance(found, VerifiedToken)
     assert found.principal == f"oauth:{signer.url} ada@example.org"
     assert "lacks `email`" in await reason(checked, signer.token())
     assert "says nobody" in await reason(checked, signer.token(email=["ada"]))
@@ -154,12 +162,12 @@ async def test_a_token_for_anything_else_opens_nothing(
 
 async def test_clocks_may_differ_a_little(signer: Signer) -> None:
     now = int(time.time())
-    assert isinstance(await access(signer).verify(signer.token(exp=now - 5, nbf=now + 5)), Verified)
+    assert isinstance(await access(signer).verify(signer.token(exp=now - 5, nbf=now + 5)), VerifiedToken)
 
 
 async def test_of_several_audiences_one_may_be_the_gateway(signer: Signer) -> None:
     token = signer.token(aud=["https://x.example", AUDIENCE])
-    assert isinstance(await access(signer).verify(token), Verified)
+    assert isinstance(await access(signer).verify(token), VerifiedToken)
 
 
 async def test_only_signatures_with_a_key_pair_count(signer: Signer) -> None:
@@ -186,12 +194,12 @@ async def test_what_is_no_token_asks_nobody(signer: Signer, token: str) -> None:
 async def test_scopes_that_are_missing_are_named(signer: Signer) -> None:
     checked = access(signer, required_scopes=("tools", "team"))
     assert "`team`" in await reason(checked, signer.token())
-    assert isinstance(await checked.verify(signer.token(scope=None, scp=["tools", "team"])), Verified)
+    assert isinstance(await checked.verify(signer.token(scope=None, scp=["tools", "team"])), VerifiedToken)
     assert "`tools`" in await reason(checked, signer.token(scope=7))
 
 
 async def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_kind(signer: Signer) -> None:
-    assert isinstance(await access(signer).verify(signer.token(None)), Verified)
+    assert isinstance(await access(signer).verify(signer.token(None)), VerifiedToken)
     signer.keys["three"] = rsa.generate_private_key(65537, 2048)
     assert "no such key" in await reason(access(signer), signer.token(None))
 
@@ -200,12 +208,12 @@ async def test_keys_are_fetched_once_and_again_for_a_new_one(signer: Signer) -> 
     clock = FakeClock()
     checked = access(signer, clock)
     for number in range(3):
-        assert isinstance(await checked.verify(signer.token(jti=str(number))), Verified)
+        assert isinstance(await checked.verify(signer.token(jti=str(number))), VerifiedToken)
     assert signer.requests.count("/keys") == 1
     signer.keys = {"new": ec.generate_private_key(ec.SECP256R1())}
     assert "no such key" in await reason(checked, signer.token("new"))  # it was asked a moment ago
     clock.advance(PATIENCE_SECONDS)
-    assert isinstance(await checked.verify(signer.token("new")), Verified)
+    assert isinstance(await checked.verify(signer.token("new")), VerifiedToken)
     assert signer.requests.count("/keys") == 2
     assert "no such key" in await reason(checked, signer.token("one", key=RSA_KEY))
 
@@ -214,16 +222,16 @@ async def test_an_issuer_that_is_down_leaves_known_keys_as_they_are(signer: Sign
     clock = FakeClock()
     checked = access(signer, clock)
     signer.down = True
-    assert isinstance(await checked.verify(signer.token()), Unverifiable)
+    assert isinstance(await checked.verify(signer.token()), TokenUnverifiable)
     asked = len(signer.requests)
-    assert isinstance(await checked.verify(signer.token()), Unverifiable)
+    assert isinstance(await checked.verify(signer.token()), TokenUnverifiable)
     assert len(signer.requests) == asked  # not for every stranger
     signer.down = False
     clock.advance(PATIENCE_SECONDS)
-    assert isinstance(await checked.verify(signer.token()), Verified)
+    assert isinstance(await checked.verify(signer.token()), VerifiedToken)
     signer.down = True
     clock.advance(FRESH_SECONDS)
-    assert isinstance(await checked.verify(signer.token(jti="later")), Verified)
+    assert isinstance(await checked.verify(signer.token(jti="later")), VerifiedToken)
 
 
 async def test_metadata_of_another_issuer_is_not_believed(signer: Signer) -> None:
@@ -233,7 +241,7 @@ async def test_metadata_of_another_issuer_is_not_believed(signer: Signer) -> Non
 
 async def test_keys_can_be_where_the_user_says(signer: Signer) -> None:
     checked = access(signer, jwks_url=f"{signer.url}/keys")
-    assert isinstance(await checked.verify(signer.token()), Verified)
+    assert isinstance(await checked.verify(signer.token()), VerifiedToken)
     assert signer.requests == ["/keys"]
 
 
@@ -262,7 +270,7 @@ async def test_at_the_door_an_issuer_that_is_down_is_a_reason_to_come_back(signe
 
 def test_whom_tokens_are_made_out_to_is_a_name_it_goes_by(machine: Machine) -> None:
     oauth = GatewayOAuth(issuer="https://issuer.example.org", audience=AUDIENCE)
-    keeper = gatekeeper_for(Gateway(oauth=oauth), "127.0.0.1", 8130, machine.env)
+    keeper = gatekeeper_for(GatewaySettings(oauth=oauth), "127.0.0.1", 8130, machine.env)
 
     def status(host: str) -> int | None:
         scope = {"method": "GET", "path": "/mcp", "headers": [(b"host", host.encode())]}
@@ -317,7 +325,7 @@ async def test_a_subject_that_does_not_show_as_it_is_opens_nothing(signer: Signe
 async def test_one_subject_of_two_issuers_is_two_principals(signer: Signer) -> None:
     async with signing() as other:
         found = [await access(one).verify(one.token(sub="ada")) for one in (signer, other)]
-        assert len({each.principal for each in found if isinstance(each, Verified)}) == 2
+        assert len({each.principal for each in found if isinstance(each, VerifiedToken)}) == 2
         assert "another issuer" in await reason(access(signer), signer.token(iss=other.url))
 
 
@@ -326,12 +334,12 @@ async def test_one_subject_of_two_issuers_is_two_principals(signer: Signer) -> N
 async def test_a_scope_decides_only_where_the_configuration_names_it(signer: Signer, scope: str) -> None:
     for wanted in (None, "approve"):
         found = await access(signer, decide_scope=wanted).verify(signer.token(scope=f"tools {scope}"))
-        assert isinstance(found, Verified)
+        assert isinstance(found, VerifiedToken)
         assert found.scopes == {"mcp"}
     granting: tuple[dict[str, Any], ...] = ({"scope": "tools approve"}, {"scope": None, "scp": ["approve"]})
     for said in granting:
         found = await access(signer, decide_scope="approve").verify(signer.token(**said))
-        assert isinstance(found, Verified)
+        assert isinstance(found, VerifiedToken)
         assert found.scopes == {"mcp", "decide"}  # and never `admin`
     async with guarded(jwt=access(signer, decide_scope="approve")) as served:
         token = signer.token(scope="tools approve")
@@ -347,10 +355,10 @@ async def test_a_retired_key_is_refused_within_five_minutes(signer: Signer) -> N
         checked = access(signer, clock)
         signer.keys, signer.down = {"one": RSA_KEY}, False
         token = signer.token()
-        assert isinstance(await checked.verify(token), Verified)
+        assert isinstance(await checked.verify(token), VerifiedToken)
         signer.keys, signer.down = {"two": EC_KEY}, is_down
         for _ in range(10):  # used all the while
             clock.advance(30)
             await checked.verify(token)
-        assert not isinstance(await checked.verify(token), Verified)
+        assert not isinstance(await checked.verify(token), VerifiedToken)
     assert TRUST_SECONDS + STALE_SECONDS + PATIENCE_SECONDS <= 300

@@ -13,14 +13,14 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from fairlead.gateway.access import Gatekeeper
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.middleware import GuardedApp
+from fairlead.gateway.access.origin import OriginPolicy
+from fairlead.gateway.access.tokens import Tokens
 from fairlead.gateway.gateway import open_gateway
-from fairlead.gateway.guarded import GuardedApp
-from fairlead.gateway.perimeter import Perimeter
-from fairlead.gateway.tokens import Tokens
 from fairlead.net.listen import bind, listening, url_of
-from fairlead.servers.definition import ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.server import McpServer
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import ToolContext, ToolDefinition, ToolModel
 from tests.conftest import Machine
 from tests.gateway.support import Raw
 
@@ -98,8 +98,8 @@ async def gateway_to(machine: Machine, upstream: Upstream) -> AsyncGenerator[str
     with anyio.fail_after(60):
         async with open_gateway(machine.load(), env=machine.env) as gateway:
             with bind("127.0.0.1", 0) as listener:
-                perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
-                keeper = Gatekeeper(perimeter, tokens=Tokens(DOWNSTREAM, None))
+                perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
+                keeper = TokenAuthenticator(perimeter, tokens=Tokens(DOWNSTREAM, None))
                 async with listening(GuardedApp(gateway.app(keeper), keeper), listener):
                     yield f"{url_of(listener)}/mcp"
 

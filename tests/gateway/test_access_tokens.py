@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import ConfigError, ConfigUnreadable
-from fairlead.gateway.folder import gateway_folder
-from fairlead.gateway.local_token import local_token
-from fairlead.gateway.tokens import TokenFile, Tokens
+from fairlead.gateway.access.tokens import TokenFile, Tokens, local_token
+from fairlead.gateway.registry import gateway_folder
 from tests.conftest import Machine
 
 

@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.errors import ConnectFailed
-from fairlead.gateway.attached import Attached
-from fairlead.net.client import open_client
+from fairlead.gateway.stdio_proxy import StdioProxy
+from fairlead.net.http import open_client
 from fairlead.net.listen import bind, listening, url_of
 
 Message = dict[str, Any]
@@ -72,7 +72,7 @@ async def attached(handler: Handler, token: str | None = "secret") -> AsyncGener
     with anyio.fail_after(30), bind("127.0.0.1", 0) as listener, send, receive:
         async with listening(app, listener), open_client() as client, anyio.create_task_group() as tasks:
             url = f"{url_of(listener)}/mcp"
-            tasks.start_soon(converse, Attached(url, token, client, write).run(receive))
+            tasks.start_soon(converse, StdioProxy(url, token, client, write).run(receive))
             yield conversation
             await send.aclose()
             await conversation.over.wait()
@@ -218,7 +218,7 @@ async def test_a_gateway_that_is_gone_is_an_answer_too() -> None:
 
     with anyio.fail_after(30):
         async with open_client() as client:
-            await Attached(url, None, client, write).run(lines())
+            await StdioProxy(url, None, client, write).run(lines())
     assert "cannot be reached" in heard[0]["error"]["message"]
     assert len(heard) == 1
 

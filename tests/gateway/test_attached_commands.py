@@ -18,13 +18,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fairlead.errors import AuthRequired, CallFailed, ConfigInvalid, ConnectionLost, FairleadError, Problem
-from fairlead.gateway.errands import PATH, raised, told
-from fairlead.gateway.running import announced, here
+from fairlead.gateway.control.protocol import PATH, raised, told
+from fairlead.gateway.registry import announced, here
 from fairlead.testing import ScriptedServer
 from tests.cli.test_gateway import gateway
 from tests.conftest import Machine, Outcome
+from tests.fixtures.sdk_http import serving
 from tests.host.asking import BOTH_ERAS, HANDSHAKE, AskingServer, form, page
-from tests.servers.sdk_http import serving
 
 if sys.platform == "win32":
     pytest.skip("there are no pseudo-terminals", allow_module_level=True)
@@ -291,7 +291,7 @@ def test_a_gateway_that_went_away_before_it_was_asked_is_done_without(
 ) -> None:
     configure(machine)
     gone = here(machine.load(), url="http://127.0.0.1:1", token_file=None, workspace=machine.project)
-    monkeypatch.setattr("fairlead.gateway.running._answers", bool)  # as if it died right after it did
+    monkeypatch.setattr("fairlead.gateway.registry._answers", bool)  # as if it died right after it did
     with announced(machine.env, gone):
         called = fairlead("call", "x", "echo", "--yes")
         assert (called.status, called.out) == (0, "{}\n"), called.err

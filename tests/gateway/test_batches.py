@@ -10,11 +10,11 @@ import aiohttp
 import anyio
 import pytest
 
-from fairlead.gateway.access import Gatekeeper
-from fairlead.gateway.perimeter import Perimeter
-from fairlead.gateway.rate import RateLimit
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.origin import OriginPolicy
+from fairlead.gateway.access.rate_limit import RateLimit
 from fairlead.net.listen import bind, listening, url_of
-from fairlead.testing.clock import FakeClock
+from fairlead.testing.fixtures import FakeClock
 from tests.gateway.support import serving
 from tests.gateway.test_stdio_lines import INITIALIZE, call
 from tests.gateway.test_tools import scripted
@@ -163,8 +163,8 @@ async def test_a_request_of_a_batch_may_ask_its_client(tmp_path: Path) -> None:
 async def test_every_message_of_a_batch_counts_towards_the_rate_limit(tmp_path: Path) -> None:
     async with serving(tmp_path) as served, aiohttp.ClientSession() as http:
         with bind("127.0.0.1", 0) as listener:
-            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
-            access = Gatekeeper(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
+            perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
+            access = TokenAuthenticator(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
             async with listening(served.gateway.app(access), listener):
                 client = Peer(http, f"{url_of(listener)}/mcp")
                 await client.begin(BATCHES)
@@ -304,8 +304,8 @@ async def test_every_message_of_a_batch_over_the_oldest_transport_counts_towards
 ) -> None:
     async with serving(tmp_path) as served, aiohttp.ClientSession() as http:
         with bind("127.0.0.1", 0) as listener:
-            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
-            access = Gatekeeper(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
+            perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
+            access = TokenAuthenticator(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
             async with (
                 listening(served.gateway.app(access), listener),
                 http.get(f"{url_of(listener)}/sse") as stream,

@@ -11,8 +11,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
-from fairlead.gateway.turns import MAX_ASKED
-from fairlead.host.resource_owners import qualify
+from fairlead.gateway.request_context import MAX_ASKED
+from fairlead.host.offers.resources import qualify
 from fairlead.testing import ScriptedServer
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, serving, until
 from tests.host.asking import AskingServer, form, page

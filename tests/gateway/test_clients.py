@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.naming import name_tools
+from fairlead.catalog.tools import ToolKey
 from tests.conformance.suite import PROGRAMS, TOOLS
 from tests.conftest import Machine
 from tests.gateway.exam_support import running_gateway

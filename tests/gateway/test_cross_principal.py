@@ -11,10 +11,10 @@ import pytest
 
 from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.errors import UnknownArtifact
-from fairlead.gateway.errand_api import ANSWERS, PATH
+from fairlead.gateway.control.server import ANSWERS, PATH
 from fairlead.gateway.gateway import GatewayOptions
+from fairlead.host.offers.tasks import KnownTask
 from fairlead.host.operator import ApprovalAnswer
-from fairlead.host.tasks import KnownTask
 from tests.conftest import Machine
 from tests.gateway.support import MODERN, Raw, Served, serving, text_of, until
 from tests.gateway.test_principals import ALICE, BOB

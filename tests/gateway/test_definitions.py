@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.naming import name_tools
+from fairlead.catalog.tools import ToolKey
 from tests.conformance.suite import PROGRAMS, ROOT, TOOLS
 from tests.conftest import Machine
+from tests.fixtures.definitions_corpus import cases, read_corpus
 from tests.gateway.exam_support import running_gateway
 from tests.real.servers import HANDSHAKE, MODERN
-from tests.servers.definitions_corpus import cases, read_corpus
 
 SCRIPTS = Path(__file__).with_name("clients")
 SDKS = TOOLS.parent / "sdks"
@@ -90,7 +90,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Generator[Front]:
     )
     entry = {
         "command": sys.executable,
-        "args": ["-m", "tests.servers.definitions_stdio"],
+        "args": ["-m", "tests.fixtures.definitions_stdio"],
         "cwd": str(ROOT),
         "trust": "trusted",
     }

@@ -12,8 +12,8 @@ import anyio
 import pytest
 from mcp import Client
 
+from tests.fixtures import listing_stdio
 from tests.gateway.support import HANDSHAKE, MODES, Raw, serving
-from tests.servers import listing_stdio
 
 SLOW = "import time; time.sleep(3600)"
 

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.catalog import gate
+from fairlead.catalog.sanitize import gate
+from tests.fixtures import canned_stdio
 from tests.gateway.support import Raw, serving
-from tests.servers import canned_stdio
 
 TOKEN = "tok-8Fq2zL0pWx5v"
 HIDDEN = "\u200b\U000e0041\u202e\ufe01"

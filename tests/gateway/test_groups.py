@@ -12,10 +12,10 @@ import anyio
 import pytest
 from starlette.types import Scope
 
-from fairlead.gateway.access import Admitted, _outside  # pyright: ignore[reportPrivateUsage]
+from fairlead.gateway.access.auth import AuthenticatedRequest, _outside  # pyright: ignore[reportPrivateUsage]
+from fairlead.gateway.access.jwt import MAX_GROUPS, JwtAccess, TokenForbidden, TokenInvalid, VerifiedToken
+from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
-from fairlead.gateway.jwt_access import MAX_GROUPS, Forbidden, Invalid, JwtAccess, Verified
-from fairlead.gateway.perimeter import Refused
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
@@ -39,11 +39,11 @@ RULES = [
 class WithGroups:
     """Admits a client by `Bearer NAME/GROUP,GROUP`."""
 
-    async def admit(self, scope: Scope) -> Admitted | Refused:
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Say for whom a request goes on."""
         token = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
         name, _, groups = token.partition("/")
-        return Admitted(principal=name, groups=frozenset(filter(None, groups.split(","))))
+        return AuthenticatedRequest(principal=name, groups=frozenset(filter(None, groups.split(","))))
 
 
 @asynccontextmanager
@@ -178,13 +178,13 @@ OAUTH = {"issuer": "https://issuer.example", "audience": "https://gateway.exampl
 )
 async def test_groups_come_from_a_claim(signer: Signer, claims: dict[str, Any], groups: set[str]) -> None:
     found = await access(signer).verify(signer.token(**claims))
-    assert isinstance(found, Verified)
+    assert isinstance(found, VerifiedToken)
     assert found.groups == groups
 
 
 async def test_which_claim_has_the_groups_is_configured(signer: Signer) -> None:
     found = await access(signer, groups_claim="roles").verify(signer.token(roles=["a"], groups=["b"]))
-    assert isinstance(found, Verified)
+    assert isinstance(found, VerifiedToken)
     assert found.groups == {"a"}
 
 
@@ -208,7 +208,7 @@ async def test_groups_may_be_nested_in_objects(
     signer: Signer, path: str, claims: dict[str, Any], groups: set[str] | None
 ) -> None:
     found = await access(signer, groups_claim=path).verify(signer.token(**claims))
-    assert (found.groups if isinstance(found, Verified) else None) == groups
+    assert (found.groups if isinstance(found, VerifiedToken) else None) == groups
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ async def test_a_token_whose_groups_cannot_be_told_is_not_accepted(
     signer: Signer, claims: dict[str, Any]
 ) -> None:
     found = await access(signer).verify(signer.token(**claims))
-    assert isinstance(found, Invalid), "a rule that denies something to a group must not lapse"
+    assert isinstance(found, TokenInvalid), "a rule that denies something to a group must not lapse"
 
 
 @pytest.mark.parametrize("claims", [{}, {"groups": None}, {"Groups": ["interns"]}, {"roles": ["interns"]}])
@@ -260,16 +260,18 @@ async def test_a_token_without_groups_is_refused_while_groups_are_named(
     are_named = False
     checked = access(signer, names_groups=lambda: are_named)
     token = signer.token(**claims)
-    assert isinstance(await checked.verify(token), Verified)
+    assert isinstance(await checked.verify(token), VerifiedToken)
     are_named = True
     found = await checked.verify(token)
-    assert isinstance(found, Forbidden), "also one that was checked before the rule came"
+    assert isinstance(found, TokenForbidden), "also one that was checked before the rule came"
     assert "`groups`" in found.reason
-    assert isinstance(await checked.verify(signer.token(groups=[])), Verified), "an empty list is an answer"
+    assert isinstance(await checked.verify(signer.token(groups=[])), VerifiedToken), (
+        "an empty list is an answer"
+    )
     checked = access(signer, names_groups=lambda: True, groups_required=False)
-    assert isinstance(await checked.verify(token), Verified)
+    assert isinstance(await checked.verify(token), VerifiedToken)
     checked = access(signer, groups_required=True)
-    assert isinstance(await checked.verify(token), Forbidden)
+    assert isinstance(await checked.verify(token), TokenForbidden)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ async def test_bundles_are_mapped_from_claims(
     signer: Signer, bundles: dict[str, Any], expected: set[str] | None
 ) -> None:
     found = await access(signer, bundles=bundles).verify(signer.token(groups=["data"]))
-    assert isinstance(found, Verified)
+    assert isinstance(found, VerifiedToken)
     assert found.bundles == expected
 
 
@@ -313,9 +315,9 @@ async def test_groups_that_map_to_different_bundles_open_all_of_these_and_nothin
 ) -> None:
     bundles: dict[str, Any] = {"group:data": "analytics", "group:ops": ["deploys", "work"], "group:x": "x"}
     found = await access(signer, bundles=bundles).verify(signer.token(groups=["data", "ops", "others"]))
-    assert isinstance(found, Verified)
+    assert isinstance(found, VerifiedToken)
     assert found.bundles == {"analytics", "deploys", "work"}
-    admitted = Admitted(principal=found.principal, bundles=found.bundles)
+    admitted = AuthenticatedRequest(principal=found.principal, bundles=found.bundles)
     for path in ("/mcp/analytics", "/mcp/deploys", "/sse/work"):
         assert _outside(admitted, path) is None, path
     for path in ("/mcp", "/mcp/x", "/sse"):
@@ -338,17 +340,17 @@ async def test_a_subject_is_given_a_bundle_by_its_own_name_alone(
     signer: Signer, subject: str, bundles: dict[str, Any], is_let_in: bool
 ) -> None:
     found = await access(signer, bundles=bundles).verify(signer.token(sub=subject))
-    assert isinstance(found, Verified) is is_let_in
+    assert isinstance(found, VerifiedToken) is is_let_in
 
 
 @pytest.mark.parametrize("bundles", [{"group:data": "analytics"}, {"bo": "own"}, {"group:ada": "x"}])
 async def test_who_is_given_no_bundle_is_not_let_in(signer: Signer, bundles: dict[str, Any]) -> None:
     found = await access(signer, bundles=bundles).verify(signer.token(exp=int(time.time()) + 60))
-    assert isinstance(found, Forbidden)
+    assert isinstance(found, TokenForbidden)
 
 
 def test_a_token_with_bundles_opens_no_other_endpoint() -> None:
-    admitted = Admitted(principal="x", bundles=frozenset({"analytics"}))
+    admitted = AuthenticatedRequest(principal="x", bundles=frozenset({"analytics"}))
     assert _outside(admitted, "/mcp/analytics") is None
     for path in ("/mcp", "/mcp/work", "/sse"):
         assert _outside(admitted, path) is not None
@@ -360,12 +362,12 @@ class WithTokens:
     def __init__(self, access: JwtAccess) -> None:
         self._access = access
 
-    async def admit(self, scope: Scope) -> Admitted | Refused:
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Say for whom a request goes on."""
         token = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
         found = await self._access.verify(token)
-        assert isinstance(found, Verified)
-        return Admitted(principal=found.principal, groups=found.groups)
+        assert isinstance(found, VerifiedToken)
+        return AuthenticatedRequest(principal=found.principal, groups=found.groups)
 
 
 async def test_a_rule_that_names_a_subject_is_about_the_bearer_of_its_token(

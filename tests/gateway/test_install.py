@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.config.paths import Place
+from fairlead.config.paths import MachinePaths
 from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError, ConfigUnwritable
-from fairlead.gateway.install import Change, apply, planned_install, planned_uninstall
-from fairlead.gateway.snippets import AGENTS, Reach, plainly
+from fairlead.gateway.install import (
+    AGENTS,
+    FileChange,
+    GatewayRoute,
+    apply,
+    plainly,
+    planned_install,
+    planned_uninstall,
+)
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
@@ -44,15 +51,15 @@ TEXTS = {**JSON_TEXTS, "codex": TOML_TEXT}
 
 
 @pytest.fixture
-def place(machine: Machine) -> Place:
+def place(machine: Machine) -> MachinePaths:
     return place_of(machine.env, machine.project)
 
 
 @pytest.fixture
-def reach(tmp_path: Path) -> Reach:
+def reach(tmp_path: Path) -> GatewayRoute:
     file = tmp_path / "token"
     file.write_text(TOKEN)
-    return Reach(url=URL, token=TOKEN, token_file=file)
+    return GatewayRoute(url=URL, token=TOKEN, token_file=file)
 
 
 def write(machine: Machine, agent: str, text: str) -> Path:
@@ -62,7 +69,7 @@ def write(machine: Machine, agent: str, text: str) -> Path:
     return path
 
 
-def install(machine: Machine, place: Place, agent: str, reach: Reach) -> Change:
+def install(machine: Machine, place: MachinePaths, agent: str, reach: GatewayRoute) -> FileChange:
     change = planned_install(agent, place, reach)
     apply(change, machine.env)
     return change
@@ -70,7 +77,7 @@ def install(machine: Machine, place: Place, agent: str, reach: Reach) -> Change:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_entry_goes_in_beside_what_is_there_and_out_without_a_trace(
-    machine: Machine, place: Place, reach: Reach, agent: str
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, agent: str
 ) -> None:
     path = write(machine, agent, TEXTS[agent])
     change = install(machine, place, agent, reach)
@@ -86,7 +93,7 @@ def test_the_entry_goes_in_beside_what_is_there_and_out_without_a_trace(
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_where_there_is_no_file_one_is_made_that_only_its_owner_reads(
-    machine: Machine, place: Place, reach: Reach, agent: str
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, agent: str
 ) -> None:
     change = install(machine, place, agent, reach)
     assert change.before is None
@@ -98,7 +105,7 @@ def test_where_there_is_no_file_one_is_made_that_only_its_owner_reads(
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_was_installed_can_be_imported_back(
-    machine: Machine, place: Place, reach: Reach, fairlead: Fairlead, agent: str
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, fairlead: Fairlead, agent: str
 ) -> None:
     install(machine, place, agent, reach)
     outcome = fairlead("import", "--from", agent)
@@ -115,9 +122,11 @@ def test_what_was_installed_can_be_imported_back(
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_command_can_be_installed_instead_of_a_url(
-    machine: Machine, place: Place, fairlead: Fairlead, agent: str
+    machine: Machine, place: MachinePaths, fairlead: Fairlead, agent: str
 ) -> None:
-    install(machine, place, agent, Reach(command=("fairlead", "gateway", "--stdio", "--bundle", "work")))
+    install(
+        machine, place, agent, GatewayRoute(command=("fairlead", "gateway", "--stdio", "--bundle", "work"))
+    )
     assert fairlead("import", "--from", agent).status == 0
     entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
     assert entry == {"command": "fairlead", "args": ["gateway", "--stdio", "--bundle", "work"]}
@@ -127,7 +136,7 @@ def test_a_command_can_be_installed_instead_of_a_url(
 
 
 def test_the_old_file_is_kept_where_nobody_else_reads_it(
-    machine: Machine, place: Place, reach: Reach
+    machine: Machine, place: MachinePaths, reach: GatewayRoute
 ) -> None:
     write(machine, "claude", TEXTS["claude"])
     backup = apply(planned_install("claude", place, reach), machine.env)
@@ -137,7 +146,7 @@ def test_the_old_file_is_kept_where_nobody_else_reads_it(
 
 
 def test_a_file_that_changed_since_it_was_shown_is_left_alone(
-    machine: Machine, place: Place, reach: Reach
+    machine: Machine, place: MachinePaths, reach: GatewayRoute
 ) -> None:
     path = write(machine, "cursor", TEXTS["cursor"])
     change = planned_install("cursor", place, reach)
@@ -147,20 +156,24 @@ def test_a_file_that_changed_since_it_was_shown_is_left_alone(
     assert path.read_text() == "{}"
 
 
-def test_an_entry_of_the_same_name_that_is_somebody_elses_stays(machine: Machine, place: Place) -> None:
+def test_an_entry_of_the_same_name_that_is_somebody_elses_stays(
+    machine: Machine, place: MachinePaths
+) -> None:
     write(machine, "cursor", '{"mcpServers": {"fairlead": {"command": "something"}}}')
     with pytest.raises(ConfigError, match="not what was installed"):
         planned_uninstall("cursor", place)
 
 
-def test_where_nothing_was_installed_nothing_is_taken_out(machine: Machine, place: Place) -> None:
+def test_where_nothing_was_installed_nothing_is_taken_out(machine: Machine, place: MachinePaths) -> None:
     path = write(machine, "codex", TEXTS["codex"])
     assert planned_uninstall("codex", place).is_none
     assert planned_uninstall("gemini", place).is_none
     assert path.read_text() == TEXTS["codex"]
 
 
-def test_a_question_that_another_server_uses_too_stays(machine: Machine, place: Place, reach: Reach) -> None:
+def test_a_question_that_another_server_uses_too_stays(
+    machine: Machine, place: MachinePaths, reach: GatewayRoute
+) -> None:
     path = write(
         machine, "vscode", '{"servers": {"other": {"url": "http://x.example/${input:gateway-token}"}}}'
     )
@@ -170,7 +183,9 @@ def test_a_question_that_another_server_uses_too_stays(machine: Machine, place: 
     assert "gateway-token" in json.dumps(json.loads(path.read_text())["inputs"])
 
 
-def test_the_diff_shows_the_lines_that_come(machine: Machine, place: Place, reach: Reach) -> None:
+def test_the_diff_shows_the_lines_that_come(
+    machine: Machine, place: MachinePaths, reach: GatewayRoute
+) -> None:
     write(machine, "codex", TEXTS["codex"])
     lines = planned_install("codex", place, reach).diff().splitlines()
     assert "+[mcp_servers.fairlead]" in lines
@@ -178,7 +193,7 @@ def test_the_diff_shows_the_lines_that_come(machine: Machine, place: Place, reac
     assert not any(line.startswith("-") and not line.startswith("---") for line in lines)
 
 
-def test_what_is_pasted_works_as_it_is(reach: Reach) -> None:
+def test_what_is_pasted_works_as_it_is(reach: GatewayRoute) -> None:
     assert plainly("claude", reach) == (
         f"claude mcp add --transport http fairlead {URL} --header 'Authorization: Bearer {TOKEN}'"
     )
@@ -196,12 +211,12 @@ def test_what_is_pasted_works_as_it_is(reach: Reach) -> None:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_without_a_token_none_is_spoken_of(agent: str) -> None:
-    assert "uthorization" not in plainly(agent, Reach(url=URL))
+    assert "uthorization" not in plainly(agent, GatewayRoute(url=URL))
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_uninstalling_gives_back_the_very_bytes(
-    machine: Machine, place: Place, reach: Reach, agent: str
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, agent: str
 ) -> None:
     json_texts = ["{}", "{ }\n", '{"a":1}', '{\r\n\t"inputs": [],\r\n\t"servers": {}}', '{"mcp":{}}']
     toml_texts = ["", "# mine", 'model = "o3"\r\n\r\n[tui]\r\ntheme = "x"', "[mcp_servers]\n\n\n[other]\n"]
@@ -212,7 +227,7 @@ def test_uninstalling_gives_back_the_very_bytes(
         install(machine, place, agent, reach)
         assert path.read_bytes() != content.encode()
         install(
-            machine, place, agent, Reach(command=("fairlead", "gateway", "--stdio"))
+            machine, place, agent, GatewayRoute(command=("fairlead", "gateway", "--stdio"))
         )  # another way to reach it
         apply(planned_uninstall(agent, place), machine.env)
         assert path.read_bytes() == content.encode()
@@ -221,7 +236,7 @@ def test_uninstalling_gives_back_the_very_bytes(
 @pytest.mark.parametrize("edit", [False, True])
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_byte_order_mark_is_accepted_and_kept(
-    machine: Machine, place: Place, reach: Reach, agent: str, *, edit: bool
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, agent: str, *, edit: bool
 ) -> None:
     mark = "\ufeff".encode()
     for content in ("", TEXTS[agent]):
@@ -241,7 +256,9 @@ def test_a_byte_order_mark_is_accepted_and_kept(
             assert path.read_bytes() == mark + content.encode()
 
 
-def test_a_file_that_was_edited_since_keeps_the_edits(machine: Machine, place: Place, reach: Reach) -> None:
+def test_a_file_that_was_edited_since_keeps_the_edits(
+    machine: Machine, place: MachinePaths, reach: GatewayRoute
+) -> None:
     path = write(machine, "claude", '{"mcpServers": {}}')
     install(machine, place, "claude", reach)
     path.write_text(path.read_text().replace('{"mcpServers"', '{"mine": true, "mcpServers"'))
@@ -249,7 +266,7 @@ def test_a_file_that_was_edited_since_keeps_the_edits(machine: Machine, place: P
     assert json.loads(path.read_text()) == {"mine": True, "mcpServers": {}}
 
 
-def test_no_backup_overwrites_another(machine: Machine, place: Place, reach: Reach) -> None:
+def test_no_backup_overwrites_another(machine: Machine, place: MachinePaths, reach: GatewayRoute) -> None:
     path = write(machine, "claude", "{}")
     backups: set[Path] = set()
     for number in range(10):

@@ -14,8 +14,8 @@ from anyio.lowlevel import checkpoint
 
 from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.gateway.gateway import GatewayOptions
-from fairlead.net import connections
-from fairlead.net.connections import ConnectionLimits
+from fairlead.net import listen
+from fairlead.net.listen import ConnectionLimits
 from tests.gateway.guarded_support import TOKEN, guarded
 from tests.gateway.support import MODERN, Raw, Served, serving, until
 
@@ -94,7 +94,7 @@ async def test_a_client_with_a_token_gets_through_whatever_half_open_connections
     async with guarded() as served, connecting(served.port, 1_500, first) as opened:
         for _ in range(5):
             assert (await served.ask()).status == 200
-        await until_closed(opened, 1_500 - connections.MAX_UNAUTHENTICATED)
+        await until_closed(opened, 1_500 - listen.MAX_UNAUTHENTICATED)
 
 
 @pytest.mark.requirement("HARD-71")
@@ -122,8 +122,8 @@ async def test_a_connection_that_was_let_in_is_kept_while_strangers_come() -> No
     ],
 )
 async def test_what_never_comes_is_not_waited_for(first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(listen, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(listen, "BODY_SECONDS", 0.5)
     async with guarded() as served, connecting(served.port, 5, first) as opened:
         await until_closed(opened, 5)
         assert (await served.ask()).status == 200
@@ -131,7 +131,7 @@ async def test_what_never_comes_is_not_waited_for(first: bytes, monkeypatch: pyt
 
 @pytest.mark.requirement("HARD-71")
 async def test_a_head_that_comes_byte_by_byte_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(listen, "HEAD_SECONDS", 1.0)
     async with guarded() as served, connecting(served.port, 1) as opened:
         with anyio.fail_after(30):
             while not _is_closed(opened[0]):
@@ -145,7 +145,7 @@ async def test_a_head_without_end_is_refused() -> None:
         async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
             answer = b""
             with anyio.fail_after(20), suppress(anyio.BrokenResourceError, anyio.EndOfStream):
-                await stream.send(HALF + b"X-Long: " + b"a" * connections.MAX_HEAD_BYTES)
+                await stream.send(HALF + b"X-Long: " + b"a" * listen.MAX_HEAD_BYTES)
                 while True:
                     answer += await stream.receive()
         assert answer.startswith(b"HTTP/1.1 431")
@@ -154,7 +154,7 @@ async def test_a_head_without_end_is_refused() -> None:
 
 @pytest.mark.requirement("HARD-71")
 async def test_a_connection_without_credentials_may_not_lie_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGER_IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(listen, "STRANGER_IDLE_SECONDS", 0.5)
     request = b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
     async with guarded() as served, connecting(served.port, 3, request % served.port) as opened:
         with anyio.fail_after(30):

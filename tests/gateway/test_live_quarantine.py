@@ -11,7 +11,7 @@ import aiohttp
 import anyio
 import pytest
 
-from fairlead.catalog.entries import read_tools
+from fairlead.catalog.tools import read_tools
 from fairlead.cli.live_configuration import LiveConfiguration
 from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.paths import store_file

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from fairlead.host.resource_owners import qualify
+from fairlead.host.offers.resources import qualify
 from fairlead.testing import ScriptedServer
 from tests.gateway.support import MODES, serving
 from tests.host.asking import AskingServer

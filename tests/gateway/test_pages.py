@@ -7,10 +7,10 @@ import anyio
 import mcp_types as types
 from mcp import Client
 
-from fairlead.gateway.pages import MAX_PAGES, GivenPages
-from fairlead.gateway.turns import Turn
-from fairlead.host.operator import UrlQuestion
-from fairlead.host.urls import ShownUrl, show_url
+from fairlead.gateway.operator import MAX_PAGES, UrlElicitations
+from fairlead.gateway.request_context import RequestContext
+from fairlead.host.elicitation.urls import ShownUrl, show_url
+from fairlead.host.operator import UrlRequest
 from tests.gateway.support import HANDSHAKE, serving
 from tests.host.asking import AskingServer, page
 
@@ -71,14 +71,14 @@ async def test_a_page_that_must_be_visited_first_is_told_of_as_well(tmp_path: Pa
 
 
 def test_pages_are_not_remembered_without_end() -> None:
-    pages, turn, url = GivenPages(), cast("Turn", object()), show_url("https://example.com")
+    pages, turn, url = UrlElicitations(), cast("RequestContext", object()), show_url("https://example.com")
     assert isinstance(url, ShownUrl)
     names = [
-        pages.given(turn, UrlQuestion(server_id="a", message="", url=url, elicitation_id=f"e{number}"))
+        pages.given(turn, UrlRequest(server_id="a", message="", url=url, elicitation_id=f"e{number}"))
         for number in range(MAX_PAGES + 1)
     ]
     assert pages.completed("a", "e0") == []
     assert pages.completed("b", "e1") == []
     assert pages.completed("a", "e1") == [(turn, names[1])]
     assert pages.completed("a", "e1") == []
-    pages.given(turn, UrlQuestion(server_id="a", message="", url=url))  # which nobody will hear of
+    pages.given(turn, UrlRequest(server_id="a", message="", url=url))  # which nobody will hear of

@@ -10,9 +10,9 @@ import pytest
 from mcp import Client
 
 from fairlead.errors import ApprovalRequired
-from fairlead.gateway.approvals import PendingApprovals
 from fairlead.gateway.gateway import GatewayOptions
-from fairlead.host.operator import ApprovalQuestion
+from fairlead.gateway.operator import PendingApprovals
+from fairlead.host.operator import ApprovalRequest
 from tests.gateway.support import MODES, Raw, serving, text_of, until
 from tests.gateway.test_tools import scripted
 
@@ -23,7 +23,7 @@ DESTRUCTIVE = {
 }
 TRUSTED = {"gateway": {"approvals": "client"}}
 """Has answers that are given in the agent count as its user's."""
-QUESTION = ApprovalQuestion(server_id="a", tool="echo", arguments={}, reason="because", principal="ada")
+QUESTION = ApprovalRequest(server_id="a", tool="echo", arguments={}, reason="because", principal="ada")
 
 
 async def test_a_reviewed_tool_is_called_without_asking(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from fairlead.gateway.plain_calls import PlainCall
+from fairlead.gateway.request_context import PlainCall
 
 SECONDS = 10
 

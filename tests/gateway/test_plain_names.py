@@ -5,8 +5,8 @@ from typing import Any
 
 import anyio
 
-from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.naming import name_tools
+from fairlead.catalog.tools import ToolKey
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine

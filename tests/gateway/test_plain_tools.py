@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from fairlead.testing import ScriptedServer
-from fairlead.testing.hosts import open_host
+from fairlead.testing.fixtures import open_host
 from tests.gateway.support import Raw, serving, text_of
 from tests.gateway.test_results import HANDSHAKE, TEXT, entry, tool
 

@@ -17,10 +17,10 @@ import pytest
 from anyio import to_thread
 from starlette.types import Scope
 
-from fairlead.config.principal import Caller, oauth_principal
-from fairlead.gateway.access import Admitted
+from fairlead.config.principal import GroupedPrincipal, oauth_principal
+from fairlead.gateway.access.auth import AuthenticatedRequest
+from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
-from fairlead.gateway.perimeter import Refused
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
@@ -44,12 +44,12 @@ TOOLS = [
     for name in NAMES
 ]
 CALLERS = (
-    Caller(),
-    Caller("token:ci"),
-    Caller("token:ada"),
-    Caller(oauth_principal(ISSUER, "ada"), frozenset({"interns"})),
-    Caller(oauth_principal(ISSUER, "bo"), frozenset({"interns", "data"})),
-    Caller(oauth_principal("https://other.example", "ada")),
+    GroupedPrincipal(),
+    GroupedPrincipal("token:ci"),
+    GroupedPrincipal("token:ada"),
+    GroupedPrincipal(oauth_principal(ISSUER, "ada"), frozenset({"interns"})),
+    GroupedPrincipal(oauth_principal(ISSUER, "bo"), frozenset({"interns", "data"})),
+    GroupedPrincipal(oauth_principal("https://other.example", "ada")),
 )
 PRINCIPALS = (
     None,
@@ -71,13 +71,13 @@ BUNDLES: tuple[str | None, ...] = (None, "some")
 class ByCaller:
     """Admits a client under the principal and groups that its token spells out."""
 
-    async def admit(self, scope: Scope) -> Admitted | Refused:
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         token = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
         principal, groups = json.loads(token)
-        return Admitted(principal=principal, groups=frozenset(groups))
+        return AuthenticatedRequest(principal=principal, groups=frozenset(groups))
 
 
-def token_of(caller: Caller) -> str:
+def token_of(caller: GroupedPrincipal) -> str:
     return json.dumps([caller.principal, sorted(caller.groups)])
 
 
@@ -128,7 +128,7 @@ async def running(machine: Machine) -> AsyncGenerator[tuple[Gateway, str, aiohtt
             yield gateway, url_of(listener), http
 
 
-def explained(fairlead: Fairlead, caller: Caller, bundle: str | None) -> dict[str, tuple[str, str]]:
+def explained(fairlead: Fairlead, caller: GroupedPrincipal, bundle: str | None) -> dict[str, tuple[str, str]]:
     """The state and verdict of each tool for a caller over the gateway, as `explain --as` says them."""
     words = ["--as", caller.principal, *(f"--group={group}" for group in sorted(caller.groups))]
     words += ["--bundle", bundle] if bundle else []
@@ -171,7 +171,7 @@ async def test_explain_as_a_principal_says_what_its_clients_list_and_what_their_
     servers = {name: ScriptedServer(tmp_path / name, tools=TOOLS, any_tool=True) for name in ("t", "u")}
     machine.write_user(json.dumps(generate(chance, servers)))
     assert await to_thread.run_sync(lambda: fairlead("tools", "--refresh").status) == 0
-    clients: dict[tuple[Caller, str, str | None], Raw] = {}
+    clients: dict[tuple[GroupedPrincipal, str, str | None], Raw] = {}
     async with running(machine) as (gateway, url, http):
         for turn in range(3):
             if turn:  # clients that are there already see the next rules

@@ -14,13 +14,13 @@ import pytest
 from fairlead.config.load import load_config
 from fairlead.config.principal import LOCAL, oauth_principal
 from fairlead.errors import CallFailed, ConfigError
+from fairlead.gateway.access.tokens import PERSON_SCOPES, TokenFile, Tokens
 from fairlead.gateway.login_links import LINK_SECONDS, LoginLinks
-from fairlead.gateway.tokens import PERSON_SCOPES, TokenFile, Tokens
 from fairlead.host.logins import is_personal
-from fairlead.host.operator import ApprovalQuestion
+from fairlead.host.offers.tasks import KnownTask
+from fairlead.host.operator import ApprovalRequest
 from fairlead.host.snapshots import snapshot_key
-from fairlead.host.tasks import KnownTask
-from fairlead.testing.clock import FakeClock
+from fairlead.testing.fixtures import FakeClock
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.conftest import Machine
 from tests.gateway.support import Raw, Served, serving, text_of
@@ -279,7 +279,7 @@ def test_no_subject_of_any_issuer_is_another_principal() -> None:
 async def test_waiting_calls_are_seen_and_answered_by_their_own_principal_alone(tmp_path: Path) -> None:
     async with serving(tmp_path) as served, anyio.create_task_group() as tasks:
         approvals = served.gateway.approvals
-        question = ApprovalQuestion(server_id="x", tool="y", arguments={}, reason="it asks", principal=ALICE)
+        question = ApprovalRequest(server_id="x", tool="y", arguments={}, reason="it asks", principal=ALICE)
         tasks.start_soon(approvals.ask, question)
         while not approvals.pending():  # noqa: ASYNC110 - begins in another task
             await anyio.sleep(0.01)

@@ -11,9 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.catalog.protocol import VERSIONS
+from fairlead.catalog.repair.protocol_versions import VERSIONS
 from tests.conformance.suite import ROOT
 from tests.conftest import Machine
+from tests.fixtures.results_corpus import Case, read_corpus
 from tests.gateway.exam_support import running_gateway
 from tests.gateway.strict_client import METHODS, check
 from tests.gateway.support import MODERN, Raw, serving
@@ -27,13 +28,12 @@ from tests.gateway.test_definitions import (
     needs_sdks,
     run,
 )
-from tests.servers.results_corpus import Case, read_corpus
 
 pytestmark = pytest.mark.requirement("HARD-87")
 
 ENTRY = {
     "command": sys.executable,
-    "args": ["-m", "tests.servers.results_corpus_stdio"],
+    "args": ["-m", "tests.fixtures.results_corpus_stdio"],
     "cwd": str(ROOT),
     "trust": "trusted",
     "approval": "allow",

@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from fairlead.catalog.content import (
+from fairlead.catalog.repair.content import (
     REPAIRED,
     contents_for,
     prompt_for,
@@ -17,16 +17,16 @@ from fairlead.catalog.content import (
     repair_contents,
     repair_prompt,
 )
-from fairlead.catalog.protocol import VERSIONS, version_number
+from fairlead.catalog.repair.protocol_versions import VERSIONS, version_number
 from fairlead.catalog.results import ToolResult
-from fairlead.gateway.lists import Offered, with_public_uris
+from fairlead.gateway.lists import OfferLists, with_public_uris
 from fairlead.gateway.tool_results import fit_result
+from tests.fixtures.results_corpus import BLOCKS, MARKER, cases, read_corpus
 from tests.gateway.strict_client import check
-from tests.servers.results_corpus import BLOCKS, MARKER, cases, read_corpus
 
 pytestmark = pytest.mark.requirement("HARD-87")
 
-NO_OFFERS = Offered({}, "gateway")
+NO_OFFERS = OfferLists({}, "gateway")
 MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 

@@ -10,8 +10,8 @@ import aiohttp
 import jsonschema
 import pytest
 
+from tests.fixtures import results_stdio
 from tests.gateway.support import HANDSHAKE, MODERN, Raw, serving
-from tests.servers import results_stdio
 
 LIMIT = 4 * 1024 * 1024
 OBJECT = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}

@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 from pydantic import FileUrl
 
-from fairlead.gateway.client import ClientKey
-from fairlead.gateway.turns import Conversation, RequestIdentity, abilities_of
+from fairlead.gateway.client_session import ClientKey
+from fairlead.gateway.request_context import MultiRoundContext, RequestIdentity, abilities_of
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of
 from tests.host.asking import BOTH_ERAS, NAME_FORM, AskingServer
 
@@ -84,7 +84,7 @@ async def test_a_result_that_comes_before_the_answer_waits_for_the_client(tmp_pa
     async with serving(tmp_path) as served:
         key = ClientKey("ada", None)
         client = await (await served.gateway.endpoint()).stateless(key, abilities_of(None))
-        conversation = Conversation[str](client, RequestIdentity("tools/call", "x"), abilities_of(None))
+        conversation = MultiRoundContext[str](client, RequestIdentity("tools/call", "x"), abilities_of(None))
 
         async def work() -> str:
             async with anyio.create_task_group() as asking:
@@ -189,7 +189,7 @@ async def test_a_request_state_that_comes_late_is_refused(
     server = AskingServer(tmp_path / "record", version=MODERN)
     async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
         client = Raw(http, f"{served.url}/mcp")
-        monkeypatch.setattr("fairlead.gateway.turns.PARKED_SECONDS", -1.0)
+        monkeypatch.setattr("fairlead.gateway.request_context.PARKED_SECONDS", -1.0)
         state = (await ask(client, {"who": WHO}))["result"]["requestState"]
         late = await ask(client, {"who": WHO}, requestState=state, inputResponses={"who": ADA})
         assert late["error"]["code"] == types.INVALID_PARAMS

@@ -12,17 +12,16 @@ import anyio
 import pytest
 
 from fairlead.config.load import load_config
-from fairlead.gateway.access import Gatekeeper
-from fairlead.gateway.approval_api import approval_routes
-from fairlead.gateway.errand_api import errand_routes
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.middleware import GuardedApp
+from fairlead.gateway.access.origin import OriginPolicy
+from fairlead.gateway.access.tokens import TokenFile, Tokens
+from fairlead.gateway.control.server import approval_routes, errand_routes
 from fairlead.gateway.gateway import Gateway, open_gateway
-from fairlead.gateway.guarded import GuardedApp
-from fairlead.gateway.perimeter import Perimeter
-from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
-from fairlead.web.entrance import Entrance
 from fairlead.web.host_panel import HostPanel
+from fairlead.web.middleware import LoginSessions
 from tests.conftest import Machine
 from tests.gateway.support import HANDSHAKE, Raw
 
@@ -82,14 +81,14 @@ async def guarded_gateway(
     named = TokenFile(folder / "tokens.json")
     with anyio.fail_after(90), bind("127.0.0.1", 0) as listener:
         async with open_gateway(loaded, env=env) as gateway, aiohttp.ClientSession() as http:
-            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
-            keeper = Gatekeeper(
+            perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
+            keeper = TokenAuthenticator(
                 perimeter, tokens=Tokens(AGENT, named, decide=PERSON), open_to_all=open_to_all
             )
             configuration = Reloading(gateway)
             panel = HostPanel(gateway.host, configuration, env=env, queue=gateway.approvals)
             routes = [
-                *dashboard_routes(panel, Entrance(keeper)),
+                *dashboard_routes(panel, LoginSessions(keeper)),
                 *approval_routes(gateway.approvals, keeper),
                 *errand_routes(gateway, keeper, configuration.reload),
             ]

@@ -11,7 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from fairlead.gateway.lists import Offered
+from fairlead.gateway.lists import OfferLists
 from tests.gateway.support import HANDSHAKE, Raw, serving, text_of, until
 from tests.host.asking import AskingServer
 
@@ -151,4 +151,4 @@ async def test_a_resource_whose_uri_is_none_is_listed_and_read_under_one(tmp_pat
         for each in listed:
             read = (await client.older("resources/read", uri=each["uri"]))["result"]["contents"]
             assert [(part["uri"], part["text"]) for part in read] == [(each["uri"], each["name"])]
-    assert Offered({}, "gateway").owners.public_uri("a", "a b") == "fairlead://server/a/a%20b"
+    assert OfferLists({}, "gateway").owners.public_uri("a", "a b") == "fairlead://server/a/a%20b"

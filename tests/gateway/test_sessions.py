@@ -13,9 +13,9 @@ from mcp import Client
 from starlette.types import Scope
 
 from fairlead.connection.peer import SESSION_META_KEY
-from fairlead.gateway.access import Admitted
+from fairlead.gateway.access.auth import AuthenticatedRequest
+from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.gateway import GatewayOptions
-from fairlead.gateway.perimeter import Refused
 from fairlead.net.listen import bind, listening, url_of
 from tests.gateway.support import HANDSHAKE, Raw, Served, serving, text_of, until
 from tests.gateway.test_tools import scripted
@@ -130,7 +130,7 @@ async def test_an_elicitation_that_is_never_answered_stalls_nothing_else(
 async def test_a_question_ends_with_a_client_that_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.gateway.turns.PARKED_SECONDS", 0.5)
+    monkeypatch.setattr("fairlead.gateway.request_context.PARKED_SECONDS", 0.5)
     server = asking(tmp_path)
     async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
         client = Raw(http, f"{served.url}/mcp")
@@ -236,9 +236,9 @@ async def test_stateless_clients_share_a_server_by_token_and_name_unless_they_na
 class ByToken:
     """One principal with as many tokens as there are."""
 
-    async def admit(self, scope: Scope) -> Admitted | Refused:
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         token = dict(scope["headers"])[b"authorization"].decode()
-        return Admitted(principal="local", credential=token, label=token)
+        return AuthenticatedRequest(principal="local", credential=token, label=token)
 
 
 async def test_each_token_of_a_principal_has_servers_of_its_own(tmp_path: Path) -> None:

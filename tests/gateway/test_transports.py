@@ -17,8 +17,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 
 from fairlead.config.load import load_config
+from fairlead.gateway.access.origin import MAX_BODY_BYTES
 from fairlead.gateway.gateway import GatewayOptions
-from fairlead.gateway.perimeter import MAX_BODY_BYTES
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of, until
 from tests.gateway.test_tools import scripted
 from tests.host.asking import AskingServer, form

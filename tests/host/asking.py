@@ -16,16 +16,16 @@ from fairlead.host.operator import (
     UNATTENDED,
     Callbacks,
     FormAnswer,
-    FormQuestion,
+    FormRequest,
     Operator,
     SampleRequest,
     UrlAnswer,
-    UrlQuestion,
+    UrlRequest,
 )
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures import asking_stdio
 from tests.host.support import SECONDS, unasked
-from tests.servers import asking_stdio
 
 HANDSHAKE = "2025-11-25"
 MODERN = "2026-07-28"
@@ -96,8 +96,8 @@ class Everybody:
     def __init__(self, answer: FormAnswer = ADA, words: str = "Hi") -> None:
         self.answer = answer
         self.words = words
-        self.forms: list[FormQuestion] = []
-        self.urls: list[UrlQuestion] = []
+        self.forms: list[FormRequest] = []
+        self.urls: list[UrlRequest] = []
         self.samples: list[SampleRequest] = []
         self.opened: list[str] = []
         self.url_answer: UrlAnswer = "accept"
@@ -107,11 +107,11 @@ class Everybody:
             on_form=self.fill_in, on_url=self.agree, on_sample=self.sample, on_open_url=self.open
         )
 
-    async def fill_in(self, question: FormQuestion) -> FormAnswer:
+    async def fill_in(self, question: FormRequest) -> FormAnswer:
         self.forms.append(question)
         return self.answer
 
-    async def agree(self, question: UrlQuestion) -> UrlAnswer:
+    async def agree(self, question: UrlRequest) -> UrlAnswer:
         self.urls.append(question)
         return self.url_answer
 
@@ -138,12 +138,12 @@ class Patient:
 
     def __init__(self, answer: FormAnswer | None = None) -> None:
         self.answer = answer or FormAnswer(action="accept", content={"name": "Ada"})
-        self.questions: list[FormQuestion] = []
+        self.questions: list[FormRequest] = []
         self.asked = anyio.Event()
         self.may_answer = anyio.Event()
         self.withdrawn = anyio.Event()
 
-    async def __call__(self, question: FormQuestion) -> FormAnswer:
+    async def __call__(self, question: FormRequest) -> FormAnswer:
         self.questions.append(question)
         self.asked.set()
         try:

@@ -8,10 +8,10 @@ import pytest
 
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled
-from fairlead.events import ToolsChanged
+from fairlead.events import McpToolsChanged
 from fairlead.host.host import Host
-from fairlead.host.operator import UNATTENDED, ApprovalAnswer, ApprovalQuestion, Callbacks, Operator
-from fairlead.host.toolset import ProviderTools
+from fairlead.host.model.toolset import ProviderTools
+from fairlead.host.operator import UNATTENDED, ApprovalAnswer, ApprovalRequest, Callbacks, Operator
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import SECONDS
@@ -28,10 +28,10 @@ class Person:
 
     def __init__(self, *answers: ApprovalAnswer) -> None:
         self._answers = list(answers)
-        self.asked: list[ApprovalQuestion] = []
+        self.asked: list[ApprovalRequest] = []
         self.operator = Callbacks(on_approve=self._answer)
 
-    async def _answer(self, question: ApprovalQuestion) -> ApprovalAnswer:
+    async def _answer(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
         await anyio.lowlevel.checkpoint()
         return self._answers.pop(0)
@@ -85,7 +85,7 @@ async def test_a_person_is_shown_the_server_the_tool_and_all_arguments(
 async def test_what_was_approved_is_what_is_sent(machine: Machine, server: ScriptedServer) -> None:
     arguments = {"path": "/harmless"}
 
-    async def approve(question: ApprovalQuestion) -> ApprovalAnswer:
+    async def approve(question: ApprovalRequest) -> ApprovalAnswer:
         arguments["path"] = "/etc/passwd"
         question.arguments["path"] = "/etc/shadow"
         return "once"
@@ -139,7 +139,7 @@ async def test_an_answer_does_not_hold_for_a_tool_that_changed(
         async with host.events() as events:
             await host.call("x", "change_tools", {"tools": [{**ECHO, **change}]}, reviewed=True)
             async for event in events:
-                if isinstance(event, ToolsChanged):
+                if isinstance(event, McpToolsChanged):
                     break
         with pytest.raises(CallDenied):
             await host.call("x", "echo")

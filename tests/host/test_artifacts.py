@@ -14,13 +14,13 @@ import pytest
 from fairlead.adapters.anthropic import anthropic_result
 from fairlead.adapters.openai import openai_result
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.sanitise import clean
-from fairlead.config.models import Artifacts as ArtifactLimits
+from fairlead.catalog.sanitize.text import clean
+from fairlead.config.models import ArtifactSettings as ArtifactLimits
 from fairlead.errors import UnknownArtifact
-from fairlead.host.artifacts import Artifacts
 from fairlead.host.host import Host
-from fairlead.policy.results import MAX_IMAGE, Source
-from fairlead.store.sqlite import SqliteStore
+from fairlead.host.records import Artifacts
+from fairlead.policy.results import MAX_IMAGE, ResultSource
+from fairlead.store.async_sqlite import SqliteStore
 from tests.conftest import Machine
 from tests.host.support import SECONDS
 
@@ -157,7 +157,7 @@ async def test_what_is_too_large_for_any_model_is_for_people(tmp_path: Path) -> 
         artifacts = Artifacts(store, tmp_path / "artifacts", ArtifactLimits())
         data = base64.b64encode(bytes(MAX_IMAGE)).decode()
         content = [{"type": "image", "mimeType": "image/png", "data": data}]
-        source = Source(server_id="s", tool="t", trusted=True, limit=1024)
+        source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
         result = await artifacts.deliver(json.dumps({"content": content}).encode(), source)
         page = await artifacts.read(handle_in(result))
     assert page.text is None
@@ -175,7 +175,7 @@ async def test_text_that_came_as_a_file_is_cleaned_when_it_is_read(machine: Mach
 
 @pytest.mark.parametrize("max_bytes", [0, 3000])
 async def test_what_may_not_be_kept_does_not_fail_the_call(tmp_path: Path, max_bytes: int) -> None:
-    source = Source(server_id="s", tool="t", trusted=True, limit=1024)
+    source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
     async with SqliteStore.open(tmp_path / "state.db") as store:
         artifacts = Artifacts(store, tmp_path / "artifacts", ArtifactLimits(max_bytes=max_bytes))
         result = await artifacts.deliver(json.dumps({"content": [text("a" * 9000)]}).encode(), source)
@@ -197,7 +197,7 @@ def _spoil(folder: Path) -> None:
 
 async def test_without_a_store_there_are_no_artifacts(tmp_path: Path) -> None:
     artifacts = Artifacts(None, tmp_path, ArtifactLimits())
-    source = Source(server_id="s", tool="t", trusted=True, limit=1024)
+    source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
     result = await artifacts.deliver(json.dumps({"content": [text("a" * 9000)]}).encode(), source)
     assert "could not be kept" in result.text
     assert not artifacts.are_kept

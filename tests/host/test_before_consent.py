@@ -10,8 +10,8 @@ import pytest
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import store_file
 from fairlead.errors import FairleadError
-from fairlead.host.bundles import select
 from fairlead.host.host import Host
+from fairlead.host.model.bundles import select
 from fairlead.policy.consent import record_consent
 from fairlead.policy.decision import CallPolicy
 from fairlead.testing import ScriptedServer

@@ -6,12 +6,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.events import CallFinished, Event
-from fairlead.host.beside import BesideHost, beside
-from fairlead.host.member import ServerStatus, combine
+from fairlead.events import Event, McpToolCallEnd
+from fairlead.host.client_host import ClientHost, beside
+from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.operator import UNATTENDED
-from fairlead.servers.definition import ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.server import McpServer
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import ToolContext, ToolDefinition, ToolModel
 from fairlead.testing import ScriptedServer, open_host
 from tests.host.asking import AskingServer
 from tests.host.support import is_running
@@ -32,7 +32,7 @@ def in_process() -> McpServer:
     return McpServer("own", tools=[tool])
 
 
-async def pid(host: BesideHost, server_id: str = "a") -> int:
+async def pid(host: ClientHost, server_id: str = "a") -> int:
     return int((await host.call(server_id, "pid")).text)
 
 
@@ -104,7 +104,7 @@ async def test_events_of_one_are_overheard_above_and_never_beside(tmp_path: Path
 async def finished(events: AsyncIterator[Event]) -> int:
     """The number of the next call that is over."""
     async for event in events:
-        if isinstance(event, CallFinished):
+        if isinstance(event, McpToolCallEnd):
             return event.call_id
     raise AssertionError("the host closed before that")
 

@@ -15,7 +15,7 @@ from fairlead.errors import (
     UnknownServer,
 )
 from fairlead.host.host import Host
-from fairlead.policy.decision import Within
+from fairlead.policy.decision import BundleFilter
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import hosting, unasked
@@ -103,8 +103,8 @@ async def test_a_server_that_is_removed_is_not_called(machine: Machine, server: 
 async def test_what_a_bundle_leaves_out_is_refused_beside_calls_without_one(
     machine: Machine, server: ChangingServer
 ) -> None:
-    narrow = Within(bundle="b", allow_tools=("other",), deny_tools=(), grants=False)
-    wide = Within(bundle="c", allow_tools=("echo",), deny_tools=(), grants=False)
+    narrow = BundleFilter(bundle="b", allow_tools=("other",), deny_tools=(), grants=False)
+    wide = BundleFilter(bundle="c", allow_tools=("echo",), deny_tools=(), grants=False)
     async with hosting(machine, x=entry(server)) as host:
         for _ in range(2):
             await warm_up(host)

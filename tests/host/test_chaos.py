@@ -23,8 +23,8 @@ STUCK_SECONDS = 7
 async def test_whatever_happens_at_once_ends_well(
     machine: Machine, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.connection.backoff.FIRST_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.connection.backoff.TRIES_BEFORE_OPEN", 1000)
+    monkeypatch.setattr("fairlead.connection.deadlines.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.connection.deadlines.TRIES_BEFORE_OPEN", 1000)
     chance = random.Random(seed)
     server = ScriptedServer(tmp_path / "record")
     entries = [server.entry(), server.entry(env={"OTHER": "1"}), server.entry(idle_stop_ms=1)]

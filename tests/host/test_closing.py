@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from fairlead.errors import ConnectFailed, ConnectionLost, FairleadError, ListFailed
+from fairlead.host.background import task_owner
 from fairlead.host.host import Host
-from fairlead.host.task_owner import task_owner
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import Running, begin, hosting, is_running, running, unasked

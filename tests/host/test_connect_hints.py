@@ -16,11 +16,11 @@ import trustme
 
 from fairlead.errors import AuthRequired, CallFailed, ConnectFailed, FairleadError
 from fairlead.host.host import Host
-from fairlead.net.tls import tls_context
+from fairlead.net.http import tls_context
 from tests.conftest import Machine
+from tests.fixtures.hostile_http import HostileServer
+from tests.fixtures.plain_http import Exchange
 from tests.host.support import hosting
-from tests.servers.hostile_http import HostileServer
-from tests.servers.plain_http import Exchange
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -12,12 +12,12 @@ from fairlead.config.paths import store_file
 from fairlead.errors import ConsentRequired, FairleadError
 from fairlead.host.host import Host
 from fairlead.policy.consent import NAMESPACE, record_consent
-from fairlead.store.database import Database
-from fairlead.store.store import ANY
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures.hostile_http import serving
 from tests.host.support import SECONDS
-from tests.servers.hostile_http import serving
 
 
 def approve(machine: Machine, server_id: str) -> None:

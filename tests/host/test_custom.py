@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from fairlead.errors import CallFailed, CallRejected
-from fairlead.host.custom import CustomCapabilities
+from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.host import Host
 from tests.conftest import Machine
 from tests.host.asking import BOTH_ERAS, MODERN, AskingServer

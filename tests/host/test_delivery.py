@@ -13,8 +13,8 @@ from fairlead.catalog.results import ToolResult
 from fairlead.cli.output import noting_delivery, print_error
 from fairlead.console.screen import Screen
 from fairlead.errors import CallTimedOut, ConnectFailed, FairleadError
-from fairlead.gateway.errands import raised, told
-from fairlead.testing.hosts import open_host
+from fairlead.gateway.control.protocol import raised, told
+from fairlead.testing.fixtures import open_host
 from fairlead.testing.scripted import ScriptedServer
 from tests.gateway.support import Raw, serving
 

@@ -17,7 +17,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from fairlead.testing.hosts import open_host
+from fairlead.testing.fixtures import open_host
 from tests.conftest import Machine
 from tests.loops import LOOPS, backend_of
 

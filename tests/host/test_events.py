@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import CallRejected, ConnectFailed, ConnectionLost
-from fairlead.events import CallFinished, CallProgressed, CallStarted, Event, StateChanged, ToolsChanged
-from fairlead.host.bus import MAX_WAITING
+from fairlead.events import (
+    Event,
+    McpToolCallBegin,
+    McpToolCallEnd,
+    McpToolCallProgress,
+    McpToolsChanged,
+    StateChanged,
+)
+from fairlead.host.events import MAX_WAITING
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import hosting, running
@@ -59,12 +66,17 @@ async def test_a_call_is_told_from_its_start_to_its_end(machine: Machine, tmp_pa
     server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.call("x", "tick", {"times": 2})
-        told = [event for event in await until(events, CallFinished) if not isinstance(event, StateChanged)]
-        calls = [event for event in told if not isinstance(event, ToolsChanged)]
-        assert [type(event) for event in calls] == [CallStarted, CallProgressed, CallProgressed, CallFinished]
+        told = [event for event in await until(events, McpToolCallEnd) if not isinstance(event, StateChanged)]
+        calls = [event for event in told if not isinstance(event, McpToolsChanged)]
+        assert [type(event) for event in calls] == [
+            McpToolCallBegin,
+            McpToolCallProgress,
+            McpToolCallProgress,
+            McpToolCallEnd,
+        ]
         started, finished = calls[0], calls[-1]
-        assert isinstance(started, CallStarted)
-        assert isinstance(finished, CallFinished)
+        assert isinstance(started, McpToolCallBegin)
+        assert isinstance(finished, McpToolCallEnd)
         assert (started.server_id, started.tool) == ("x", "tick")
         assert (finished.call_id, finished.error, finished.is_error) == (started.call_id, None, False)
         assert finished.seconds > 0
@@ -78,8 +90,8 @@ async def test_a_call_that_failed_is_told_with_the_code_of_its_error(
         for tool, error in (("refuse", CallRejected), ("crash", ConnectionLost)):
             with pytest.raises(error):
                 await host.call("x", tool)
-            finished = (await until(events, CallFinished))[-1]
-            assert isinstance(finished, CallFinished)
+            finished = (await until(events, McpToolCallEnd))[-1]
+            assert isinstance(finished, McpToolCallEnd)
             assert (finished.tool, finished.error, finished.is_error) == (tool, error.code, True)
 
 
@@ -88,8 +100,8 @@ async def test_a_cancelled_call_is_told_as_such(machine: Machine, tmp_path: Path
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         async with running(host, "x", "wait") as call:
             call.scope.cancel()
-        finished = (await until(events, CallFinished))[-1]
-        assert isinstance(finished, CallFinished)
+        finished = (await until(events, McpToolCallEnd))[-1]
+        assert isinstance(finished, McpToolCallEnd)
         assert finished.error == "cancelled"
 
 
@@ -97,14 +109,14 @@ async def test_changed_tools_are_told_and_unchanged_ones_are_not(machine: Machin
     server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
-        assert (await until(events, ToolsChanged))[-1] == ToolsChanged(server_id="x", tools=1)
+        assert (await until(events, McpToolsChanged))[-1] == McpToolsChanged(server_id="x", tools=1)
         await host.call("x", "change_tools", {"tools": ["echo"]})
         await host.call("x", "change_tools", {"tools": ["a", "b", "c"]})
-        assert (await until(events, ToolsChanged))[-1] == ToolsChanged(server_id="x", tools=3)
+        assert (await until(events, McpToolsChanged))[-1] == McpToolsChanged(server_id="x", tools=3)
         assert [tool.key.tool for tool in await host.tools_of("x")] == ["a", "b", "c"]
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         await host.connect("x")
-        assert (await until(events, ToolsChanged))[-1] == ToolsChanged(server_id="x", tools=1)
+        assert (await until(events, McpToolsChanged))[-1] == McpToolsChanged(server_id="x", tools=1)
 
 
 async def test_every_listener_hears_everything_from_when_it_began(machine: Machine, tmp_path: Path) -> None:
@@ -114,8 +126,10 @@ async def test_every_listener_hears_everything_from_when_it_began(machine: Machi
         async with host.events() as second:
             await host.call("x", "pid")
         await host.call("x", "received")
-        assert [event.tool async for event in second if isinstance(event, CallStarted)] == ["pid"]
-        started = [event for event in await until(first, CallFinished) if isinstance(event, CallStarted)]
+        assert [event.tool async for event in second if isinstance(event, McpToolCallBegin)] == ["pid"]
+        started = [
+            event for event in await until(first, McpToolCallEnd) if isinstance(event, McpToolCallBegin)
+        ]
         assert [event.tool for event in started] == ["echo"]
 
 
@@ -125,7 +139,7 @@ async def test_the_end_of_the_host_ends_the_events(machine: Machine, tmp_path: P
         async with hosting(machine, x=server.entry()) as host:
             events = await listening.enter_async_context(host.events())
             await host.call("x", "echo")
-            assert isinstance((await until(events, CallFinished))[-1], CallFinished)
+            assert isinstance((await until(events, McpToolCallEnd))[-1], McpToolCallEnd)
             told = states_until(events, "never")
         assert [event.state for event in await told][-1:] == ["idle"]
 
@@ -139,5 +153,5 @@ async def test_a_listener_that_does_not_listen_loses_the_oldest_and_holds_up_nob
         for _ in range(calls):
             await host.call("x", "echo")
         first = await anext(events)
-        assert isinstance(first, CallStarted | CallFinished)
+        assert isinstance(first, McpToolCallBegin | McpToolCallEnd)
         assert first.call_id > 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.host.form_schema import (
+from fairlead.host.elicitation.form_schema import (
     MAX_CHOICES,
     MAX_DESCRIPTION_CHARACTERS,
     MAX_FIELDS,
@@ -19,7 +19,7 @@ from fairlead.host.form_schema import (
     read_form,
     read_form_steps,
 )
-from fairlead.host.forms import Answers, ChoiceField, ChoicesField, Form, Problems, TextField
+from fairlead.host.elicitation.forms import ChoiceField, ChoicesField, Form, FormContent, Problems, TextField
 
 COLOURS = [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}]
 
@@ -38,7 +38,7 @@ def refusal_of(**definition: Any) -> FormRefused:
 
 def accepted(form: Form, **answers: object) -> dict[str, Any]:
     checked = form.check(answers)
-    assert isinstance(checked, Answers), checked
+    assert isinstance(checked, FormContent), checked
     return checked.content
 
 
@@ -388,7 +388,7 @@ def test_no_answer_goes_out_that_its_schema_forbids(
     form = read_form(schema)
     assert isinstance(form, Form)
     checked = form.check({"x": answer})
-    if isinstance(checked, Answers):
+    if isinstance(checked, FormContent):
         assert jsonschema_rs.is_valid(schema, checked.content, validate_formats=True)
 
 

@@ -16,8 +16,8 @@ from fairlead.host.snapshots import NAMESPACE
 from fairlead.policy import pins
 from fairlead.testing import ScriptedServer, watch_loop
 from tests.conftest import Machine
+from tests.fixtures import listing_stdio
 from tests.host.support import hosting
-from tests.servers import listing_stdio
 
 MANY = 10_000
 ALL: dict[str, Any] = {"trust": "untrusted", "allow_tools": ["*"]}

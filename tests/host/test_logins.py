@@ -12,7 +12,7 @@ import pytest
 from fairlead.auth.tokens import Login
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
 from fairlead.host.host import Host
-from fairlead.host.operator import UNATTENDED, Callbacks, Operator, UrlAnswer, UrlQuestion
+from fairlead.host.operator import UNATTENDED, Callbacks, Operator, UrlAnswer, UrlRequest
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.conftest import Machine
 from tests.host.support import SECONDS
@@ -24,10 +24,10 @@ class Person:
     def __init__(self, account: str = "ada", *, answer: UrlAnswer = "accept") -> None:
         self.clicking = Clicking(account)
         self.answer: UrlAnswer = answer
-        self.questions: list[UrlQuestion] = []
+        self.questions: list[UrlRequest] = []
         self.operator = Callbacks(on_url=self._agree, on_open_url=self._open)
 
-    async def _agree(self, question: UrlQuestion) -> UrlAnswer:
+    async def _agree(self, question: UrlRequest) -> UrlAnswer:
         self.questions.append(question)
         return self.answer
 
@@ -329,7 +329,7 @@ def _grant(server: AuthorizationServer) -> Any:
 
 
 def test_a_login_never_shows_its_secrets() -> None:
-    from fairlead.auth.tokens import Client, Token
+    from fairlead.auth.tokens import OAuthClient, Token
 
     login = Login(
         principal="local",
@@ -337,7 +337,7 @@ def test_a_login_never_shows_its_secrets() -> None:
         issuer="i",
         resource="r",
         token_endpoint="t",
-        client=Client(client_id="c", client_secret="hush"),
+        client=OAuthClient(client_id="c", client_secret="hush"),
         token=Token(access_token="hush", refresh_token="hush"),
         dpop_key="hush",
     )

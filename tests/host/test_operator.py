@@ -8,9 +8,9 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from fairlead.config.masking import SECRETS
+from fairlead.config.secrets.masking import SECRETS
 from fairlead.errors import CallFailed
-from fairlead.events import QuestionAnswered, QuestionAsked, ServerLogged
+from fairlead.events import ElicitationComplete, ElicitationRequest, ServerLogged
 from fairlead.host.operator import Callbacks, FormAnswer, SampleRequest
 from tests.conftest import Machine
 from tests.host.asking import (
@@ -135,10 +135,10 @@ async def test_a_form_is_answered_with_what_the_person_said_and_the_defaults(
     async with hosting(machine, people.operator(), x=server.entry()) as host, host.events() as events:
         answer = await ask(host, q=form("Who \x1b[31mare\u202e you?"))
         assert answer == {"q": {"action": "accept", "content": {"name": "Ada", "city": "Kiel"}}}
-        asked = await until(events, lambda event: isinstance(event, QuestionAsked))
-        answered = await until(events, lambda event: isinstance(event, QuestionAnswered))
-    assert asked == QuestionAsked(server_id="x", kind="form")
-    assert answered == QuestionAnswered(server_id="x", kind="form", outcome="accept")
+        asked = await until(events, lambda event: isinstance(event, ElicitationRequest))
+        answered = await until(events, lambda event: isinstance(event, ElicitationComplete))
+    assert asked == ElicitationRequest(server_id="x", kind="form")
+    assert answered == ElicitationComplete(server_id="x", kind="form", outcome="accept")
     (question,) = people.forms
     assert question.message == "Who are you?"
     assert [field.name for field in question.form.fields] == ["name", "city"]
@@ -168,9 +168,9 @@ async def test_a_form_that_asks_for_a_secret_is_shown_to_nobody(
     schema = {"type": "object", "properties": {"api_key": {"type": "string"}}}
     async with hosting(machine, people.operator(), x=server.entry()) as host, host.events() as events:
         answer = await answer_of(host, form(schema=schema))
-        answered = await until(events, lambda event: isinstance(event, QuestionAnswered))
+        answered = await until(events, lambda event: isinstance(event, ElicitationComplete))
     assert "it asks for a secret" in answer["message"]
-    assert answered == QuestionAnswered(server_id="x", kind="form", outcome="refused")
+    assert answered == ElicitationComplete(server_id="x", kind="form", outcome="refused")
     assert not people.forms
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.tools import ToolKey
 from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 from fairlead.host.operator import Callbacks

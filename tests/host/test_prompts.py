@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.catalog.offers import PromptArgument
+from fairlead.catalog.tools import PromptArgument
 from fairlead.errors import CallFailed, CallRejected
 from tests.conftest import Machine
 from tests.host.asking import BOTH_ERAS, HANDSHAKE, MODERN, AskingServer, hosting

@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.tools import ToolKey
 from fairlead.config.paths import LOCK_NAME, STATE_HINT, store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
-from fairlead.host.members import SAVE_SECONDS
+from fairlead.host.managed_servers import SAVE_SECONDS
 from fairlead.policy.lockfile import Lock, lock_text, locked_server
 from fairlead.policy.pins import pinned_by_review, record_review
 from fairlead.testing import ScriptedServer

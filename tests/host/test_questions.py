@@ -11,8 +11,8 @@ import mcp_types as types
 import pytest
 
 from fairlead.errors import CallFailed, CallRejected, CallTimedOut, ConnectionLost
-from fairlead.events import QuestionAnswered
-from fairlead.host.operator import Callbacks, FormAnswer, FormQuestion
+from fairlead.events import ElicitationComplete
+from fairlead.host.operator import Callbacks, FormAnswer, FormRequest
 from tests.conftest import Machine
 from tests.host.asking import (
     ADA,
@@ -79,7 +79,7 @@ async def test_a_question_stops_the_clock_of_the_call_that_asks_and_of_no_other_
 async def test_two_servers_ask_at_the_same_time(machine: Machine, tmp_path: Path) -> None:
     people = {"x": Patient(), "y": Patient()}
 
-    async def fill_in(question: FormQuestion) -> FormAnswer:
+    async def fill_in(question: FormRequest) -> FormAnswer:
         return await people[question.server_id](question)
 
     entries = {
@@ -109,8 +109,8 @@ async def test_giving_up_a_call_withdraws_its_question(machine: Machine, server:
             await person.asked.wait()
             tasks.cancel_scope.cancel()
         await person.withdrawn.wait()
-        answered = await until(events, lambda event: isinstance(event, QuestionAnswered))
-        assert answered == QuestionAnswered(server_id="x", kind="form", outcome="withdrawn")
+        answered = await until(events, lambda event: isinstance(event, ElicitationComplete))
+        assert answered == ElicitationComplete(server_id="x", kind="form", outcome="withdrawn")
         assert (await host.call("x", "echo", {})).text == "{}"
         assert host.status()[0].connects == 1
 
@@ -226,7 +226,7 @@ async def test_a_server_that_is_replaced_while_a_person_is_asked_finishes_first(
 async def test_a_server_is_not_stopped_as_idle_while_a_person_is_asked(
     machine: Machine, server: AskingServer
 ) -> None:
-    async def think(question: FormQuestion) -> FormAnswer:
+    async def think(question: FormRequest) -> FormAnswer:
         await anyio.sleep(0.5)
         return ADA
 
@@ -236,16 +236,16 @@ async def test_a_server_is_not_stopped_as_idle_while_a_person_is_asked(
 
 
 async def test_an_operator_that_breaks_breaks_nothing_else(machine: Machine, server: AskingServer) -> None:
-    async def break_down(question: FormQuestion) -> FormAnswer:
+    async def break_down(question: FormRequest) -> FormAnswer:
         raise RuntimeError("a secret of the operator")
 
     async with hosting(machine, Callbacks(on_form=break_down), x=server.entry()) as host:
         async with host.events() as events:
             answer = await answer_of(host, form())
-            answered = await until(events, lambda event: isinstance(event, QuestionAnswered))
+            answered = await until(events, lambda event: isinstance(event, ElicitationComplete))
         assert "could not be put to anybody" in answer["message"]
         assert "secret" not in json.dumps(answer)
-        assert answered == QuestionAnswered(server_id="x", kind="form", outcome="failed")
+        assert answered == ElicitationComplete(server_id="x", kind="form", outcome="failed")
         assert (await host.call("x", "echo", {})).text == "{}"
         assert host.status()[0].connects == 1
 
@@ -292,7 +292,7 @@ async def test_a_call_that_wants_pages_visited_first_is_sent_again_once_they_are
         async with anyio.create_task_group() as tasks, host.events() as events:
             tasks.start_soon(_call_pages, host, {"pages": PAGES})
             for _ in PAGES:
-                await until(events, lambda event: isinstance(event, QuestionAnswered))
+                await until(events, lambda event: isinstance(event, ElicitationComplete))
             assert _calls(older, "pages") == 1
             tasks.start_soon(finish_on_the_pages)
     assert [question.url.url for question in people.urls] == [found["url"] for found in PAGES]

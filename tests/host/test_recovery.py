@@ -14,8 +14,8 @@ from fairlead.events import StateChanged
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures.hostile_http import HostileServer, Request, serving
 from tests.host.support import hosting, is_running, running
-from tests.servers.hostile_http import HostileServer, Request, serving
 
 PARALLEL = 20
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.entries import Listing
-from fairlead.host.resource_owners import (
+from fairlead.catalog.tools import Listing
+from fairlead.host.offers.resources import (
     MAX_COMPARED,
     MAX_TEMPLATES,
-    Clash,
-    Owned,
+    OwnedUri,
     ResourceOwners,
+    UriConflict,
     qualify,
     split_qualified,
 )
@@ -34,8 +34,8 @@ def orders(listings: dict[str, Listing]) -> list[ResourceOwners]:
     return [ResourceOwners(dict(order), trusted) for order in itertools.permutations(listings.items())]
 
 
-def owner(found: Owned | Clash | None) -> str | tuple[str, ...] | None:
-    if isinstance(found, Clash):
+def owner(found: OwnedUri | UriConflict | None) -> str | tuple[str, ...] | None:
+    if isinstance(found, UriConflict):
         return tuple(sorted(found.servers))
     return found.server_id if found else None
 
@@ -157,7 +157,7 @@ def test_everything_is_listed_under_a_uri_that_leads_to_it_and_to_nothing_else(
         assert len(public) == len(set(public)) == sum(len(each.resources) for each in listings.values())
         for owned, definition in owners.resources:
             found = owners.resolve(definition["uri"])
-            assert isinstance(found, Owned)
+            assert isinstance(found, OwnedUri)
             assert (found.server_id, found.uri) == (owned.server_id, owned.uri)
         texts = [definition["uriTemplate"] for _, definition in owners.templates]
         assert len(texts) == len(set(texts))
@@ -191,7 +191,7 @@ def test_a_clash_is_named_and_says_how_each_is_reached() -> None:
     ["file:///a b", "x:y/z?q=1#f", "", "fairlead://server/t/x", "ü://ö", "a" * 9000, "//x//y", "%2F%2f"],
 )
 def test_a_qualified_uri_can_be_read_back(uri: str) -> None:
-    assert split_qualified(qualify("some-server_1", uri)) == Owned(server_id="some-server_1", uri=uri)
+    assert split_qualified(qualify("some-server_1", uri)) == OwnedUri(server_id="some-server_1", uri=uri)
     assert split_qualified(uri) is None or uri.startswith("fairlead://server/")
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from fairlead.errors import CallFailed, CallRejected, ConnectFailed, UnknownServer
 from fairlead.events import Event, ResourceUpdated, State, StateChanged
-from fairlead.host.contents import ResourceContents
 from fairlead.host.host import Host
+from fairlead.host.offers.contents import ResourceContents
 from tests.conftest import Machine
 from tests.host.asking import BOTH_ERAS, HANDSHAKE, MODERN, AskingServer, hosting, until
 

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from fairlead.errors import FairleadError
-from fairlead.host.form_schema import FormRefused, read_form
-from fairlead.host.forms import Form
+from fairlead.host.elicitation.form_schema import FormRefused, read_form
+from fairlead.host.elicitation.forms import Form
 from tests.conftest import Machine
 from tests.host import support
 from tests.host.asking import AskingServer, Everybody, answer_of, form, hosting, page

@@ -12,8 +12,8 @@ import pytest
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
 from fairlead.host.snapshots import NAMESPACE, snapshot_key
-from fairlead.store.database import Database
-from fairlead.store.store import ANY
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import hosting

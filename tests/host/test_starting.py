@@ -16,11 +16,11 @@ from fairlead.errors import (
     UnknownServer,
 )
 from fairlead.host.host import Host
-from fairlead.host.member import ServerStatus
+from fairlead.host.managed_server import ServerStatus
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures.hostile_http import serving
 from tests.host.support import hosting
-from tests.servers.hostile_http import serving
 
 
 def status_of(host: Host, server_id: str) -> ServerStatus:

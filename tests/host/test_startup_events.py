@@ -13,12 +13,12 @@ import pytest
 
 from fairlead.errors import ConnectFailed
 from fairlead.events import Event, McpStartupComplete, McpStartupUpdate
-from fairlead.host.bus import Subscriber
+from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures.hostile_http import serving
 from tests.host.support import SECONDS, hosting, unasked
-from tests.servers.hostile_http import serving
 
 
 async def start_of(

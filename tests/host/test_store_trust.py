@@ -152,7 +152,7 @@ if os.name == "posix" and os.geteuid() == 0:
 async def test_a_store_that_cannot_be_trusted_lets_nothing_through(
     machine: Machine, server: ChangingServer, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.2)
     path = await used(machine, server)
     damage(path)
     servers = {"x": server.entry(), "t": server.entry(trust="trusted")}

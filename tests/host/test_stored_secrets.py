@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead.config.masking import SECRETS, Masker
 from fairlead.config.paths import store_file
+from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.errors import UnknownTool
 from tests.conftest import Machine
 from tests.host.support import hosting

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.errors import CallDenied, CallFailed
 from fairlead.host.host import Host
-from fairlead.host.operator import UNATTENDED, Callbacks, FormAnswer, FormQuestion, Operator
+from fairlead.host.operator import UNATTENDED, Callbacks, FormAnswer, FormRequest, Operator
 from tests.conftest import Machine
 from tests.host.support import unasked
 
@@ -26,7 +26,7 @@ def era(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def name_ada(question: FormQuestion) -> FormAnswer:
+async def name_ada(question: FormRequest) -> FormAnswer:
     return FormAnswer(action="accept", content={"name": "Ada"})
 
 

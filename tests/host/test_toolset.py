@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.catalog.tokens import estimate
+from fairlead.catalog.signatures import estimate
 from fairlead.errors import ArgumentsInvalid, CallDenied, UnknownBundle, UnknownTool
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer

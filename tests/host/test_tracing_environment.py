@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.cli.traces import tracing, wanted_exporters
-from fairlead.connection.tracing import About
+from fairlead.cli.trace_export import tracing, wanted_exporters
+from fairlead.connection.tracing import SpanDetails
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.tracing_support import collecting
@@ -43,7 +43,7 @@ async def one_span() -> bool:
     with anyio.fail_after(30):
         async with tracing() as tracer:
             if tracer is not None:
-                with tracer.requesting(About(method="tools/call", name="echo"), None):
+                with tracer.requesting(SpanDetails(method="tools/call", name="echo"), None):
                     pass
         return tracer is not None
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.uri_template import UriTemplate as SdkTemplate
 
-from fairlead.host.uri_templates import (
+from fairlead.host.offers.uri_templates import (
     MAX_TEMPLATE_CHARACTERS,
     MAX_URI_CHARACTERS,
-    Typing,
+    TypedVariable,
     Value,
     read_template,
 )
@@ -253,24 +253,28 @@ def test_a_uri_is_matched_where_the_template_is_simple(
 @pytest.mark.parametrize(
     ("template", "begun", "typing"),
     [
-        ("repo://{owner}/{name}", "repo://", Typing(variable="owner", text="", before={})),
-        ("repo://{owner}/{name}", "repo://ad", Typing(variable="owner", text="ad", before={})),
-        ("repo://{owner}/{name}", "repo://a/", Typing(variable="name", text="", before={"owner": "a"})),
+        ("repo://{owner}/{name}", "repo://", TypedVariable(variable="owner", text="", before={})),
+        ("repo://{owner}/{name}", "repo://ad", TypedVariable(variable="owner", text="ad", before={})),
+        (
+            "repo://{owner}/{name}",
+            "repo://a/",
+            TypedVariable(variable="name", text="", before={"owner": "a"}),
+        ),
         (
             "repo://{owner}/{name}",
             "repo://a%20b/en",
-            Typing(variable="name", text="en", before={"owner": "a b"}),
+            TypedVariable(variable="name", text="en", before={"owner": "a b"}),
         ),
-        ("{name}.{ext}", "a.tar.g", Typing(variable="ext", text="g", before={"name": "a.tar"})),
+        ("{name}.{ext}", "a.tar.g", TypedVariable(variable="ext", text="g", before={"name": "a.tar"})),
         ("x:{a}/end", "x:1/en", None),
         ("x:{a}/end", "y:", None),
         ("x:{a}/{a}/{b}", "x:1/2/", None),
         ("x:{a}", "x:1/", None),
-        ("x:{+a}", "x:1/", Typing(variable="a", text="1/", before={})),
+        ("x:{+a}", "x:1/", TypedVariable(variable="a", text="1/", before={})),
         ("x:{?a}", "x:?a=", None),
     ],
 )
-def test_what_somebody_is_typing_is_found(template: str, begun: str, typing: Typing | None) -> None:
+def test_what_somebody_is_typing_is_found(template: str, begun: str, typing: TypedVariable | None) -> None:
     assert read_template(template).typing(begun) == typing
 
 
@@ -307,7 +311,7 @@ def test_values_between_slashes_are_found_again_exactly(names: list[str], conten
     assert template.match(uri) == values
     last = names[-1]
     before = {name: values[name] for name in names[:-1]}
-    assert template.typing(uri) == Typing(variable=last, text=values[last], before=before)
+    assert template.typing(uri) == TypedVariable(variable=last, text=values[last], before=before)
 
 
 @st.composite

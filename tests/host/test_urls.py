@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from fairlead.host.urls import MAX_URL_CHARACTERS, ShownUrl, UrlRefused, show_url
+from fairlead.host.elicitation.urls import MAX_URL_CHARACTERS, ShownUrl, UrlRefused, show_url
 
 
 def shown(url: str) -> ShownUrl:

@@ -11,12 +11,12 @@ import pytest
 import fairlead
 from fairlead import Callbacks, Host, McpServer, ToolDefinition, ToolModel, discover_config_path, load_config
 from fairlead.errors import FairleadError, WrongType
-from fairlead.host.artifacts import Artifacts
-from fairlead.host.custom import Custom
-from fairlead.host.prompts import Prompts
-from fairlead.host.resources import Resources
-from fairlead.host.tasks import Tasks
-from fairlead.host.toolset import Toolset
+from fairlead.host.extensions import ExtensionMessages
+from fairlead.host.model.toolset import Toolset
+from fairlead.host.offers.prompts import Prompts
+from fairlead.host.offers.resources import Resources
+from fairlead.host.offers.tasks import Tasks
+from fairlead.host.records import Artifacts
 from tests.conftest import Machine
 from tests.gateway.test_tools import scripted
 from tests.host.support import hosting, unasked
@@ -298,7 +298,7 @@ async def test_callbacks_are_async_functions(machine: Machine, tmp_path: Path) -
 def test_every_public_function_that_takes_a_servers_id_checks_it() -> None:
     inline = {"Host.call", "Host.is_untrusted", "Host.is_trusted", "Host.require_callable", "Host.login_hint"}
     inline |= {"Host.statuses_besides", "Host.begin_call", "Tasks.begin"}
-    for kind in (Host, Toolset, Resources, Prompts, Tasks, Custom, Artifacts):
+    for kind in (Host, Toolset, Resources, Prompts, Tasks, ExtensionMessages, Artifacts):
         for name, function in inspect.getmembers(kind, callable):
             if name.startswith("_") or f"{kind.__name__}.{name}" in inline:
                 continue

@@ -11,9 +11,9 @@ import aiohttp
 import anyio
 
 from fairlead.errors import FairleadError
-from fairlead.servers.definition import ToolDefinition, ToolModel
-from fairlead.servers.server import McpServer
-from fairlead.testing.hosts import open_host
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import ToolDefinition, ToolModel
+from fairlead.testing.fixtures import open_host
 from fairlead.testing.watchdog import watch_loop
 from tests.gateway.support import Raw, serving
 

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.errors import CallFailed, FairleadError
 from fairlead.testing import watch_loop
-from fairlead.testing.hosts import open_host
+from fairlead.testing.fixtures import open_host
 from tests.gateway.support import HANDSHAKE, Raw, serving
 from tests.hostile import answer_program
 from tests.hostile.exam import LIMIT_SECONDS

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from fairlead.errors import FairleadError
-from fairlead.testing.hosts import open_host
+from fairlead.testing.fixtures import open_host
 from fairlead.testing.watchdog import watch_loop
 from tests.gateway.support import Raw, serving
 from tests.hostile import crossed_program

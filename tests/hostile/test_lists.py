@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.errors import ListFailed
 from fairlead.testing import watch_loop
-from fairlead.testing.hosts import open_host
+from fairlead.testing.fixtures import open_host
 from tests.gateway.support import HANDSHAKE, Raw, serving
 from tests.hostile import list_program
 from tests.hostile.exam import LIMIT_SECONDS, neighbour

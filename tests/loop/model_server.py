@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from fairlead.loop.dialect import ChatModel, Provider
+from fairlead.loop.provider import ChatModel, Provider
 
 Calls = Sequence[tuple[str, str, dict[str, Any]]]
 """Calls that a model wants made: id, name, arguments."""

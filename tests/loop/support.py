@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import anyio
 
 from fairlead.events import Event
-from fairlead.host.toolset import Toolset
-from fairlead.loop.dialect import ChatModel, Provider
-from fairlead.loop.events import Finished, RunEvent, TextDelta
+from fairlead.host.model.toolset import Toolset
+from fairlead.loop.events import RunEvent, RunFinished, TextDelta
+from fairlead.loop.provider import ChatModel, Provider
 from fairlead.loop.run import run_task
 
 PROVIDERS: list[Provider] = ["openai", "anthropic"]
@@ -31,8 +31,8 @@ def said(events: list[RunEvent]) -> str:
     return "".join(event.text for event in of_kind(events, TextDelta))
 
 
-def ending(events: list[RunEvent]) -> Finished:
-    assert isinstance(events[-1], Finished)
+def ending(events: list[RunEvent]) -> RunFinished:
+    assert isinstance(events[-1], RunFinished)
     return events[-1]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from fairlead.errors import ModelFailed, ModelUnavailable
 from fairlead.loop import api as api_module
-from fairlead.loop.dialect import ChatModel, Provider
-from fairlead.loop.events import Finished, StepRetried
+from fairlead.loop.events import RunFinished, StepRetried
+from fairlead.loop.provider import ChatModel, Provider
 from fairlead.testing import open_host
 from tests.loop.model_server import (
     KEY,
@@ -134,7 +134,7 @@ async def test_an_answer_that_is_whole_counts_though_nobody_says_goodbye(tmp_pat
         async with open_host(tmp_path) as host:
             events = await played(host.tools, api.model("openai", silence_seconds=0.2))
     assert [type(event) for event in events if not hasattr(event, "text")][:-1] == []
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], RunFinished)
     assert events[-1].text == "whole"
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.masking import SECRETS
+from fairlead.config.secrets.masking import SECRETS
 from fairlead.errors import ConfigError, ConfigInvalid, SecretUnavailable
-from fairlead.loop.choosing import choose_model
-from fairlead.loop.dialect import ChatModel
+from fairlead.loop.model_choice import choose_model
+from fairlead.loop.provider import ChatModel
 from tests.conftest import Machine
 
 OPENAI = {"OPENAI_API_KEY": "sk-openai-key-1"}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.loop.anthropic import Anthropic, BlockReader
-from fairlead.loop.dialect import ChatModel, Complaint, Turn
 from fairlead.loop.events import Usage
 from fairlead.loop.openai import ChunkReader, OpenAI
+from fairlead.loop.provider import ChatModel, Complaint, ModelTurn
 
 Call = dict[str, Any]
 
@@ -19,7 +19,7 @@ def call(name: str, arguments: Any, **rest: Any) -> Call:
     return {"type": "function", "function": {"name": name, "arguments": arguments}, **rest}
 
 
-def openai_turn(*deltas: dict[str, Any], finish: str = "stop", **chunk: Any) -> Turn:
+def openai_turn(*deltas: dict[str, Any], finish: str = "stop", **chunk: Any) -> ModelTurn:
     reader = ChunkReader()
     for delta in deltas:
         reader.feed(json.dumps({"choices": [{"delta": delta}]}).encode())
@@ -135,7 +135,7 @@ def test_the_length_of_an_answer_is_said_in_the_word_each_api_knows() -> None:
     )
 
 
-def anthropic_turn(*events: dict[str, Any]) -> Turn:
+def anthropic_turn(*events: dict[str, Any]) -> ModelTurn:
     reader = BlockReader()
     for event in events:
         reader.feed(json.dumps(event).encode())

@@ -5,8 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.loop.dialect import Provider
 from fairlead.loop.events import ToolCalled, ToolReturned
+from fairlead.loop.provider import Provider
 from tests.conftest import Machine
 from tests.loop.model_server import Reply, results_in, says, serving, tool_names
 from tests.loop.support import PROVIDERS, ending, of_kind, played

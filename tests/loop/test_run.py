@@ -11,15 +11,15 @@ import anyio.lowlevel
 import pytest
 from mcp_types import ImageContent
 
-from fairlead.events import CallFinished, CallProgressed, Event
+from fairlead.events import Event, McpToolCallEnd, McpToolCallProgress
 from fairlead.host.host import Host
-from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion, Callbacks
-from fairlead.loop.dialect import Message, Provider
+from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Callbacks
 from fairlead.loop.events import StepFinished, ToolCalled, ToolReturned, Usage
-from fairlead.loop.run import Bounds, run_task
-from fairlead.servers.definition import Reply as ToolReply
-from fairlead.servers.definition import ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.server import McpServer
+from fairlead.loop.provider import Message, Provider
+from fairlead.loop.run import RunLimits, run_task
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import Reply as ToolReply
+from fairlead.servers.framework.tools import ToolContext, ToolDefinition, ToolModel
 from fairlead.testing import ScriptedServer, open_host
 from tests.conftest import Machine
 from tests.host.support import is_running
@@ -221,7 +221,7 @@ async def test_a_run_that_is_left_cancels_its_calls_and_leaves_no_process(
         async with run_task(host.tools, api.model(provider), "wait") as events:
             async for event in events:
                 if isinstance(event, ToolCalled):
-                    await next_of(happenings, CallProgressed)
+                    await next_of(happenings, McpToolCallProgress)
                     if leaves == "block":
                         return
                     tasks.cancel_scope.cancel()
@@ -230,7 +230,7 @@ async def test_a_run_that_is_left_cancels_its_calls_and_leaves_no_process(
         async with open_host(tmp_path, x=server.entry()) as host, host.events() as happenings:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow, host, happenings)
-            await next_of(happenings, CallFinished)
+            await next_of(happenings, McpToolCallEnd)
             assert [status.state for status in host.status()] == ["ready"]
     assert server.notes("received").count("notifications/cancelled") == 1
     assert not any(is_running(pid) for pid in server.notes("started"))
@@ -250,9 +250,9 @@ async def test_what_goes_wrong_in_the_block_comes_out_of_it_as_it_is(
                 await follow(host)
 
 
-@pytest.mark.parametrize("bounds", [Bounds(max_steps=2), Bounds(max_tokens=200)])
+@pytest.mark.parametrize("bounds", [RunLimits(max_steps=2), RunLimits(max_tokens=200)])
 async def test_a_run_ends_at_its_limit_and_the_conversation_can_go_on(
-    tmp_path: Path, provider: Provider, bounds: Bounds
+    tmp_path: Path, provider: Provider, bounds: RunLimits
 ) -> None:
     server = ScriptedServer(tmp_path / "record")
     history: list[Message] = []
@@ -275,7 +275,7 @@ async def test_a_person_who_wants_no_more_ends_the_run(
 ) -> None:
     asked: list[str] = []
 
-    async def answer(question: ApprovalQuestion) -> ApprovalAnswer:
+    async def answer(question: ApprovalRequest) -> ApprovalAnswer:
         asked.append(question.tool)
         return "no" if len(asked) == 1 else "cancel"
 

@@ -7,14 +7,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.net.addresses import (
-    Address,
-    is_loopback_host,
-    public_only,
-    public_or_loopback,
-    why_not_public,
-)
-from fairlead.net.vetted import AddressRefused, VettingResolver, open_vetted_client
+from fairlead.net.http import AddressRefused, VettingResolver, open_vetted_client
+from fairlead.net.ssrf import Address, is_loopback_host, public_only, public_or_loopback, why_not_public
 
 
 @pytest.mark.requirement("HARD-30", "HARD-59")

@@ -1,7 +1,7 @@
 import pytest
 from yarl import URL
 
-from fairlead.net.proxy import proxy_for
+from fairlead.net.http import proxy_for
 
 PROXIES = {"HTTP_PROXY": "http://plain.test:3128", "HTTPS_PROXY": "http://secure.test:3128"}
 

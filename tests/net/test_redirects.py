@@ -1,7 +1,7 @@
 import pytest
 from yarl import URL
 
-from fairlead.net.redirects import is_redirect, redirect_target, within_origin
+from fairlead.net.ssrf import is_redirect, redirect_target, within_origin
 
 HERE = URL("https://mcp.test/a/mcp?x=1")
 

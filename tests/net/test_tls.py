@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import ConfigUnreadable
-from fairlead.net.tls import tls_context
+from fairlead.net.http import tls_context
 
 
 @pytest.fixture(autouse=True)

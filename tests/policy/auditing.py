@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 
-from fairlead.config.models import Audit
+from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.policy.audit import AuditLog
-from fairlead.store.sqlite import SqliteStore
+from fairlead.store.async_sqlite import SqliteStore
 
 
 def command(path: Path) -> list[str]:
@@ -21,7 +21,7 @@ def command(path: Path) -> list[str]:
 async def call_forever(path: Path) -> None:
     """Make calls, say when each was sent, and let every second one never end."""
     async with SqliteStore.open(path) as store:
-        audit = await AuditLog.open(store, Audit())
+        audit = await AuditLog.open(store, AuditSettings())
         for number in itertools.count():
             call = audit.proposed(
                 principal=LOCAL, server="s", tool=f"tool_{number}", arguments={"number": number}

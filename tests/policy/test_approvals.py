@@ -2,13 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.policy.approvals import FRESH_SECONDS, NAMESPACE, Approval, Approvals
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import ANY
+from fairlead.policy.approvals import FRESH_SECONDS, NAMESPACE, Approvals, RememberedApproval
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.protocol import ANY
 from fairlead.testing import FakeClock
 from tests.conftest import Machine
 
-CALL = Approval(principal="local", server_id="x", server_digest="d", tool="t", definition_digest="e")
+CALL = RememberedApproval(
+    principal="local", server_id="x", server_digest="d", tool="t", definition_digest="e"
+)
 
 
 async def test_nothing_is_allowed_before_somebody_said_so(machine: Machine) -> None:

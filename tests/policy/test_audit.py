@@ -14,22 +14,25 @@ import msgspec
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from fairlead.config.masking import MASK, Masker
-from fairlead.config.models import Audit
+from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
+from fairlead.config.secrets.masking import MASK, Masker
 from fairlead.policy.argument_shapes import MAX_KEYS, MAX_NAME, MORE, SafeNames, masked_values, shape_of
-from fairlead.policy.audit import NAMESPACE, AuditedCall, AuditLog, CallSubject
-from fairlead.policy.audit_records import (
+from fairlead.policy.audit import (
     LOG,
+    NAMESPACE,
+    AuditedCall,
+    AuditLog,
+    AuditQuery,
     AuditRecord,
-    Wanted,
+    CallSubject,
     decode,
     latest_calls,
     latest_records,
     note,
 )
-from fairlead.store.database import Database
-from fairlead.store.sqlite import SqliteStore
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.sqlite import Database
 from tests.policy import auditing
 
 PATIENCE = 60.0
@@ -49,7 +52,7 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 async def audit(store: SqliteStore) -> AuditLog:
-    return await AuditLog.open(store, Audit(), masker=Masker())
+    return await AuditLog.open(store, AuditSettings(), masker=Masker())
 
 
 @contextlib.contextmanager
@@ -101,13 +104,13 @@ async def test_a_call_that_lasts_is_on_disk_before_it_ends(
     call.sent()
     await store.flush()
     with Database.open(path) as database:
-        (waiting,) = latest_calls(database, Wanted(), 10)
+        (waiting,) = latest_calls(database, AuditQuery(), 10)
         assert (waiting.stage, waiting.by, waiting.outcome) == ("sent", "person", "")
         call.returned("call_timed_out", "unknown")
         await store.flush()
-        (ended,) = latest_calls(database, Wanted(), 10)
+        (ended,) = latest_calls(database, AuditQuery(), 10)
         assert (ended.stage, ended.outcome, ended.delivery) == ("returned", "call_timed_out", "unknown")
-        stages = [record.stage for record in latest_records(database, Wanted(), 10)]
+        stages = [record.stage for record in latest_records(database, AuditQuery(), 10)]
     assert stages == ["asked", "sent", "returned"]
 
 
@@ -175,7 +178,7 @@ async def test_equal_arguments_have_equal_digests_in_every_run_of_one_store_and_
     store: SqliteStore, tmp_path: Path
 ) -> None:
     async def digest(store: SqliteStore, arguments: Any) -> str:
-        audit = await AuditLog.open(store, Audit())
+        audit = await AuditLog.open(store, AuditSettings())
         audit.proposed(principal=LOCAL, server="s", tool="t", arguments=arguments).sent()
         return (await kept(store))[-1].arguments_digest
 
@@ -195,7 +198,7 @@ async def test_values_are_kept_where_the_settings_say_so_and_secrets_are_masked_
 ) -> None:
     masker = Masker()
     masker.learn("learnt-secret")
-    audit = await AuditLog.open(store, Audit(values=True), masker=masker)
+    audit = await AuditLog.open(store, AuditSettings(values=True), masker=masker)
     deep: Any = "bottom"
     for _ in range(50):
         deep = [deep]
@@ -237,8 +240,8 @@ async def test_other_things_that_matter_are_noted_without_secrets(
     audit.noted("approval", principal="agent", server="github", details={"tool": "search", "for": "ever"})
     await store.flush()
     with Database.open(path) as database:
-        note(database, Audit(), "consent", server="fs", details={"file": "x.json", "token": TOKEN})
-        note(database, Audit(enabled=False), "consent")
+        note(database, AuditSettings(), "consent", server="fs", details={"file": "x.json", "token": TOKEN})
+        note(database, AuditSettings(enabled=False), "consent")
     approval, consent = await kept(store)
     assert (approval.kind, approval.principal, approval.server) == ("approval", "agent", "github")
     assert approval.details == {"tool": "search", "for": "ever"}
@@ -250,8 +253,8 @@ async def test_an_audit_that_is_off_or_has_no_store_keeps_nothing_and_stops_nobo
     store: SqliteStore,
 ) -> None:
     for audit in (
-        await AuditLog.open(None, Audit()),
-        await AuditLog.open(store, Audit(enabled=False)),
+        await AuditLog.open(None, AuditSettings()),
+        await AuditLog.open(store, AuditSettings(enabled=False)),
     ):
         call = propose(audit, a=1)
         call.asked()
@@ -261,17 +264,17 @@ async def test_an_audit_that_is_off_or_has_no_store_keeps_nothing_and_stops_nobo
         audit.noted("login", principal=LOCAL)
         assert audit.lost == 0
     with anyio.fail_after(PATIENCE):
-        await (await AuditLog.open(None, Audit())).rotate()
+        await (await AuditLog.open(None, AuditSettings())).rotate()
     assert await kept(store) == []
 
 
 async def test_a_disk_that_takes_nothing_fails_no_call_and_the_audit_says_what_it_lost(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.sqlite.UNFLUSHED_RECORDS", 10)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.async_sqlite.UNFLUSHED_RECORDS", 10)
     async with SqliteStore.open(path) as store:
-        audit = await AuditLog.open(store, Audit())
+        audit = await AuditLog.open(store, AuditSettings())
         with write_locked(path):
             for number in range(15):
                 propose(audit, f"tool_{number}").sent()
@@ -286,7 +289,7 @@ async def test_a_disk_that_takes_nothing_fails_no_call_and_the_audit_says_what_i
 
 async def test_a_call_that_ends_after_the_store_was_closed_is_only_lost(path: Path) -> None:
     async with SqliteStore.open(path) as store:
-        audit = await AuditLog.open(store, Audit())
+        audit = await AuditLog.open(store, AuditSettings())
     propose(audit).sent()
     assert audit.lost == 1
 
@@ -294,10 +297,10 @@ async def test_a_call_that_ends_after_the_store_was_closed_is_only_lost(path: Pa
 async def test_a_store_that_cannot_keep_the_key_is_no_reason_to_fail(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
     async with SqliteStore.open(path) as store:
         with write_locked(path):
-            audit = await AuditLog.open(store, Audit())
+            audit = await AuditLog.open(store, AuditSettings())
         propose(audit, a=1).sent()
         assert (await kept(store))[0].arguments_digest
 
@@ -305,7 +308,7 @@ async def test_a_store_that_cannot_keep_the_key_is_no_reason_to_fail(
 async def test_hosts_that_start_together_share_one_key(store: SqliteStore) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(AuditLog.open, store, Audit())
+            tasks.start_soon(AuditLog.open, store, AuditSettings())
     assert len(await store.scan(NAMESPACE, "key")) == 1
 
 
@@ -316,7 +319,7 @@ async def test_old_and_surplus_records_are_dropped_by_one_process_now_and_then(
     with Database.open(path) as database:
         long_ago = time.time() - 10 * 86_400
         database.append_all([(LOG, long_ago, b"{}")] * 5 + [(LOG, time.time(), b"{}")] * 30)
-    audit = await AuditLog.open(store, Audit(keep_days=7, keep_records=20))
+    audit = await AuditLog.open(store, AuditSettings(keep_days=7, keep_records=20))
     await audit.prune()
     assert len(await store.read_log(LOG)) == 20
     for _ in range(5):
@@ -327,7 +330,7 @@ async def test_old_and_surplus_records_are_dropped_by_one_process_now_and_then(
 
 async def test_rotation_goes_on_by_itself(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.policy.audit.ROTATION_SECONDS", 0.01)
-    audit = await AuditLog.open(store, Audit(keep_records=1))
+    audit = await AuditLog.open(store, AuditSettings(keep_records=1))
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(audit.rotate)
@@ -353,7 +356,7 @@ async def test_a_log_is_searched_from_its_end_by_what_is_wanted(
     with Database.open(path) as database:
 
         def tools(limit: int = 100, **wanted: Any) -> list[str]:
-            return [record.tool for record in latest_calls(database, Wanted(**wanted), limit)]
+            return [record.tool for record in latest_calls(database, AuditQuery(**wanted), limit)]
 
         assert tools(limit=2) == ["tool_2498", "tool_2499"]
         assert tools(outcome="tool_error") == ["tool_0", "tool_1000", "tool_2000"]
@@ -382,7 +385,7 @@ async def test_a_kill_loses_at_most_the_last_moment_and_calls_under_way_are_know
             await process.wait()
     with Database.open(path) as database:
         stored = database.read_log(LOG, limit=1_000_000)
-        calls = latest_calls(database, Wanted(), 1_000_000)
+        calls = latest_calls(database, AuditQuery(), 1_000_000)
     assert all(decode(record) is not None for record in stored)
     assert [call.tool for call in calls] == [f"tool_{number}" for number in range(len(calls))]
     assert len(calls) >= sum(when < killed - moment for when in sent)
@@ -462,7 +465,7 @@ async def test_a_call_sent_in_one_step_that_lasts_is_on_disk_before_it_ends(
 @pytest.mark.requirement("HARD-10")
 async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(store: SqliteStore) -> None:
     masker = Masker()
-    audit = await AuditLog.open(store, Audit(), masker=masker)
+    audit = await AuditLog.open(store, AuditSettings(), masker=masker)
     secret = "correct-horse-battery"
     subject = CallSubject(server="s", tool=f"tool {secret}")
     audit.send(subject, LOCAL, {secret: 1}, f"because of {secret}").returned("ok", "done")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.load import LoadedServer
 from fairlead.policy.arguments import PathContext, read_arguments
 from fairlead.policy.decision import CallPolicy, Decision

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.catalog.digest import definition_digest, digests_of, field_digests, without_default_texts
-from fairlead.config.shapes import is_object
+from fairlead.catalog.definitions import definition_digest, digests_of, field_digests, without_default_texts
+from fairlead.config.untyped import is_object
 from tests.policy.tools import SEARCH, changed, encoded
 
 FIELDS_PATH = ("inputSchema", "properties", "fields")

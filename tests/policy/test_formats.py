@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.catalog.digest import FORMAT
-from fairlead.catalog.entries import Listing, read_tools
+from fairlead.catalog.definitions import FORMAT
+from fairlead.catalog.tools import Listing, read_tools
 from fairlead.errors import ConfigUnreadable, StoreError
 from fairlead.policy.lockfile import Lock, check_lock, drifts, lock_text, locked_server, read_lock
 from fairlead.policy.pins import Pins, check, extend, joined, pinned_by_review, read_pins, written
-from fairlead.policy.reviewing import tools_to_review
+from fairlead.policy.review import tools_to_review
 from tests.conftest import Machine
 
 DATA = Path(__file__).parents[1] / "data"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.entries import ToolEntry, ToolKey
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.load import LoadedServer
-from fairlead.config.principal import Caller, oauth_principal
+from fairlead.config.principal import GroupedPrincipal, oauth_principal
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.decision import CallPolicy
 from tests.conftest import Machine
@@ -107,7 +107,10 @@ def test_the_setting_of_a_gateway_counts_only_where_nothing_else_does(
 
 # Principals and groups.
 
-ADA, INTERN = Caller("ada"), Caller("oauth:https://issuer.example bo", frozenset({"interns", "data"}))
+ADA, INTERN = (
+    GroupedPrincipal("ada"),
+    GroupedPrincipal("oauth:https://issuer.example bo", frozenset({"interns", "data"})),
+)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_a_rule_applies_to_the_principals_and_groups_it_names(
         action
     ]
     policy = CallPolicy(configured(machine, [rule], trust="trusted"))
-    callers = {"local": Caller(), "ada": ADA, "intern": INTERN}
+    callers = {"local": GroupedPrincipal(), "ada": ADA, "intern": INTERN}
     for name, caller in callers.items():
         verdict = policy.decide("deploy_app", entry=tool(**fallback), caller=caller).verdict
         assert verdict == (action if name in applies_to else before), name
@@ -148,8 +151,8 @@ def test_a_rule_applies_to_the_principals_and_groups_it_names(
 ISSUER, OTHER = "https://issuer.example", "https://other.example"
 
 
-def subject(name: str, issuer: str = ISSUER) -> Caller:
-    return Caller(oauth_principal(issuer, name))
+def subject(name: str, issuer: str = ISSUER) -> GroupedPrincipal:
+    return GroupedPrincipal(oauth_principal(issuer, name))
 
 
 @pytest.mark.parametrize("issuer", [None, ISSUER, OTHER, ISSUER[:-1], f"{ISSUER}/", f"{ISSUER} x"])
@@ -174,14 +177,14 @@ def subject(name: str, issuer: str = ISSUER) -> Caller:
         ("token:ci", subject("token:ci"), True, False),
         (f"oauth:{ISSUER} bo", subject(f"oauth:{ISSUER} bo"), True, False),
         (f"oauth:{OTHER} bo", subject(f"oauth:{OTHER} bo"), True, False),
-        ("ci", Caller("token:ci"), True, False),
-        ("c?", Caller("token:ci"), True, False),
-        ("local", Caller("token:local"), True, False),
-        ("ci", Caller("token:cid"), False, False),
+        ("ci", GroupedPrincipal("token:ci"), True, False),
+        ("c?", GroupedPrincipal("token:ci"), True, False),
+        ("local", GroupedPrincipal("token:local"), True, False),
+        ("ci", GroupedPrincipal("token:cid"), False, False),
     ],
 )
 def test_a_bare_name_narrows_for_every_reading_and_allows_only_subjects_of_the_configured_issuer(
-    machine: Machine, issuer: str | None, named: str, caller: Caller, narrows: bool, allows: bool
+    machine: Machine, issuer: str | None, named: str, caller: GroupedPrincipal, narrows: bool, allows: bool
 ) -> None:
     oauth = {"gateway": {"oauth": {"issuer": issuer, "audience": "a"}}} if issuer else {}
     entry = {"command": "never-run", "trust": "trusted"}
@@ -207,9 +210,13 @@ def test_a_bare_name_narrows_for_every_reading_and_allows_only_subjects_of_the_c
 def test_a_principal_that_is_called_like_a_group_is_no_member_of_it(machine: Machine) -> None:
     rule = {"action": "allow", "principal": "group:admins"}
     policy = CallPolicy(configured(machine, [rule], allow_tools=["*"]))
-    for caller in (Caller("admins"), Caller("group:admins"), Caller("x", frozenset({"group:admins"}))):
+    for caller in (
+        GroupedPrincipal("admins"),
+        GroupedPrincipal("group:admins"),
+        GroupedPrincipal("x", frozenset({"group:admins"})),
+    ):
         assert policy.decide("deploy_app", caller=caller).verdict == "ask"
-    assert policy.decide("deploy_app", caller=Caller("x", frozenset({"admins"}))).verdict == "allow"
+    assert policy.decide("deploy_app", caller=GroupedPrincipal("x", frozenset({"admins"}))).verdict == "allow"
 
 
 def test_rules_on_arguments_can_name_groups(machine: Machine) -> None:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.entries import Listing, read_tools
+from fairlead.catalog.tools import Listing, read_tools
 from fairlead.config.load import LoadedServer
 from fairlead.errors import StoreError
-from fairlead.policy.decision import Within
+from fairlead.policy.decision import BundleFilter
 from fairlead.policy.pins import (
     NAMESPACE,
-    NoPins,
     Pins,
+    UntrustedPins,
     beside,
     check,
     granting,
@@ -26,8 +26,8 @@ from fairlead.policy.pins import (
     written,
 )
 from fairlead.policy.quarantine import screen
-from fairlead.store.database import Database
-from fairlead.store.store import ANY
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 from tests.conftest import Machine
 from tests.policy.tools import SEARCH, changed, entry, listing
 
@@ -110,8 +110,8 @@ def test_a_review_replaces_pins_and_leaves_the_others() -> None:
 
 
 def test_a_bundle_grants_only_where_the_entry_has_no_list(machine: Machine) -> None:
-    within = Within(bundle="b", allow_tools=("a",), deny_tools=(), grants=True)
-    foreign = Within(bundle="b", allow_tools=("a",), deny_tools=(), grants=False)
+    within = BundleFilter(bundle="b", allow_tools=("a",), deny_tools=(), grants=True)
+    foreign = BundleFilter(bundle="b", allow_tools=("a",), deny_tools=(), grants=False)
     listed, unlisted = server(machine).config, server(machine, allow_tools=None).config
     assert listed is not None
     assert unlisted is not None
@@ -147,7 +147,7 @@ def test_what_was_reviewed_of_a_trusted_server_is_held_to_what_was_seen(machine:
     assert screened.quarantined == {"search": "its definition has changed since it was reviewed"}
     assert screened.listing.instructions == "new", "a trusted server's own words count"
     assert screened.refusal("unlisted") is None
-    assert not screen(trusted, now, NoPins(reason="no store"), None).quarantined
+    assert not screen(trusted, now, UntrustedPins(reason="no store"), None).quarantined
     builtin = machine.load(overrides={"servers": {"x": {"builtin": "docs"}}}).servers["x"]
     assert not screen(builtin, now, pins, None).quarantined
 

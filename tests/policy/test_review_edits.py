@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.paths import store_file
 from fairlead.errors import ConfigError
-from fairlead.policy.allowing import ReviewDecision, record_decision
 from fairlead.policy.decision import CallPolicy
+from fairlead.policy.review import ReviewDecision, record_decision
 from tests.conftest import Machine
 
 URL = "http://127.0.0.1:9/mcp"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from fairlead.catalog.entries import Listing, ToolEntry, ToolKey, read_tools
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey, read_tools
 from fairlead.config.paths import store_file
-from fairlead.policy.allowing import ReviewDecision, record_decision
 from fairlead.policy.decision import CallPolicy, listed
-from fairlead.policy.tool_patterns import escape_name, exact_name, is_glob, matches, matches_any, refuses_any
+from fairlead.policy.review import ReviewDecision, record_decision
+from fairlead.policy.tool_names import escape_name, exact_name, is_glob, matches, matches_any, refuses_any
 from tests.conftest import Machine
 
 NAMES = [

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 
 SEARCH: dict[str, Any] = {
     "name": "search",

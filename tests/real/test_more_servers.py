@@ -18,8 +18,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from fairlead.catalog.entries import ToolKey
 from fairlead.catalog.naming import name_tools
+from fairlead.catalog.tools import ToolKey
 from fairlead.errors import CallRejected
 from fairlead.host.host import Host
 from tests.conformance.suite import PROGRAMS, TOOLS

@@ -11,17 +11,17 @@ import mcp_types as types
 import pytest
 
 from fairlead.errors import CallRejected
-from fairlead.events import Event, QuestionAnswered, ServerLogged
+from fairlead.events import ElicitationComplete, Event, ServerLogged
 from fairlead.host.host import Host
 from fairlead.host.operator import (
     UNATTENDED,
     Callbacks,
     FormAnswer,
-    FormQuestion,
+    FormRequest,
     Operator,
     SampleRequest,
     UrlAnswer,
-    UrlQuestion,
+    UrlRequest,
 )
 from tests.conftest import Machine
 from tests.host.support import unasked
@@ -37,8 +37,8 @@ class Person:
     """Answers everything, and remembers what it was."""
 
     def __init__(self) -> None:
-        self.forms: list[FormQuestion] = []
-        self.urls: list[UrlQuestion] = []
+        self.forms: list[FormRequest] = []
+        self.urls: list[UrlRequest] = []
         self.samples: list[SampleRequest] = []
         self.opened: list[str] = []
 
@@ -47,11 +47,11 @@ class Person:
             on_form=self.fill_in, on_url=self.agree, on_sample=self.sample, on_open_url=self.open
         )
 
-    async def fill_in(self, question: FormQuestion) -> FormAnswer:
+    async def fill_in(self, question: FormRequest) -> FormAnswer:
         self.forms.append(question)
         return FormAnswer(action="accept", content={"name": "Ada Lovelace", "integer": 7})
 
-    async def agree(self, question: UrlQuestion) -> UrlAnswer:
+    async def agree(self, question: UrlRequest) -> UrlAnswer:
         self.urls.append(question)
         return "accept"
 
@@ -218,7 +218,7 @@ async def test_giving_up_a_call_withdraws_what_the_server_asked(
 ) -> None:
     asked, withdrawn = anyio.Event(), anyio.Event()
 
-    async def wait(question: FormQuestion) -> FormAnswer:
+    async def wait(question: FormRequest) -> FormAnswer:
         asked.set()
         try:
             await anyio.sleep_forever()
@@ -233,7 +233,7 @@ async def test_giving_up_a_call_withdraws_what_the_server_asked(
             tasks.cancel_scope.cancel()
         await withdrawn.wait()
         async for event in events:
-            if isinstance(event, QuestionAnswered):
+            if isinstance(event, ElicitationComplete):
                 assert event.outcome == "withdrawn"
                 break
         assert "echo" in (await host.call("e", "echo", {"message": "echo"})).text

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 
 from fairlead.errors import FairleadError, LockLost, StoreError
-from fairlead.store.database import Database
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import ANY, update
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.protocol import ANY, update
+from fairlead.store.sqlite import Database
 
 
 def command(verb: str, path: Path, *arguments: str) -> list[str]:

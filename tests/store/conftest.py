@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.store.database import Database
-from fairlead.store.sqlite import SqliteStore
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.sqlite import Database
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import StoreError
-from fairlead.store.artifacts import ABANDONED_SECONDS, NAMESPACE, Artifact, ArtifactFiles, Limits
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import ANY
+from fairlead.store.artifacts import ABANDONED_SECONDS, NAMESPACE, Artifact, ArtifactFiles, RetentionLimits
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.protocol import ANY
 
 DAY = 86_400.0
 
@@ -27,7 +27,7 @@ def files(store: SqliteStore, folder: Path) -> ArtifactFiles:
 
 
 def limited(store: SqliteStore, folder: Path, max_bytes: int) -> ArtifactFiles:
-    return ArtifactFiles(store, folder, Limits(max_bytes=max_bytes, max_age_seconds=7 * DAY))
+    return ArtifactFiles(store, folder, RetentionLimits(max_bytes=max_bytes, max_age_seconds=7 * DAY))
 
 
 def artifact(content: bytes, principal: str = "local", age: float = 0.0) -> Artifact:

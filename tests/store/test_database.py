@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import LockLost, StoreError, VersionConflict
-from fairlead.store.database import MESSAGE_SECONDS, MESSAGES_KEPT, Database
-from fairlead.store.store import ANY, Lease
+from fairlead.store.protocol import ANY, Lease
+from fairlead.store.sqlite import MESSAGE_SECONDS, MESSAGES_KEPT, Database
 from fairlead.testing import FakeClock
 
 
@@ -265,7 +265,7 @@ def test_a_log_is_read_from_its_end_page_by_page(database: Database) -> None:
 
 def test_the_database_alone_does_without_an_event_loop() -> None:
     program = (
-        "import sys, fairlead.store.database\n"
+        "import sys, fairlead.store.sqlite\n"
         "print(sorted({'anyio', 'asyncio', 'pydantic', 'mcp'} & set(sys.modules)))"
     )
     done = subprocess.run(

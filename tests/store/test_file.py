@@ -16,9 +16,9 @@ import pytest
 from tests.store import children
 
 from fairlead.errors import StoreError
-from fairlead.store.database import Database
-from fairlead.store.file import MIGRATIONS
-from fairlead.store.sqlite import SqliteStore
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.sqlite import Database
+from fairlead.store.sqlite_file import MIGRATIONS
 
 
 def mode_of(file: Path) -> int:
@@ -201,7 +201,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(
     with Database.open(path) as database:
         database.put("pins", "github", b"one", expect=None)
     step = "ALTER TABLE entry ADD COLUMN note TEXT; UPDATE entry SET note = 'moved'"
-    monkeypatch.setattr("fairlead.store.file.MIGRATIONS", (*MIGRATIONS, step))
+    monkeypatch.setattr("fairlead.store.sqlite_file.MIGRATIONS", (*MIGRATIONS, step))
     for _ in range(2):
         with Database.open(path) as database:
             assert [stored.value for stored in database.scan("pins")] == [b"one"]
@@ -215,7 +215,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: py
         database.put("pins", "github", b"one", expect=None)
     broken = (*MIGRATIONS, "DROP TABLE entry; NO SUCH STATEMENT")
     with monkeypatch.context() as patch:
-        patch.setattr("fairlead.store.file.MIGRATIONS", broken)
+        patch.setattr("fairlead.store.sqlite_file.MIGRATIONS", broken)
         with pytest.raises(StoreError), Database.open(path):
             pass
     with Database.open(path) as database:
@@ -223,7 +223,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: py
 
 
 def test_a_file_locked_by_another_program_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.05)
     with Database.open(path) as database, raw(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
@@ -247,7 +247,7 @@ def test_opening_waits_for_its_turn(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])
 def test_opening_does_not_wait_for_ever(path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.05)
     path.parent.mkdir(mode=0o700)
     with raw(path) as other:
         other.execute("CREATE TABLE other (value)")

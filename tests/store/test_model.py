@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from fairlead.errors import LockBusy, LockLost, VersionConflict
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import ANY, Expected, Lease, Store, Stored
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.protocol import ANY, Expected, Lease, Store, StoredValue
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class StoreModel(RuleBasedStateMachine):
         self.stores: list[Store] = [self.enter(SqliteStore.open(folder / "store.db")) for _ in range(2)]
         self.news = self.enter(self.stores[0].subscribe("news"))
         self.unread: deque[bytes] = deque()
-        self.entries: dict[tuple[str, str], Stored] = {}
+        self.entries: dict[tuple[str, str], StoredValue] = {}
         self.highest_version = 0
         self.held: dict[str, tuple[contextlib.ExitStack, Lease]] = {}
         self.former: Lease | None = None
@@ -65,7 +65,7 @@ class StoreModel(RuleBasedStateMachine):
 
         return self.portal.call(bounded)
 
-    def version_for(self, belief: str, there: Stored | None) -> Expected:
+    def version_for(self, belief: str, there: StoredValue | None) -> Expected:
         match belief:
             case "anything":
                 return ANY
@@ -87,7 +87,7 @@ class StoreModel(RuleBasedStateMachine):
         version = self.call(lambda: self.stores[store].put(namespace, key, value, expect=expect))
         assert version > self.highest_version
         self.highest_version = version
-        self.entries[namespace, key] = Stored(key=key, value=value, version=version)
+        self.entries[namespace, key] = StoredValue(key=key, value=value, version=version)
 
     @rule(store=which, namespace=namespaces, key=keys, belief=beliefs)
     def delete(self, store: int, namespace: str, key: str, belief: str) -> None:
@@ -128,7 +128,7 @@ class StoreModel(RuleBasedStateMachine):
         _, (held, lease) = self.held.popitem()
         version = self.call(lambda: self.stores[store].put("pins", "a", b"held", expect=ANY, fence=lease))
         self.highest_version = version
-        self.entries["pins", "a"] = Stored(key="a", value=b"held", version=version)
+        self.entries["pins", "a"] = StoredValue(key="a", value=b"held", version=version)
         held.close()
         self.former = lease
 

@@ -13,8 +13,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.store import children
 
 from fairlead.errors import LockBusy
-from fairlead.store.database import Database
-from fairlead.store.sqlite import SqliteStore
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.sqlite import Database
 
 PATIENCE = 60.0
 """Far more than anything here takes, even on a busy machine."""

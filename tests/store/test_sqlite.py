@@ -12,9 +12,9 @@ import anyio.lowlevel
 import pytest
 
 from fairlead.errors import LockBusy, LockLost, StoreError, VersionConflict
-from fairlead.store.database import Database
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import Store, update
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.protocol import Store, update
+from fairlead.store.sqlite import Database
 
 PATIENCE = 30.0
 
@@ -196,7 +196,7 @@ async def test_a_holder_that_was_overtaken_at_the_last_moment_is_told(path: Path
 async def test_a_holder_that_cannot_renew_in_time_is_stopped(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.05)
 
     async def hold(store: Store, blocker: contextlib.ExitStack) -> None:
         async with store.lock("refresh", lease_seconds=0.1):
@@ -249,7 +249,7 @@ async def test_a_subscriber_waits_for_the_next_message(store: Store) -> None:
 async def test_a_subscriber_that_does_not_read_is_told_that_it_missed_something(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.sqlite.UNREAD_MESSAGES", 3)
+    monkeypatch.setattr("fairlead.store.async_sqlite.UNREAD_MESSAGES", 3)
     async with store.subscribe("news") as news:
         for number in range(5):
             await store.publish("news", str(number).encode())
@@ -273,7 +273,7 @@ async def test_a_subscriber_that_slept_too_long_is_told_that_it_missed_something
 async def test_a_subscriber_hears_again_once_the_trouble_is_over(
     path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.async_sqlite._RETRY_SECONDS", 0.01)
     async with store.subscribe("news") as news:
         with write_locked(path) as other:
             other.execute("ALTER TABLE message RENAME TO away")
@@ -325,8 +325,8 @@ async def test_what_was_appended_reaches_the_disk_by_itself(path: Path, store: S
 async def test_records_beyond_what_may_wait_for_the_disk_are_refused_and_the_others_keep_their_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.sqlite.UNFLUSHED_RECORDS", 10)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.async_sqlite.UNFLUSHED_RECORDS", 10)
     async with SqliteStore.open(path) as store:
         with write_locked(path):
             kept = [store.append("audit", str(number).encode()) for number in range(10)]
@@ -348,7 +348,7 @@ async def test_a_record_can_be_made_when_it_is_written(path: Path) -> None:
 async def test_a_record_made_once_is_not_made_again_if_it_could_not_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
     made: list[int] = []
 
     def record() -> bytes:
@@ -366,8 +366,8 @@ async def test_a_record_made_once_is_not_made_again_if_it_could_not_be_written(
 async def test_trouble_with_the_disk_is_told_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.async_sqlite._RETRY_SECONDS", 0.01)
     async with SqliteStore.open(path) as store:
         with write_locked(path):
             store.append("audit", b"one")
@@ -376,8 +376,8 @@ async def test_trouble_with_the_disk_is_told_once(
 
 
 async def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.sqlite._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.async_sqlite._RETRY_SECONDS", 0.01)
     async with SqliteStore.open(path) as store:
         with write_locked(path):
             store.append("audit", b"one")
@@ -389,7 +389,7 @@ async def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytes
 async def test_records_that_cannot_be_flushed_at_the_end_are_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.store.file.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
     with contextlib.ExitStack() as stack:
         async with SqliteStore.open(path) as store:
             stack.enter_context(write_locked(path))

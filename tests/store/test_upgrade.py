@@ -17,15 +17,15 @@ from tests.auth.test_vault import FULL
 from tests.conftest import Machine, Outcome
 
 from fairlead.auth.vault import Vault
-from fairlead.catalog.entries import Listing
+from fairlead.catalog.tools import Listing
 from fairlead.config.paths import store_file
 from fairlead.errors import ApprovalRequired, FairleadError, StoreError
+from fairlead.gateway.access.tokens import TokenFile, Tokens
 from fairlead.gateway.gateway import GatewayOptions, open_gateway
-from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED
 from fairlead.policy.pins import Pins, check, extend
-from fairlead.store.file import connect, text_digest
+from fairlead.store.sqlite_file import connect, text_digest
 from fairlead.testing import ScriptedServer
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1"

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.store.database import Database
-from fairlead.store.worker import Worker
+from fairlead.store.async_sqlite import Worker
+from fairlead.store.sqlite import Database
 
 PATIENCE = 30.0
 

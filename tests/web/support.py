@@ -14,18 +14,18 @@ import anyio
 from starlette.applications import Starlette
 
 from fairlead.config.load import LoadedConfig
-from fairlead.gateway.access import Gatekeeper
-from fairlead.gateway.approvals import PendingApprovals
-from fairlead.gateway.client import SessionInfo
-from fairlead.gateway.jwt_access import JwtAccess
-from fairlead.gateway.perimeter import Perimeter
-from fairlead.gateway.tokens import TokenFile, Tokens, token_file
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.jwt import JwtAccess
+from fairlead.gateway.access.origin import OriginPolicy
+from fairlead.gateway.access.tokens import TokenFile, Tokens, token_file
+from fairlead.gateway.client_session import SessionInfo
+from fairlead.gateway.operator import PendingApprovals
 from fairlead.host.host import Host
 from fairlead.host.operator import Callbacks
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
-from fairlead.web.entrance import Entrance
 from fairlead.web.host_panel import HostPanel
+from fairlead.web.middleware import LoginSessions
 from tests.conftest import Machine
 
 SECONDS = 60
@@ -130,7 +130,7 @@ class Dashboard:
 
     host: Host
     panel: HostPanel
-    entrance: Entrance
+    entrance: LoginSessions
     tokens: TokenFile
     queue: PendingApprovals
     sessions: list[SessionInfo]
@@ -194,9 +194,9 @@ async def dashboard_of(
             tokens = token_file(machine.env)
             known = Tokens(AGENT, tokens, decide=decide)
             port = listener.getsockname()[1]
-            perimeter = Perimeter("127.0.0.1", port, dashboard_name=NAME)
-            keeper = Gatekeeper(perimeter, tokens=known, jwt=jwt, open_to_all=not with_tokens)
-            entrance = Entrance(keeper, [f"http://{NAME}:{port}", url_of(listener)])
+            perimeter = OriginPolicy("127.0.0.1", port, dashboard_name=NAME)
+            keeper = TokenAuthenticator(perimeter, tokens=known, jwt=jwt, open_to_all=not with_tokens)
+            entrance = LoginSessions(keeper, [f"http://{NAME}:{port}", url_of(listener)])
             app = Starlette(routes=dashboard_routes(panel, entrance))
             async with listening(app, listener), panel.running():
                 yield Dashboard(

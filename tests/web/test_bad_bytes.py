@@ -12,7 +12,7 @@ import anyio
 import pytest
 from yarl import URL
 
-from fairlead.auth.callback import BrowserRedirect
+from fairlead.auth.redirect import BrowserRedirect
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.gateway.support import Raw

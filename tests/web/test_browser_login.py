@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.gateway.local_token import decide_token
+from fairlead.gateway.access.tokens import decide_token
 from tests.auth.authorization_server import authorization_server
 from tests.cli.test_gateway import gateway
 from tests.conftest import Machine, Outcome

@@ -14,18 +14,18 @@ import anyio
 import pytest
 
 from fairlead.config.load import LoadedConfig, load_config
-from fairlead.config.shapes import is_object
-from fairlead.gateway.access import Gatekeeper
+from fairlead.config.untyped import is_object
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.middleware import GuardedApp
+from fairlead.gateway.access.origin import OriginPolicy
+from fairlead.gateway.access.tokens import TokenFile, Tokens
 from fairlead.gateway.gateway import Gateway, open_gateway
-from fairlead.gateway.guarded import GuardedApp
 from fairlead.gateway.login_links import LINK_SECONDS, LoginLinks
-from fairlead.gateway.perimeter import Perimeter
-from fairlead.gateway.tokens import TokenFile, Tokens
 from fairlead.net.listen import bind, listening, url_of
-from fairlead.testing.clock import FakeClock
+from fairlead.testing.fixtures import FakeClock
 from fairlead.web.app import dashboard_routes
-from fairlead.web.entrance import Entrance
 from fairlead.web.host_panel import HostPanel
+from fairlead.web.middleware import LoginSessions
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.conftest import Machine
 from tests.gateway.support import Raw, text_of
@@ -95,10 +95,10 @@ async def gateway_of(machine: Machine, folder: Path, issuer: AuthorizationServer
         async with open_gateway(loaded, env=env) as gateway, aiohttp.ClientSession() as http:
             gateway.login_links = LoginLinks(clock=clock)
             gateway.login_links.origin = url_of(listener)
-            perimeter = Perimeter("127.0.0.1", listener.getsockname()[1])
-            keeper = Gatekeeper(perimeter, tokens=Tokens(AGENT, named, decide=PERSON))
+            perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
+            keeper = TokenAuthenticator(perimeter, tokens=Tokens(AGENT, named, decide=PERSON))
             panel = HostPanel(gateway.host, Reloading(gateway), env=env, queue=gateway.approvals)
-            routes = dashboard_routes(panel, Entrance(keeper), gateway.login_links)
+            routes = dashboard_routes(panel, LoginSessions(keeper), gateway.login_links)
             app = GuardedApp(gateway.app(keeper, routes), keeper)
             async with listening(app, listener), panel.running():
                 yield Up(gateway=gateway, url=url_of(listener), tokens=named, clock=clock, http=http)

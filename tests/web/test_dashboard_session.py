@@ -11,10 +11,9 @@ import aiohttp
 import anyio
 import pytest
 
-from fairlead.gateway.issuer_keys import FRESH_SECONDS
-from fairlead.gateway.jwt_access import TRUST_SECONDS
-from fairlead.testing.clock import FakeClock
-from fairlead.web import entrance as entrances
+from fairlead.gateway.access.jwt import FRESH_SECONDS, TRUST_SECONDS
+from fairlead.testing.fixtures import FakeClock
+from fairlead.web import middleware as entrances
 from fairlead.web.app import LINKS
 from tests.conftest import Machine
 from tests.gateway.test_access_jwt import EC_KEY, access, signing

@@ -6,8 +6,7 @@ import anyio
 import pytest
 from anyio.abc import TaskStatus
 
-from fairlead.web.door import HEADERS
-from fairlead.web.entrance import COOKIE
+from fairlead.web.middleware import COOKIE, HEADERS
 from tests.conftest import Machine
 from tests.web.support import SECONDS, TOKEN, Client, cookie_of, dashboard
 

@@ -9,15 +9,15 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.config.models import Approval
+from fairlead.config.models import ApprovalSettings
 from fairlead.config.paths import store_file
-from fairlead.gateway.client import SessionInfo
+from fairlead.gateway.client_session import SessionInfo
 from fairlead.policy.consent import record_consent
 from fairlead.testing import ScriptedServer, scripted_program
 from tests.auth.authorization_server import authorization_server
 from tests.conftest import Machine
+from tests.fixtures import canned_stdio
 from tests.host.test_quarantine import ChangingServer
-from tests.servers import canned_stdio
 from tests.web.support import TOKEN, Client, dashboard
 
 WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
@@ -327,7 +327,7 @@ async def test_a_trusted_server_gets_no_allow_list_by_accident(machine: Machine,
         assert (await client.send("/", "/servers/x/review", verdict="ask", **form)).status == 303
         written = board.host.configured("x")
         assert written.allow_tools is None
-        assert isinstance(written.approval, Approval)
+        assert isinstance(written.approval, ApprovalSettings)
         assert written.approval.tools == {"echo": "ask"}
 
 

@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from fairlead.web.app import STATIC
-from fairlead.web.changes import Changes
-from fairlead.web.door import own_path
 from fairlead.web.html import document, tag
+from fairlead.web.live import ChangeSignal
+from fairlead.web.middleware import own_path
 
 
 @pytest.mark.requirement("HARD-54")
@@ -49,7 +49,7 @@ def test_what_browsers_load_is_small() -> None:
 
 
 async def test_many_changes_are_told_as_one() -> None:
-    told = Changes()
+    told = ChangeSignal()
     seen: list[bool] = []
 
     async def watch() -> None:

@@ -3,11 +3,11 @@
 import re
 from typing import Any
 
-from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
-from fairlead.adapters.parts import Part, parts_of, unseen
-from fairlead.adapters.rewriting import with_legal_names, with_sound_patterns, without_root_choices
-from fairlead.catalog.entries import ToolEntry
+from fairlead.adapters.content import Part, parts_of, unseen
+from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
+from fairlead.adapters.json_schema import with_legal_names, with_sound_patterns, without_root_choices
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.tools import ToolEntry
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -22,7 +22,7 @@ def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
     or has property names outside of `[a-zA-Z0-9_.-]{1,64}`.
     """
 
-    def rewrite(schema: dict[str, Any], changes: Changes) -> tuple[dict[str, Any], dict[str, str]]:
+    def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
         root, hint = without_root_choices(schema, changes)
         root, renamed = with_legal_names(with_sound_patterns(root, changes), PROPERTY_NAME, changes)
         return {"name": name, "description": description_of(entry, hint), "input_schema": root}, renamed

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
 from fairlead.adapters.anthropic import PROPERTY_NAME
-from fairlead.adapters.rewriting import (
+from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
+from fairlead.adapters.json_schema import (
     completed,
     with_legal_names,
     with_objects_for_booleans,
     with_sound_patterns,
     without_root_choices,
 )
-from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.tools import ToolEntry
 
 
 def to_common(entry: ToolEntry, name: str) -> AdaptedTool:
@@ -21,7 +21,7 @@ def to_common(entry: ToolEntry, name: str) -> AdaptedTool:
     most providers take. Clients of Gemini rewrite the rest.
     """
 
-    def rewrite(schema: dict[str, Any], changes: Changes) -> tuple[dict[str, Any], dict[str, str]]:
+    def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
         root, hint = without_root_choices(schema, changes)
         root = completed(with_objects_for_booleans(with_sound_patterns(root, changes)))
         root, renamed = with_legal_names(root, PROPERTY_NAME, changes)

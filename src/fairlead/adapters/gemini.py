@@ -1,17 +1,213 @@
-"""Tools for Google's Gemini API."""
+"""Tools for Google's Gemini API.
+
+Gemini's subset of OpenAPI 3.0: one type per schema, no references, choices of strings alone.
+"""
 
 import re
 from typing import Any
 
 import msgspec
 
-from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
-from fairlead.adapters.gemini_schema import gemini_schema
-from fairlead.adapters.parts import Media, Part, parts_of, unseen
-from fairlead.adapters.rewriting import with_legal_names, without_root_choices
-from fairlead.catalog import gate
-from fairlead.catalog.entries import ToolEntry
+from fairlead.adapters.content import Media, Part, parts_of, unseen
+from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
+from fairlead.adapters.json_schema import (
+    FURTHER_RULES,
+    described,
+    types_named,
+    with_legal_names,
+    without_root_choices,
+)
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.coerce import TypesOf
+from fairlead.catalog.schema.keywords import Schema, below, referenced
+from fairlead.catalog.schema.validate import is_pattern
+from fairlead.catalog.tools import ToolEntry
+
+MAX_SCHEMAS = 1_000
+"""With every reference written out."""
+FORMATS = {
+    "STRING": frozenset({"date-time"}),
+    "INTEGER": frozenset({"int32", "int64"}),
+    "NUMBER": frozenset({"float", "double"}),
+}
+LIMITS = {
+    "STRING": ("minLength", "maxLength"),
+    "INTEGER": ("minimum", "maximum"),
+    "NUMBER": ("minimum", "maximum"),
+    "ARRAY": ("minItems", "maxItems"),
+}
+
+_ANYTHING = ["string", "number", "boolean"]
+_LEFT = (*FURTHER_RULES, "multipleOf", "patternProperties")
+_ONLY_NULL = frozenset(("null",))
+
+
+def gemini_schema(root: dict[str, Any], changes: DefinitionChanges) -> dict[str, Any]:
+    """The parameters of a tool, which has some."""
+    changes.leave(root, _LEFT, "")
+    return _GeminiSubset(root, changes).object_with(root, "")
+
+
+class _GeminiSubset:
+    def __init__(self, root: dict[str, Any], changes: DefinitionChanges) -> None:
+        self._root = root
+        self._changes = changes
+        self._types = TypesOf(root)
+        self._open: list[int] = []  # what is being written out, to notice circles
+        self._schemas = 0
+
+    def object_with(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        """An object with the properties of this schema."""
+        properties = schema["properties"]
+        place = below(where, "properties")
+        new: dict[str, Any] = {
+            "type": "OBJECT",
+            "properties": {
+                name: self._schema(inner, below(place, name)) for name, inner in properties.items()
+            },
+        }
+        if required := [name for name in schema.get("required", ()) if name in properties]:
+            new["required"] = required
+        return new
+
+    def _schema(self, schema: Schema, where: str) -> dict[str, Any]:
+        self._schemas += 1
+        opened = len(self._open)
+        whole = self._whole(schema)
+        try:
+            if whole is None or self._schemas > MAX_SCHEMAS:
+                self._changes.note(where, "goes on without end; asked for as text")
+                return _as_text("JSON")
+            self._changes.leave(whole, _LEFT, where)
+            return self._chosen(whole, where) or self._typed(whole, where)
+        finally:
+            del self._open[opened:]
+
+    def _whole(self, schema: Schema) -> dict[str, Any] | None:
+        """The schema with all it refers to and combines written out; None if there is no end to that."""
+        if isinstance(schema, bool):
+            return {}
+        whole = {keyword: value for keyword, value in schema.items() if keyword not in ("$ref", "allOf")}
+        target = referenced(schema, self._root)
+        for part in (*(() if target is None else (target,)), *schema.get("allOf", ())):
+            if id(part) in self._open:
+                return None
+            self._open.append(id(part))
+            inner = self._whole(part)
+            if inner is None:
+                return None
+            properties = {**inner.get("properties", {}), **whole.get("properties", {})}
+            required = [*inner.get("required", ()), *whole.get("required", ())]
+            whole = inner | whole
+            whole |= {"properties": properties} if properties else {}
+            whole |= {"required": list(dict.fromkeys(required))} if required else {}
+        return whole
+
+    def _chosen(self, schema: dict[str, Any], where: str) -> dict[str, Any] | None:
+        """Alternatives, where there are any and nothing else is said."""
+        choices = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+        if not choices:
+            return None
+        if any(keyword in schema for keyword in ("properties", "items", "enum", "const")):
+            self._changes.note(
+                where, "has alternatives beside other rules; they are left for the server to check"
+            )
+            return None
+        branches = [one for one in choices if self._types(one) != _ONLY_NULL] or [True]
+        adapted = [self._schema(one, below(where, "anyOf")) for one in branches]
+        return _alternatives(adapted, schema, nullable=len(branches) < len(choices))
+
+    def _typed(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        types = types_named(schema, self._types(schema))
+        names = [name for name in types if name != "null"]
+        if not names:
+            self._changes.note(where, "takes anything; asked for as a string, number or boolean")
+        adapted = [self._of_type(name, schema, where) for name in names or _ANYTHING]
+        return _alternatives(adapted, schema, nullable="null" in types)
+
+    def _of_type(self, name: str, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        if name == "object":
+            if schema.get("properties"):
+                if schema.get("additionalProperties", False) is not False:
+                    self._changes.note(below(where, "additionalProperties"), "cannot be said")
+                return self.object_with(schema, where)
+            self._changes.note(where, "has properties that are not named; asked for as text")
+            return _as_text("a JSON object")
+        if name == "array":
+            return {"type": "ARRAY", "items": self._items(schema, where)} | _limits("ARRAY", schema)
+        choices = _choices(name, schema)
+        if choices:
+            if name != "string":
+                self._changes.note(below(where, "enum"), "has values that are no strings; asked for as text")
+            return {"type": "STRING", "enum": choices}
+        return {"type": name.upper()} | self._rules(name.upper(), schema, where)
+
+    def _items(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        if "prefixItems" not in schema:
+            return self._schema(schema.get("items", True), below(where, "items"))
+        self._changes.note(below(where, "prefixItems"), "is said as a list of any of these")
+        adapted: list[dict[str, Any]] = []
+        for index, item in enumerate(schema["prefixItems"]):
+            new = self._schema(item, f"{below(where, 'prefixItems')}[{index}]")
+            if new not in adapted:
+                adapted.append(new)
+        return _alternatives(adapted, {}, nullable=False)
+
+    def _rules(self, kind: str, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        rules = _limits(kind, schema)
+        for keyword, kept in (
+            ("format", schema.get("format") in FORMATS.get(kind, ())),
+            ("pattern", kind == "STRING" and is_pattern(schema.get("pattern", ""))),
+        ):
+            if keyword in schema and kept:
+                rules[keyword] = schema[keyword]
+            else:
+                self._changes.leave(schema, (keyword,), where)
+        return rules
+
+
+def _alternatives(adapted: list[dict[str, Any]], schema: dict[str, Any], *, nullable: bool) -> dict[str, Any]:
+    """One schema for several. Beside `anyOf` nothing else may stand, so the first of them says the rest."""
+    first, *others = adapted
+    if not first.get("anyOf"):
+        first = _told(first, schema) | ({"nullable": True} if nullable else {})
+    return {"anyOf": [first, *others]} if others else first
+
+
+def _told(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Add the description, and keep a remark that is there already."""
+    whole = described({}, schema).get("description", "")
+    remark = new.get("description", "")
+    said = f"{whole} {remark}".strip() if remark not in whole else whole
+    return new | {"description": said} if said else new
+
+
+def _as_text(what: str) -> dict[str, Any]:
+    return {"type": "STRING", "description": f"({what}, as text)"}
+
+
+def _choices(name: str, schema: dict[str, Any]) -> list[str]:
+    """The values of a choice, as text. There is none among booleans, and an empty string is not taken."""
+    values: list[Any] = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if name not in ("string", "number", "integer"):
+        return []
+    kinds = str if name == "string" else int | float
+    fitting = [value for value in values if isinstance(value, kinds) and not isinstance(value, bool)]
+    texts = [value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in fitting]
+    return [text for text in dict.fromkeys(texts) if text]
+
+
+def _limits(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    limits = {keyword: schema[keyword] for keyword in LIMITS.get(kind, ()) if keyword in schema}
+    if kind in ("INTEGER", "NUMBER"):
+        step = 1 if kind == "INTEGER" else 0  # the next number after 0.5 cannot be said: that much is widened
+        if "exclusiveMinimum" in schema:
+            limits.setdefault("minimum", schema["exclusiveMinimum"] + step)
+        if "exclusiveMaximum" in schema:
+            limits.setdefault("maximum", schema["exclusiveMaximum"] - step)
+    return limits
+
 
 TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]{0,63}")
 PROPERTY_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
@@ -25,7 +221,7 @@ def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
     asked for as text: `coerce` makes of it what the server's own schema demands.
     """
 
-    def rewrite(schema: dict[str, Any], changes: Changes) -> tuple[dict[str, Any], dict[str, str]]:
+    def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
         root, hint = without_root_choices(schema, changes)
         root, renamed = with_legal_names(root, PROPERTY_NAME, changes)
         declaration: dict[str, Any] = {"name": name, "description": description_of(entry, hint)}

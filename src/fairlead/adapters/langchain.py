@@ -5,11 +5,11 @@ from typing import Any, Literal, NoReturn
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import ConfigDict
 
-from fairlead.adapters.adapted import AdaptedTool, Caller
 from fairlead.adapters.common import to_common
-from fairlead.adapters.parts import Part, parts_of, text_of
-from fairlead.catalog.entries import ToolEntry
+from fairlead.adapters.content import Part, parts_of, text_of
+from fairlead.adapters.definition import AdaptedTool, Caller
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.tools import ToolEntry
 
 
 class FairleadTool(BaseTool):

@@ -1,21 +1,173 @@
-"""Tools for OpenAI's Responses and Chat Completions APIs."""
+"""Tools for OpenAI's Responses and Chat Completions APIs.
+
+OpenAI's strict subset of JSON Schema: closed objects, every property required, few keywords.
+"""
 
 import re
 from typing import Any, Literal
 
 import msgspec
 
-from fairlead.adapters.adapted import AdaptedTool, Changes, adapt, description_of
-from fairlead.adapters.openai_strict import NotStrict, strict_schema
-from fairlead.adapters.parts import FAILED, UNEXPLAINED, Media, Part, parts_of, unseen
-from fairlead.adapters.rewriting import (
+from fairlead.adapters.content import FAILED, UNEXPLAINED, Media, Part, parts_of, unseen
+from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
+from fairlead.adapters.json_schema import (
+    FURTHER_RULES,
     completed,
+    described,
+    types_named,
     with_objects_for_booleans,
     with_sound_patterns,
     without_root_choices,
 )
-from fairlead.catalog.entries import ToolEntry
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.schema.coerce import TypesOf
+from fairlead.catalog.schema.keywords import Schema, below
+from fairlead.catalog.schema.validate import is_pattern
+from fairlead.catalog.tools import ToolEntry
+from fairlead.config.untyped import is_list, is_object
+
+MAX_DEPTH = 10
+MAX_PROPERTIES = 5_000
+MAX_ENUM_VALUES = 1_000
+FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+
+_KEPT = (
+    *("enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    *("minItems", "maxItems"),
+)
+_LEFT = (*FURTHER_RULES, "minLength", "maxLength")
+
+
+class NotStrict(Exception):
+    """A schema that says something the subset cannot. The message ends a sentence about `where`."""
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+def strict_schema(root: dict[str, Any], changes: DefinitionChanges) -> dict[str, Any]:
+    """The schema within the subset. What only narrows a value further is left for the server to check.
+
+    An optional property is required there and may be null: `coerce` takes such nulls out of a call again.
+    """
+    closed: dict[str, Any] = (
+        {} if root.get("properties") else {"properties": {}, "additionalProperties": False}
+    )
+    return _StrictSubset(root, changes).document(root | closed)
+
+
+class _StrictSubset:
+    def __init__(self, root: dict[str, Any], changes: DefinitionChanges) -> None:
+        self._changes = changes
+        self._types = TypesOf(root)
+        self._defined: dict[str, Any] = root.get("$defs", {})
+        self._wanted: list[str] = []
+        self._properties = self._enum_values = 0
+
+    def document(self, root: dict[str, Any]) -> dict[str, Any]:
+        new = self._schema(root, "", 1)
+        definitions: dict[str, Any] = {}
+        for name in self._wanted:  # which grows on the way
+            definitions[name] = self._schema(self._defined[name], f"$defs.{name}", 1)
+        return new | {"$defs": definitions} if definitions else new
+
+    def _schema(self, schema: Schema, where: str, depth: int) -> dict[str, Any]:
+        if isinstance(schema, bool):
+            raise NotStrict(where, "takes anything" if schema else "takes nothing")
+        if depth > MAX_DEPTH:
+            raise NotStrict(where, f"is more than {MAX_DEPTH} levels deep")
+        schema = self._simplified(schema, where)
+        if "$ref" in schema:
+            return self._reference(schema["$ref"], where)
+        if "anyOf" in schema:
+            new = {"anyOf": [self._schema(one, f"{where}.anyOf", depth) for one in schema["anyOf"]]}
+            return described(new, schema)
+        types = types_named(schema, self._types(schema))
+        if not types:
+            raise NotStrict(where, "takes anything")
+        new: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
+        new |= {keyword: schema[keyword] for keyword in _KEPT if keyword in schema}
+        self._enum_values += len(schema.get("enum", ()))
+        if "object" in types:
+            new |= self._object(schema, where, depth)
+        if "array" in types:
+            new["items"] = self._schema(schema.get("items", True), below(where, "items"), depth + 1)
+        if self._properties > MAX_PROPERTIES or self._enum_values > MAX_ENUM_VALUES:
+            raise NotStrict(where, "is one property or value too many")
+        return described(new | self._text_rules(schema, where), schema)
+
+    def _simplified(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        """The schema without what is only another way to say something."""
+        for keyword in ("patternProperties", "prefixItems"):
+            if keyword in schema:
+                raise NotStrict(where, f"has `{keyword}`")
+        self._changes.leave(schema, _LEFT, where)
+        if "allOf" in schema:
+            only = schema["allOf"][0]
+            if len(schema["allOf"]) > 1 or not is_object(only):
+                raise NotStrict(where, "combines several schemas")
+            schema = only | {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
+        if "oneOf" in schema:
+            self._changes.note(below(where, "oneOf"), "is said as `anyOf`")
+            schema = schema | {"anyOf": [*schema.get("anyOf", ()), *schema["oneOf"]]}
+        if "anyOf" in schema and any(
+            keyword in schema for keyword in ("properties", "items", "enum", "const")
+        ):
+            raise NotStrict(where, "combines alternatives with something else")
+        return schema
+
+    def _reference(self, reference: str, where: str) -> dict[str, Any]:
+        name = reference.removeprefix("#/$defs/")
+        if reference != "#" and (name == reference or name not in self._defined):
+            raise NotStrict(where, f"refers to `{reference}`")
+        if reference != "#" and name not in self._wanted:
+            self._wanted.append(name)
+        return {"$ref": reference}
+
+    def _object(self, schema: dict[str, Any], where: str, depth: int) -> dict[str, Any]:
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        if others not in (None, False) or (not properties and others is not False):
+            raise NotStrict(where, "takes properties that are not named")
+        self._properties += len(properties)
+        required = schema.get("required", ())
+        new: dict[str, Any] = {}
+        for name, inner in properties.items():
+            place = below(below(where, "properties"), name)
+            new[name] = self._schema(inner, place, depth + 1)
+            if name not in required and "null" not in self._types(inner):
+                new[name] = _nullable(new[name])
+                self._changes.note(place, "is required there, and null where it would be left out")
+        return {"properties": new, "required": list(new), "additionalProperties": False}
+
+    def _text_rules(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        rules: dict[str, Any] = {}
+        for keyword, sound in (("format", _is_format), ("pattern", _is_plain_pattern)):
+            if keyword in schema and sound(schema[keyword]):
+                rules[keyword] = schema[keyword]
+            else:
+                self._changes.leave(schema, (keyword,), where)
+        return rules
+
+
+def _is_format(name: str) -> bool:
+    return name in FORMATS
+
+
+def _is_plain_pattern(pattern: str) -> bool:
+    return "(?" not in pattern.replace("(?:", "") and is_pattern(pattern)
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    if "type" not in schema or "const" in schema:
+        choices = schema.get("anyOf", [schema])
+        rest = {"description": schema["description"]} if "anyOf" in schema and "description" in schema else {}
+        return {"anyOf": [*choices, {"type": "null"}]} | rest
+    types = schema["type"] if is_list(schema["type"]) else [schema["type"]]
+    enum = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return schema | {"type": [*types, "null"]} | enum
+
 
 Api = Literal["responses", "chat"]
 
@@ -40,7 +192,7 @@ def to_openai(
     API and take no more than so many characters.
     """
 
-    def rewrite(schema: dict[str, Any], changes: Changes) -> tuple[dict[str, Any], dict[str, str]]:
+    def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
         root, hint = without_root_choices(schema, changes)
         function: dict[str, Any] = {"name": name, "description": description_of(entry, hint)}
         if max_description is not None and len(function["description"]) > max_description:
@@ -87,7 +239,7 @@ def openai_messages(result: ToolResult, call_id: str) -> list[dict[str, Any]]:
     return messages
 
 
-def _parameters(root: dict[str, Any], changes: Changes, *, strict: bool) -> dict[str, Any]:
+def _parameters(root: dict[str, Any], changes: DefinitionChanges, *, strict: bool) -> dict[str, Any]:
     if strict:
         kept = len(changes.made)
         try:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from fairlead.adapters.adapted import AdaptedTool
 from fairlead.adapters.anthropic import to_anthropic
+from fairlead.adapters.definition import AdaptedTool
 from fairlead.adapters.gemini import to_gemini
 from fairlead.adapters.openai import to_openai
-from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.tools import ToolEntry
 
 Adapter = Callable[[ToolEntry, str], AdaptedTool]
 """From a tool and its public name to what a provider takes."""

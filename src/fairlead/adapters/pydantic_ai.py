@@ -6,10 +6,10 @@ from typing import Any
 from pydantic_ai import ModelRetry, Tool
 from pydantic_ai.messages import BinaryContent
 
-from fairlead.adapters.adapted import Caller
 from fairlead.adapters.common import to_common
-from fairlead.adapters.parts import Part, parts_of, text_of
-from fairlead.catalog.entries import ToolEntry
+from fairlead.adapters.content import Part, parts_of, text_of
+from fairlead.adapters.definition import Caller
+from fairlead.catalog.tools import ToolEntry
 
 
 def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller) -> Tool[Any] | None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from fairlead.auth.tokens import Login, LoginKey, Token
 from fairlead.auth.vault import Vault
 from fairlead.config.command_lines import command_line
-from fairlead.config.masking import SECRETS
+from fairlead.config.secrets.masking import SECRETS
 from fairlead.errors import (
     AuthRequired,
     ConfigError,
@@ -33,7 +33,7 @@ from fairlead.errors import (
     StoreError,
     TokenRefused,
 )
-from fairlead.store.store import Store
+from fairlead.store.protocol import Store
 
 Renew: TypeAlias = Callable[[Login], Awaitable[Token]]
 """Asks the issuer for a new token. Raises `TokenRefused` where it will not give one (also where there is
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Held:
+class _CachedLogin:
     """A login in memory, and when the vault was last asked for it."""
 
     login: Login
@@ -65,7 +65,7 @@ class _Held:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Trouble:
+class _RefreshFailure:
     """Why a login could not be renewed, and until when nobody tries again."""
 
     failure: Exception
@@ -75,7 +75,7 @@ class _Trouble:
     """The issuer said no. The token is good until it runs out, or a server refuses it."""
 
 
-class _Renewal:
+class _TokenRefresh:
     """One renewal under way, for all who wait for it."""
 
     def __init__(self, stale: Login, *, is_refused: bool, is_early: bool) -> None:
@@ -109,11 +109,11 @@ class Broker:
         self._renew = renew
         self._tasks = tasks
         self._clock = clock
-        self._held: dict[LoginKey, _Held] = {}
+        self._held: dict[LoginKey, _CachedLogin] = {}
         self._keys: dict[_Server, LoginKey] = {}
         self._absences: dict[_Server, float] = {}
-        self._renewals: dict[LoginKey, _Renewal] = {}
-        self._troubles: dict[LoginKey, _Trouble] = {}
+        self._renewals: dict[LoginKey, _TokenRefresh] = {}
+        self._troubles: dict[LoginKey, _RefreshFailure] = {}
 
     async def current(self, principal: str, account: str, resource: str) -> Login | None:
         """The login for a server, as it is: it may have to be made `fresh`. None where there is none."""
@@ -157,7 +157,7 @@ class Broker:
                 raise _told(server_id, trouble.failure)
         renewal = self._renewals.get(key)
         if renewal is None:
-            renewal = self._start(_Renewal(login, is_refused=is_refused, is_early=is_usable))
+            renewal = self._start(_TokenRefresh(login, is_refused=is_refused, is_early=is_usable))
         if is_usable:
             return login  # good for a little longer, and the next caller has a new one
         if renewal.is_early:
@@ -190,7 +190,7 @@ class Broker:
             if self._is_recent(held.looked):
                 return held.login
             # One looks, and the others need not wait for it.
-            held = self._held[key] = _Held(login=held.login, looked=self._clock())
+            held = self._held[key] = _CachedLogin(login=held.login, looked=self._clock())
         login = await self._vault.get(key)
         newer = self._held.get(key)
         if newer is not held:
@@ -208,7 +208,7 @@ class Broker:
         held = self._held.get(login.key)
         if held is not None and held.login.token != login.token:
             self._troubles.pop(login.key, None)
-        self._held[login.key] = _Held(login=login, looked=self._clock())
+        self._held[login.key] = _CachedLogin(login=login, looked=self._clock())
         SECRETS.learn(*login.secrets)
         self._keys[_server(login.key)] = login.key
         self._absences.pop(_server(login.key), None)
@@ -232,12 +232,12 @@ class Broker:
         except ConfigError:  # a disk or a keyring that cannot be used, of which the user knows
             logger.warning("an old login may have stayed", extra={"resource": login.resource}, exc_info=True)
 
-    def _start(self, renewal: _Renewal) -> _Renewal:
+    def _start(self, renewal: _TokenRefresh) -> _TokenRefresh:
         self._renewals[renewal.stale.key] = renewal
         self._tasks.start_soon(self._run, renewal, name="renew a login")
         return renewal
 
-    async def _run(self, renewal: _Renewal) -> None:
+    async def _run(self, renewal: _TokenRefresh) -> None:
         key = renewal.stale.key
         try:
             async with self._locked(key):
@@ -278,13 +278,13 @@ class Broker:
         if is_usable and not self._has_expired(login.token):
             # It cannot be renewed, but it has not run out: no reason to stop working before it does.
             until = (login.token.expires_at or 0) / 1000
-            self._troubles[login.key] = _Trouble(failure=refusal, until=until, is_final=True)
+            self._troubles[login.key] = _RefreshFailure(failure=refusal, until=until, is_final=True)
             return login
         logger.info("a login is over", extra={"issuer": login.issuer, "resource": login.resource})
         await self._keep(replace(login, token=Token(access_token="", scope=login.token.scope)))
         return None
 
-    async def _outcome(self, renewal: _Renewal, server_id: str) -> Login:
+    async def _outcome(self, renewal: _TokenRefresh, server_id: str) -> Login:
         await renewal.done.wait()
         if renewal.login is not None:
             return renewal.login
@@ -326,7 +326,7 @@ class Broker:
         failures = before.failures + 1 if before else 1
         seconds = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
         until = self._clock() + seconds * random.uniform(0.5, 1)  # noqa: S311 - not all at the same moment
-        self._troubles[key] = _Trouble(failure=failure, until=until, failures=failures)
+        self._troubles[key] = _RefreshFailure(failure=failure, until=until, failures=failures)
 
     def _stamped(self, token: Token) -> Token:
         return token if token.issued_at is not None else replace(token, issued_at=int(self._clock() * 1000))

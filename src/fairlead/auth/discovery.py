@@ -1,15 +1,192 @@
-"""Find who issues tokens for an MCP server: by what it says, what the issuer says, what the user says."""
+"""Find who issues tokens for an MCP server: by what it says, what the issuer says, what the user says.
 
-from collections.abc import Iterator
+What MCP servers and authorization servers publish about themselves, and what of it we go by.
 
+What a server says it wants, read from `WWW-Authenticate` (RFC 9110, 6750, 9728).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
 from yarl import URL
 
-from fairlead.auth.challenge import Challenge
-from fairlead.auth.guard import read_url, shown
-from fairlead.auth.metadata import NO_LOGIN_HINT, Issuer, IssuerDocument, Resource, ResourceDocument
-from fairlead.auth.target import Target
-from fairlead.auth.web import Errand
+from fairlead.auth.http import OAuthHttp
+from fairlead.auth.tokens import LoginTarget
+from fairlead.auth.url_guard import read_url, shown
 from fairlead.errors import IssuerUnavailable, LoginFailed
+
+Names = tuple[str, ...]
+
+NO_LOGIN_HINT = (
+    "if the server takes a key or token instead, set `headers.Authorization`; "
+    "else name its endpoints: `oauth.authorization_url` and `oauth.token_url`"
+)
+
+
+class ResourceDocument(msgspec.Struct, frozen=True):
+    """Protected resource metadata (RFC 9728), as far as it matters here."""
+
+    resource: str
+    authorization_servers: Names | None = None
+    scopes_supported: Names | None = None
+    dpop_bound_access_tokens_required: bool | None = None
+
+
+class IssuerDocument(msgspec.Struct, frozen=True):
+    """Authorization server metadata (RFC 8414, OpenID Connect Discovery), as far as it matters here."""
+
+    issuer: str
+    authorization_endpoint: str | None = None
+    token_endpoint: str | None = None
+    registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    scopes_supported: Names | None = None
+    code_challenge_methods_supported: Names | None = None
+    token_endpoint_auth_methods_supported: Names | None = None
+    token_endpoint_auth_signing_alg_values_supported: Names | None = None
+    authorization_response_iss_parameter_supported: bool | None = None
+    client_id_metadata_document_supported: bool | None = None
+    dpop_signing_alg_values_supported: Names | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProtectedResource:
+    """An MCP server as it describes itself."""
+
+    audience: str
+    """What tokens are asked for: the server's URL, or a part of it that stands for more."""
+    servers: Names = ()
+    """Who may issue tokens for it. Empty where it does not say."""
+    scopes: Names | None = None
+    needs_dpop: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Issuer:
+    """An authorization server whose endpoints were checked."""
+
+    name: str
+    """Its issuer identifier, letter by letter."""
+    token_endpoint: URL
+    authorization_endpoint: URL | None = None
+    registration_endpoint: URL | None = None
+    revocation_endpoint: str | None = None
+    """As it was written: a fault in it is no reason to refuse a login."""
+    is_described: bool = True
+    """Whether it published metadata, or the user did; else its endpoints are a guess."""
+    is_named: bool = True
+    """Whether `name` is that; else nobody knows it, and something else of the issuer stands there."""
+    has_pkce: bool = True
+    advertises_iss: bool = False
+    takes_metadata_urls: bool = False
+    scopes: Names = ()
+    auth_methods: Names | None = None
+    signing_algorithms: Names | None = None
+    dpop_algorithms: Names = ()
+
+
+MAX_HEADER = 4 * 1024
+"""How much is read of all `WWW-Authenticate` headers of a response together."""
+
+# Possessive, and what fits nothing is passed over as a whole: no character is looked at over and over.
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]++")
+_EQUALS = re.compile(r"\s*+=\s*+")
+_QUOTED = re.compile(r'"((?:[^"\\]++|\\.)*+)(")?')
+_PLAIN = re.compile(r'[^\s,"]++')
+_SCHEME_END = re.compile(r"[\s,]|$")
+_NO_TOKEN = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]++")
+_ESCAPED = re.compile(r"\\(.)")
+_OURS = ("bearer", "dpop")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuthChallenge:
+    """One way in that a server offers. All of it is the server's word, and shown to nobody unescaped."""
+
+    scheme: str
+    """In lower case."""
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    """By name in lower case; of a name that comes twice the first counts."""
+
+    @property
+    def resource_metadata(self) -> str | None:
+        """Where the server describes itself."""
+        return self.parameters.get("resource_metadata") or None
+
+    @property
+    def scope(self) -> str | None:
+        """What a token must allow."""
+        return " ".join(self.parameters.get("scope", "").split()) or None
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with the token that was sent, if one was."""
+        return self.parameters.get("error") or None
+
+    @property
+    def error_description(self) -> str | None:
+        """The same in words."""
+        return self.parameters.get("error_description") or None
+
+    @property
+    def realm(self) -> str | None:
+        """What is protected."""
+        return self.parameters.get("realm") or None
+
+    @property
+    def wants_more_scope(self) -> bool:
+        """Whether the token was good, but does not allow enough."""
+        return self.error == "insufficient_scope"
+
+
+def parse_challenges(values: Iterable[str]) -> list[AuthChallenge]:
+    """Read the challenges of a response, in order. What makes no sense is passed over."""
+    challenges: list[AuthChallenge] = []
+    left = MAX_HEADER
+    for value in values:
+        challenges += _parse(value[:left])
+        left -= len(value)
+        if left <= 0:
+            break
+    return challenges
+
+
+def login_challenge(values: Iterable[str]) -> AuthChallenge | None:
+    """Return the challenge that OAuth can answer; of several, one that names metadata or a scope."""
+    ours = [challenge for challenge in parse_challenges(values) if challenge.scheme in _OURS]
+    return max(ours, key=lambda challenge: bool(challenge.resource_metadata or challenge.scope), default=None)
+
+
+def _parse(text: str) -> list[AuthChallenge]:
+    challenges: list[AuthChallenge] = []
+    position = 0
+    while position < len(text):
+        if gap := _NO_TOKEN.match(text, position):
+            position = gap.end()
+        token = _TOKEN.match(text, position)
+        if token is None:
+            break  # nothing is left
+        position = token.end()
+        equals = _EQUALS.match(text, position)
+        if equals is None:
+            if _SCHEME_END.match(text, position):
+                challenges.append(AuthChallenge(scheme=token[0].lower()))
+            continue
+        position = equals.end()
+        quoted = _QUOTED.match(text, position)
+        if quoted is not None and quoted[2] is None:
+            break  # never closed: what it would have ended with is not known
+        value = quoted or _PLAIN.match(text, position)
+        if value is None:
+            continue
+        position = value.end()
+        if challenges:
+            said = value[0] if quoted is None else _ESCAPED.sub(r"\1", quoted[1])
+            challenges[-1].parameters.setdefault(token[0].lower(), said)
+    return challenges
+
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
@@ -18,7 +195,9 @@ _OPENID = "/.well-known/openid-configuration"
 MAX_ISSUERS = 5
 
 
-async def find_resource(errand: Errand, target: Target, challenge: Challenge | None) -> Resource:
+async def find_resource(
+    errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
+) -> ProtectedResource:
     """Return what the server says about itself, or the little its URL says where it says nothing."""
     trouble: IssuerUnavailable | None = None
     for url in _resource_documents(errand, target, challenge):
@@ -32,10 +211,12 @@ async def find_resource(errand: Errand, target: Target, challenge: Challenge | N
             return _described(target, document, challenge)
     if trouble is not None:
         raise trouble
-    return Resource(audience=target.resource, needs_dpop=_names_dpop(challenge))
+    return ProtectedResource(audience=target.resource, needs_dpop=_names_dpop(challenge))
 
 
-def _resource_documents(errand: Errand, target: Target, challenge: Challenge | None) -> Iterator[URL]:
+def _resource_documents(
+    errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
+) -> Iterator[URL]:
     if challenge is not None and challenge.resource_metadata:
         yield errand.checked_metadata(challenge.resource_metadata, "the server's `resource_metadata`")
     path = errand.own.raw_path.rstrip("/")
@@ -44,14 +225,16 @@ def _resource_documents(errand: Errand, target: Target, challenge: Challenge | N
     yield _at(errand.own, _RESOURCE)
 
 
-def _described(target: Target, document: ResourceDocument, challenge: Challenge | None) -> Resource:
+def _described(
+    target: LoginTarget, document: ResourceDocument, challenge: AuthChallenge | None
+) -> ProtectedResource:
     if not covers(document.resource, target.url):
         raise LoginFailed(
             target.server_id,
             f"its metadata is about {shown(document.resource)}, and not about {shown(target.resource)}",
             hint="correct the server's `url`, if that is what its provider calls it",
         )
-    return Resource(
+    return ProtectedResource(
         audience=document.resource,
         servers=document.authorization_servers or (),
         scopes=document.scopes_supported,
@@ -59,7 +242,7 @@ def _described(target: Target, document: ResourceDocument, challenge: Challenge 
     )
 
 
-def _names_dpop(challenge: Challenge | None) -> bool:
+def _names_dpop(challenge: AuthChallenge | None) -> bool:
     return challenge is not None and challenge.scheme == "dpop"
 
 
@@ -71,7 +254,9 @@ def covers(resource: str, server_url: str) -> bool:
     return f"{narrow.raw_path.rstrip('/')}/".startswith(f"{broad.raw_path.rstrip('/')}/")
 
 
-async def find_issuer(errand: Errand, target: Target, resource: Resource, known: str | None) -> Issuer:
+async def find_issuer(
+    errand: OAuthHttp, target: LoginTarget, resource: ProtectedResource, known: str | None
+) -> Issuer:
     """Return who issues tokens for the server; of several, the one that is `known` from the last login."""
     oauth = target.oauth
     if oauth.token_url and (oauth.authorization_url or oauth.grant != "authorization_code"):
@@ -91,7 +276,7 @@ async def find_issuer(errand: Errand, target: Target, resource: Resource, known:
     )
 
 
-async def issuer_called(errand: Errand, target: Target, name: str) -> Issuer | None:
+async def issuer_called(errand: OAuthHttp, target: LoginTarget, name: str) -> Issuer | None:
     """Return the issuer of that name, if metadata is found and is about it."""
     stranger: str | None = None
     for url in _issuer_documents(errand, errand.checked_metadata(name, "the authorization server")):
@@ -109,7 +294,7 @@ async def issuer_called(errand: Errand, target: Target, name: str) -> Issuer | N
     return None
 
 
-def _issuer_documents(errand: Errand, issuer: URL) -> Iterator[URL]:
+def _issuer_documents(errand: OAuthHttp, issuer: URL) -> Iterator[URL]:
     path = issuer.raw_path.rstrip("/")
     yield _at(issuer, _OAUTH + path)
     yield _at(issuer, _OPENID + path)
@@ -128,7 +313,7 @@ def _same_issuer(one: str, other: str) -> bool:
     return bare == other.removesuffix("/") and bare.count("/") == 2
 
 
-def _checked(errand: Errand, target: Target, document: IssuerDocument) -> Issuer:
+def _checked(errand: OAuthHttp, target: LoginTarget, document: IssuerDocument) -> Issuer:
     oauth = target.oauth
     token = oauth.token_url or document.token_endpoint
     if not token:
@@ -154,7 +339,7 @@ def _checked(errand: Errand, target: Target, document: IssuerDocument) -> Issuer
     )
 
 
-def _configured(errand: Errand, target: Target, token_url: str) -> Issuer:
+def _configured(errand: OAuthHttp, target: LoginTarget, token_url: str) -> Issuer:
     """Take the endpoints as the user wrote them; the token endpoint then stands for the issuer."""
     oauth = target.oauth
     return Issuer(
@@ -166,7 +351,7 @@ def _configured(errand: Errand, target: Target, token_url: str) -> Issuer:
     )
 
 
-def _conventional(errand: Errand, target: Target, origin: str) -> Issuer:
+def _conventional(errand: OAuthHttp, target: LoginTarget, origin: str) -> Issuer:
     """Take the endpoints that servers of 2025-03-26 without metadata have."""
     oauth = target.oauth
     return Issuer(
@@ -182,7 +367,7 @@ def _conventional(errand: Errand, target: Target, origin: str) -> Issuer:
     )
 
 
-def _endpoint(errand: Errand, text: str | None, what: str) -> URL | None:
+def _endpoint(errand: OAuthHttp, text: str | None, what: str) -> URL | None:
     return errand.checked(text, what) if text else None
 
 

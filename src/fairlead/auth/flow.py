@@ -1,28 +1,156 @@
-"""Log in: find the issuer, be known to it, send a person (or go ourselves), come back with a token."""
+"""Log in: find the issuer, be known to it, send a person (or go ourselves), come back with a token.
 
+The question that a person answers at the issuer's page, and what counts as its answer.
+
+What a login asks to be allowed to do.
+"""
+
+import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 from yarl import URL
 
-from fairlead.auth import machine
-from fairlead.auth.authorization import AuthorizationRequest
-from fairlead.auth.challenge import Challenge
-from fairlead.auth.discovery import find_issuer, find_resource
-from fairlead.auth.dpop import ALGORITHM
-from fairlead.auth.guard import read_url, shown
-from fairlead.auth.metadata import NO_LOGIN_HINT, Issuer, Resource
-from fairlead.auth.registration import client_for, known_client
-from fairlead.auth.scopes import granted_before, scope_to_ask, with_offline_access
-from fairlead.auth.signing import new_key
-from fairlead.auth.target import Target
-from fairlead.auth.token_requests import TokenEndpoint
-from fairlead.auth.tokens import Client, Login, Redirect, Token
-from fairlead.auth.web import Errand, Web
+from fairlead.auth import token_endpoint as machine
+from fairlead.auth.clients import client_for, known_client
+from fairlead.auth.discovery import (
+    NO_LOGIN_HINT,
+    AuthChallenge,
+    Issuer,
+    ProtectedResource,
+    find_issuer,
+    find_resource,
+)
+from fairlead.auth.http import HttpContext, OAuthHttp
+from fairlead.auth.proofs import ALGORITHM, Pkce, new_key, new_pkce, new_state
+from fairlead.auth.token_endpoint import TokenEndpoint
+from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget, OAuthClient, Token
+from fairlead.auth.url_guard import read_url, shown
 from fairlead.config.command_lines import command_line
 from fairlead.errors import LoginFailed, TokenRefused
+
+OFFLINE = "offline_access"
+
+
+def scope_to_ask(
+    target: LoginTarget,
+    resource: ProtectedResource,
+    challenge: AuthChallenge | None,
+    granted: str | None,
+    wanted: str | None,
+) -> str | None:
+    """Return the scope to ask for, or None to leave it to the issuer.
+
+    What the user says (`wanted` now, `oauth.scope` for good) counts as it is. Else it is what the server's
+    challenge demands, or what its metadata lists; and what was `granted` before stays. A token that does not
+    allow enough gets what it has and what is demanded, whoever said what.
+    """
+    demanded = challenge.scope if challenge is not None else None
+    if challenge is not None and challenge.wants_more_scope:
+        return united(wanted or target.oauth.scope, granted, demanded)
+    if wanted or target.oauth.scope:
+        return united(wanted or target.oauth.scope)
+    return united(granted, demanded or " ".join(resource.scopes or ()))
+
+
+def with_offline_access(scope: str | None, issuer: Issuer) -> str | None:
+    """Ask for a refresh token where the issuer wants to be asked. No scope at all stays no scope at all."""
+    return united(scope, OFFLINE) if scope and OFFLINE in issuer.scopes else scope
+
+
+def granted_before(previous: Login | None, issuer: Issuer) -> str | None:
+    """Return what the last login with this issuer may do."""
+    return previous.token.scope if previous is not None and previous.issuer == issuer.name else None
+
+
+def united(*scopes: str | None) -> str | None:
+    """Return all scopes of all, each once, in order."""
+    names = (name for scope in scopes for name in (scope or "").split())
+    return " ".join(dict.fromkeys(names)) or None
+
+
+_MAX_FIELDS = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuthorizationRequest:
+    """One request. Its state is its own, so that the answer to another one is none to it."""
+
+    server_id: str
+    issuer: Issuer
+    client_id: str
+    redirect_uri: str
+    audience: str
+    scope: str | None
+    pkce: Pkce = field(default_factory=new_pkce)
+    state: str = field(default_factory=new_state, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The page where a person says yes. Whatever else a stranger put into it is percent-encoded."""
+        endpoint = self.issuer.authorization_endpoint
+        assert endpoint is not None
+        query = {
+            "response_type": "code",
+            "client_id": self.client_id,
+            "redirect_uri": self.redirect_uri,
+            "code_challenge": self.pkce.challenge,
+            "code_challenge_method": "S256",
+            "state": self.state,
+            "resource": self.audience,
+        }
+        if self.scope:
+            query["scope"] = self.scope
+            if OFFLINE in self.scope.split():
+                # OpenID Connect gives refresh tokens only to those whose consent is asked for.
+                query["prompt"] = "consent"
+        theirs = [(name, value) for name, value in endpoint.query.items() if name not in query]
+        return f"{endpoint.with_query(None)}?{urlencode([*theirs, *query.items()])}"
+
+    def code_in(self, answer: str) -> str:
+        """Return the code in the URL that the browser was sent back to, if it is the answer to this request.
+
+        Until state and issuer are known to be right, nothing of the answer is believed or shown.
+        """
+        fields = self._fields_of(answer)
+        if not hmac.compare_digest(fields.get("state", "").encode(), self.state.encode()):
+            raise LoginFailed(
+                self.server_id,
+                "what came back is not the answer to this login (wrong or missing `state`)",
+                hint=f"run `{command_line('login', self.server_id)}` again, and use only the page it opens",
+            )
+        self._check_issuer(fields.get("iss"))
+        name = shown(self.issuer.name)
+        if "error" in fields:
+            words = f"{name} says `{shown(fields['error'], 60)}`"
+            if fields.get("error_description"):
+                words += f": {shown(fields['error_description'])}"
+            raise LoginFailed(self.server_id, words)
+        if not fields.get("code"):
+            raise LoginFailed(self.server_id, f"{name} sent the browser back without a code")
+        return fields["code"]
+
+    def _check_issuer(self, iss: str | None) -> None:
+        """Refuse what comes from another issuer (RFC 9207), whose code would go to the wrong place."""
+        if iss is None:
+            if self.issuer.advertises_iss:
+                raise LoginFailed(self.server_id, "the answer does not say which issuer it is from; refused")
+        elif self.issuer.is_named and iss != self.issuer.name:
+            raise LoginFailed(self.server_id, f"the answer is not from {shown(self.issuer.name)}; refused")
+
+    def _fields_of(self, answer: str) -> dict[str, str]:
+        try:
+            query = urlsplit(answer).query
+            pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+        except ValueError as exc:
+            raise LoginFailed(self.server_id, "what came back cannot be read") from exc
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            raise LoginFailed(self.server_id, "what came back says one thing twice; refused")
+        return fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +180,11 @@ Announce: TypeAlias = Callable[[LoginTerms], None]
 
 
 async def log_in(  # noqa: PLR0913 - all that a login can depend on
-    target: Target,
-    redirect: Redirect,
-    web: Web,
+    target: LoginTarget,
+    redirect: LoginRedirect,
+    web: HttpContext,
     *,
-    challenge: Challenge | None = None,
+    challenge: AuthChallenge | None = None,
     previous: Login | None = None,
     scopes: str | None = None,
     announce: Announce = lambda _terms: None,
@@ -90,10 +218,10 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
 
 
 async def machine_login(
-    target: Target,
-    web: Web,
+    target: LoginTarget,
+    web: HttpContext,
     *,
-    challenge: Challenge | None = None,
+    challenge: AuthChallenge | None = None,
     previous: Login | None = None,
 ) -> Login:
     """Log in without a person, as `oauth.grant` says."""
@@ -111,7 +239,7 @@ async def machine_login(
     return _login(endpoint, await machine.obtain(endpoint, asked), asked)
 
 
-async def renew(target: Target, login: Login, web: Web) -> Token:
+async def renew(target: LoginTarget, login: Login, web: HttpContext) -> Token:
     """Get a new token for a login, from the token endpoint it was made with and from no other.
 
     Metadata is not asked again: an issuer that names another endpoint later gets nothing without a new login.
@@ -140,14 +268,14 @@ async def renew(target: Target, login: Login, web: Web) -> Token:
 
 
 async def _find(
-    errand: Errand, target: Target, challenge: Challenge | None, previous: Login | None
-) -> tuple[Resource, Issuer]:
+    errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None, previous: Login | None
+) -> tuple[ProtectedResource, Issuer]:
     resource = await find_resource(errand, target, challenge)
     known = previous.issuer if previous is not None else None
     return resource, await find_issuer(errand, target, resource, known)
 
 
-def _check_codes_are_safe(target: Target, issuer: Issuer) -> None:
+def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
     if issuer.authorization_endpoint is None:
         raise LoginFailed(
             target.server_id, f"{shown(issuer.name)} has no page to log in on", hint=NO_LOGIN_HINT
@@ -161,7 +289,7 @@ def _check_codes_are_safe(target: Target, issuer: Issuer) -> None:
 
 
 def _endpoint(
-    errand: Errand, target: Target, issuer: Issuer, client: Client, resource: Resource
+    errand: OAuthHttp, target: LoginTarget, issuer: Issuer, client: OAuthClient, resource: ProtectedResource
 ) -> TokenEndpoint:
     is_bound = resource.needs_dpop and ALGORITHM in issuer.dpop_algorithms
     return TokenEndpoint(

@@ -1,9 +1,16 @@
-"""What a login is made of, as values that are safe to compare and never show their secrets."""
+"""What a login is made of, as values that are safe to compare and never show their secrets.
 
-from dataclasses import dataclass
+What somebody logs in to, and how the user said it is to be done.
+"""
+
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
+
+from fairlead.auth.url_guard import read_url
+from fairlead.config.models import OAuthSettings
+from fairlead.config.principal import LOCAL
 
 ClientAuth = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
@@ -19,7 +26,7 @@ class LoginKey:
     resource: str
 
 
-class Discreet(msgspec.Struct, frozen=True, kw_only=True):
+class RedactedValue(msgspec.Struct, frozen=True, kw_only=True):
     """A value of which only some fields show, whoever prints it: `rich` would look past a `__repr__`."""
 
     shown: ClassVar[tuple[str, ...]] = ()
@@ -32,7 +39,7 @@ class Discreet(msgspec.Struct, frozen=True, kw_only=True):
         return f"{type(self).__name__}({fields})"
 
 
-class Token(Discreet, frozen=True, kw_only=True):
+class Token(RedactedValue, frozen=True, kw_only=True):
     """What a server accepts in place of a person, until it runs out."""
 
     shown = ("token_type", "expires_at", "scope")
@@ -47,7 +54,7 @@ class Token(Discreet, frozen=True, kw_only=True):
     scope: str | None = None
 
 
-class Client(Discreet, frozen=True, kw_only=True):
+class OAuthClient(RedactedValue, frozen=True, kw_only=True):
     """Who we are to one issuer."""
 
     shown = ("client_id", "auth", "origin")
@@ -62,7 +69,7 @@ class Client(Discreet, frozen=True, kw_only=True):
     """The one it is registered with, where we registered it."""
 
 
-class Login(Discreet, frozen=True, kw_only=True):
+class Login(RedactedValue, frozen=True, kw_only=True):
     """A login as it is kept: enough to renew it after a restart without asking anybody anything."""
 
     shown = ("key", "client", "token")
@@ -72,7 +79,7 @@ class Login(Discreet, frozen=True, kw_only=True):
     issuer: str
     resource: str
     token_endpoint: str
-    client: Client
+    client: OAuthClient
     token: Token
     audience: str | None = None
     """What the issuer calls the resource, where that is not what it is kept under here."""
@@ -98,7 +105,7 @@ class Login(Discreet, frozen=True, kw_only=True):
         )
 
 
-class Redirect(Protocol):
+class LoginRedirect(Protocol):
     """The way to a person's browser and back."""
 
     @property
@@ -112,3 +119,37 @@ class Redirect(Protocol):
         Raises `LoginFailed` where the person says no, or nothing comes back in time.
         """
         ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginTarget:
+    """One MCP server, for one account of one principal. References in `oauth` are resolved."""
+
+    server_id: str
+    url: str
+    principal: str = LOCAL
+    account: str = ""
+    oauth: OAuthSettings = field(default_factory=OAuthSettings, repr=False)
+
+    @property
+    def resource(self) -> str:
+        """The name that logins to it are kept under: its URL, in canonical form."""
+        return canonical(self.url)
+
+    @property
+    def chosen_hosts(self) -> frozenset[str]:
+        """The hosts the user wrote down, which need no vetting."""
+        oauth = self.oauth
+        identity = oauth.identity.token_url if oauth.identity is not None else None
+        named = (oauth.authorization_url, oauth.token_url, oauth.registration_url, identity)
+        urls = map(read_url, filter(None, named))
+        return frozenset(url.host for url in urls if url is not None and url.host is not None)
+
+
+def canonical(url: str) -> str:
+    """Return a server's URL as RFC 8707 wants it: lower case where it may be; no query, no fragment."""
+    read = read_url(url)
+    if read is None:
+        return url
+    bare = read.with_query(None)
+    return str(bare.origin() if bare.path == "/" else bare)

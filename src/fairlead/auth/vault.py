@@ -3,24 +3,244 @@
 `mcp-auth.json` has an entry for each login in either case; it says where the secrets are, so that all
 processes look in the same place. A login stays where it is. New ones go to the keyring where this process can
 use one; `FAIRLEAD_VAULT` (`file` or `keyring`) decides otherwise.
+
+A login as an entry of the token file: flat, with the names other hosts use for the same things.
+
+`mcp-auth.json`: a file that only its owner can read, with one entry for each login, under `servers`.
+
+Entries and fields that nobody here knows are kept as they are. Blocking; `Vault` calls this from threads.
+
+Texts of any length in the system's keyring, which on some platforms takes short ones only.
 """
 
+import hashlib
 import logging
+import os
+import stat
+import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from anyio import to_thread
 
-from fairlead.auth import keyring_parts
-from fairlead.auth.tokens import Login, LoginKey
-from fairlead.auth.vault_entries import FIELDS, PUBLIC, entry_of, login_of, name_of
-from fairlead.auth.vault_file import Entries, Entry, VaultFile, Warn
+from fairlead.auth.tokens import Login, LoginKey, OAuthClient, Token
+from fairlead.config.document.files import READ_LIMIT, locked, write_atomic
 from fairlead.config.paths import state_folder
-from fairlead.errors import ConfigError, ConfigUnwritable, FairleadError, SecretUnavailable
+from fairlead.config.secrets import keyring
+from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, FairleadError, SecretUnavailable
+
+VERSION: Final = 1
+
+Entry: TypeAlias = dict[str, Any]
+Entries: TypeAlias = Mapping[str, Entry]
+Warn: TypeAlias = Callable[[FairleadError], None]
+"""Tells a person about trouble that nothing fails for: a message, and a hint what to do."""
+
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
+class VaultFile:
+    """The entries of one file: read again only when it changed, changed under a lock and in one step."""
+
+    def __init__(self, path: Path, warn: Warn) -> None:
+        self.path = path
+        self._warn = warn
+        self._turn = threading.Lock()
+        self._stamp: _Stamp | None = None
+        self._entries: Entries = {}
+
+    def read(self) -> Entries:
+        """All entries, none where there is no file. Raises `ConfigUnreadable` where it is not safe to use."""
+        with self._turn:
+            status = self._look()
+            if status is None:
+                self._stamp, self._entries = None, {}
+            elif self._stamp != _stamp(status):
+                # Stamped before it is read: a change in between is then seen the next time.
+                self._stamp, self._entries = _stamp(status), _entries_of(self._document())
+            return self._entries
+
+    def change(self, change: Callable[[Entries], Entries]) -> None:
+        """Replace the entries by what `change` makes of them; no change of other processes is lost.
+
+        Raises `ConfigUnreadable` or `ConfigUnwritable`, and the file is then as it was.
+        """
+        with suppress(OSError):  # taking the lock meets the same trouble, and explains it
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._look()
+        with locked(self.path):
+            document = self._locked_document()
+            before = _entries_of(document)
+            after = change(before)
+            if list(after.items()) != list(before.items()):  # their order counts
+                text = msgspec.json.encode({**document, "version": VERSION, "servers": after})
+                write_atomic(self.path, msgspec.json.format(text, indent=2).decode() + "\n", mode=0o600)
+
+    def _look(self) -> os.stat_result | None:
+        """Make sure that nobody else can have prepared or can read the file; None where there is none."""
+        status: os.stat_result | None = None
+        for place, mode in ((self.path.parent, 0o700), (self.path, 0o600)):
+            try:
+                status = place.lstat()
+                self._require_own(place, status)
+                if sys.platform != "win32" and stat.S_IMODE(status.st_mode) & 0o077:
+                    place.chmod(mode)
+            except FileNotFoundError:
+                return None
+            except OSError as exc:
+                raise _unreadable(place, exc.strerror or str(exc), "check its permissions") from exc
+        return status
+
+    def _require_own(self, place: Path, status: os.stat_result) -> None:
+        wanted, kind = (
+            (stat.S_ISREG, "plain file") if place == self.path else (stat.S_ISDIR, "folder of its own")
+        )
+        if not wanted(status.st_mode):
+            what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else f"no {kind}"
+            raise _unreadable(place, f"it is {what}", f"logins need a {kind} there: move it away")
+        if sys.platform != "win32" and status.st_uid != os.geteuid():
+            raise _unreadable(place, "it belongs to another user", "give it to the user who runs Fairlead")
+
+    def _document(self) -> dict[str, Any]:
+        document = _parsed(self._bytes())
+        if document is not None:
+            return document
+        with locked(self.path):
+            return self._locked_document()
+
+    def _locked_document(self) -> dict[str, Any]:
+        document = _parsed(self._bytes()) if self._look() else {}
+        if document is None:
+            self._set_aside()
+        return document or {}
+
+    def _bytes(self) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(READ_LIMIT + 1)
+        except OSError as exc:
+            raise _unreadable(self.path, exc.strerror or str(exc), "check its permissions") from exc
+        if len(content) > READ_LIMIT:
+            raise _unreadable(self.path, f"it is larger than {READ_LIMIT:,} bytes", "move it away")
+        return content
+
+    def _set_aside(self) -> None:
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
+        try:
+            self.path.rename(aside)
+        except OSError as exc:
+            raise _unreadable(self.path, "it is damaged", "move it away, and log in again") from exc
+        hint = f"log in again; what can be saved is in `{aside}`"
+        self._warn(ConfigUnreadable(f"`{self.path}` was damaged, and is set aside", hint=hint))
+
+
+def _parsed(content: bytes) -> dict[str, Any] | None:
+    """The document, or None where there is no making sense of it."""
+    try:
+        document = msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    version = document.get("version", VERSION)
+    if not isinstance(version, int) or not isinstance(document.get("servers", {}), dict):
+        return None
+    if version > VERSION:
+        raise ConfigUnreadable("cannot read the logins: a newer Fairlead wrote them", hint="update Fairlead")
+    return document
+
+
+def _entries_of(document: dict[str, Any]) -> Entries:
+    return cast("Entries", document.get("servers", {}))
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _unreadable(place: Path, reason: str, hint: str) -> ConfigUnreadable:
+    return ConfigUnreadable(f"logins are not kept in `{place}`: {reason}", hint=hint)
+
+
+PUBLIC: Final = frozenset(
+    {
+        *("principal", "account", "issuer", "resource", "audience", "token_endpoint"),
+        *("token_type", "expires_at", "issued_at", "scope"),
+        *("client_id", "client_auth", "client_origin", "client_redirect_uri", "client_secret_expires_at"),
+    }
+)
+"""Fields that may stand in a file where secrets are elsewhere. All others count as secrets."""
+
+
+def name_of(key: LoginKey) -> str:
+    """What the entry of a login is called: by the server's host, and so that no two share a name."""
+    text = "\0".join((key.principal, key.account, key.issuer, key.resource))
+    return f"{urlsplit(key.resource).hostname}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def entry_of(login: Login) -> Entry:
+    """Everything about a login, without the fields that say nothing."""
+    fields: Entry = msgspec.to_builtins(login)
+    client, token = fields.pop("client"), fields.pop("token")
+    fields |= token | {_client_field(name): value for name, value in client.items()}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def login_of(entry: Entry) -> Login | None:
+    """The login of an entry, or None where something that it needs is not there."""
+    fields: dict[str, Any] = {
+        **entry,
+        "token": entry,
+        "client": {name: entry[_client_field(name)] for name in _CLIENT if _client_field(name) in entry},
+    }
+    try:
+        return msgspec.convert(fields, Login)
+    except msgspec.ValidationError:
+        return None
+
+
+def _client_field(name: str) -> str:
+    return name if name.startswith("client_") else f"client_{name}"
+
+
+_CLIENT: Final = tuple(OAuthClient.__struct_fields__)
+
+FIELDS: Final = frozenset(
+    {*Login.__struct_fields__, *Token.__struct_fields__, *map(_client_field, _CLIENT)} - {"client", "token"}
+)
+"""All fields of an entry that are ours."""
+
+
+SERVICE: Final = "fairlead"
+PART_CHARACTERS: Final = 1200 if sys.platform == "win32" else 30_000
+"""Windows keeps 2,560 bytes, and two for each character. Others have no limit that a login would meet."""
+
+
+def put(name: str, text: str) -> int | None:
+    """Keep a text under a name. Returns in how many parts, or None where no keyring here would."""
+    parts = [text[start : start + PART_CHARACTERS] for start in range(0, len(text), PART_CHARACTERS)]
+    for number, part in enumerate(parts):
+        if not keyring.put(SERVICE, f"{name}/{number}", part):
+            return None
+    return len(parts)
+
+
+def get(name: str, parts: int) -> str | None:
+    """The text under a name, or None where a part of it is gone."""
+    texts = [keyring.get(SERVICE, f"{name}/{number}") for number in range(parts)]
+    return "".join(text for text in texts if text is not None) if None not in texts else None
+
+
+def delete(name: str, parts: int) -> None:
+    """Remove a text."""
+    for number in range(parts):
+        keyring.delete(SERVICE, f"{name}/{number}")
+
 
 FILE_NAME: Final = "mcp-auth.json"
 VARIABLE: Final = "FAIRLEAD_VAULT"
@@ -152,7 +372,7 @@ class Vault:
         if self._place == "file":
             return None
         try:
-            text = keyring_parts.get(kept.name, kept.parts)
+            text = get(kept.name, kept.parts)
         except SecretUnavailable as exc:
             hint = f"unlock the keyring, or log in again with `{VARIABLE}=file`"
             raise SecretUnavailable(f"a login cannot be read: {exc}", hint=hint) from exc
@@ -189,7 +409,7 @@ class Vault:
         # Two names take turns, so that what the file names is whole at any time.
         slot = f"login/{name}/{'b' if before and before.name.endswith('/a') else 'a'}"
         secrets = {field: value for field, value in entry.items() if field not in PUBLIC}
-        parts = keyring_parts.put(slot, msgspec.json.encode(secrets).decode())
+        parts = put(slot, msgspec.json.encode(secrets).decode())
         if parts is not None:
             public = {field: value for field, value in entry.items() if field in PUBLIC}
             return {**public, _KEYRING: {"name": slot, "parts": parts}}
@@ -205,7 +425,7 @@ class Vault:
         if kept is None or self._place == "file":
             return
         try:
-            keyring_parts.delete(kept.name, kept.parts)
+            delete(kept.name, kept.parts)
         except SecretUnavailable:
             logger.warning("old secrets stay in the keyring", exc_info=True)
 

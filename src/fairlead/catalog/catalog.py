@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fairlead.catalog import gate
-from fairlead.catalog.cleaning import CleanTool, Finding, clean_tool, hidden_text
-from fairlead.catalog.documents import Document
-from fairlead.catalog.entries import RejectedTool, ToolEntry, ToolKey
-from fairlead.catalog.index import Index
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
-from fairlead.catalog.schema import MAX_HEIGHT, screen_definition
-from fairlead.catalog.search import Hit, search
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.definitions import CleanTool, DefinitionFinding, clean_tool, hidden_text
+from fairlead.catalog.schema.normalize import MAX_HEIGHT, screen_definition
+from fairlead.catalog.search.index import Index, SearchDocument
+from fairlead.catalog.search.search import SearchHit, search
+from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey
 
 if TYPE_CHECKING:
-    from fairlead.catalog.dense import ToolVectors
+    from fairlead.catalog.search.vectors import ToolVectors
 
 Absence = Literal["denied", "rejected", "quarantined"]
 
@@ -26,7 +25,7 @@ _SURELY_SOUND_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hidden:
+class HiddenTool:
     """A tool that is not offered: what kind of reason, the reason, and who gave it where somebody did."""
 
     absence: Absence
@@ -35,13 +34,13 @@ class Hidden:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offering:
+class CatalogPart:
     """One server's part of a catalog: what it listed, and what of that is not offered."""
 
     server_id: str
     tools: tuple[ToolEntry, ...]
     rejected: tuple[RejectedTool, ...] = ()
-    denied: Mapping[str, Hidden] = field(default_factory=dict[str, Hidden])
+    denied: Mapping[str, HiddenTool] = field(default_factory=dict[str, HiddenTool])
     description: str = ""
     first_party: bool = False
 
@@ -64,7 +63,7 @@ class Catalog:
 
     def __init__(
         self,
-        offerings: Iterable[Offering] = (),
+        offerings: Iterable[CatalogPart] = (),
         *,
         scheme: Scheme = "stable",
         reserved: frozenset[str] = frozenset(),
@@ -72,7 +71,7 @@ class Catalog:
     ) -> None:
         self.scheme: Scheme = scheme
         self.offerings = {offering.server_id: offering for offering in offerings}
-        self.hidden: dict[ToolKey, Hidden] = {}
+        self.hidden: dict[ToolKey, HiddenTool] = {}
         self._hiding: list[ToolEntry] = []
         offered = [
             (offering, entry) for offering in self.offerings.values() for entry in self._sound(offering)
@@ -152,14 +151,14 @@ class Catalog:
         server: str | None = None,
         limit: int = 5,
         by_meaning: bool = False,
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[SearchHit, ...]:
         """The tools that fit best. `by_meaning` finds other words for it, too: an extra (`search`)."""
         index = self.index
         meaning = self.meaning if by_meaning else None
         return search(index, queries, server=server, limit=limit, meaning=meaning)
 
     @cached_property
-    def findings(self) -> dict[ToolKey, tuple[Finding, ...]]:
+    def findings(self) -> dict[ToolKey, tuple[DefinitionFinding, ...]]:
         """What servers hid in the definitions of tools, offered or not. Read when somebody first asks."""
         found = ((entry.key, hidden_text(entry)) for entry in self._hiding)
         return {key: findings for key, findings in found if findings}
@@ -184,16 +183,16 @@ class Catalog:
     @cached_property
     def meaning(self) -> "ToolVectors":
         """The tools by their meaning, for a search that does not stick to words. Needs the extra `search`."""
-        from fairlead.catalog.dense import ToolVectors, shared_encoder  # an extra, and large
+        from fairlead.catalog.search.vectors import ToolVectors, shared_encoder  # an extra, and large
 
         documents = (document for name in self.offerings for document in self._documents(name))
         return ToolVectors.build(shared_encoder(), self.index, documents)
 
-    def _documents(self, server_id: str) -> Iterator[Document]:
+    def _documents(self, server_id: str) -> Iterator[SearchDocument]:
         offering = self.offerings[server_id]
         for listed in offering.tools:
             if (tool := self._by_key.get(listed.key)) is not None:
-                yield Document(
+                yield SearchDocument(
                     key=tool.key,
                     name=tool.key.shown_tool,
                     title=tool.entry.title or "",
@@ -202,11 +201,11 @@ class Catalog:
                     server_description=offering.description,
                 )
 
-    def _sound(self, offering: Offering) -> Iterator[ToolEntry]:
+    def _sound(self, offering: CatalogPart) -> Iterator[ToolEntry]:
         """The tools of a server that are offered; why the others are not goes into `hidden`."""
         for tool in offering.rejected:
             key = ToolKey(offering.server_id, tool.name)
-            self.hidden[key] = Hidden(absence="rejected", reason=tool.reason)
+            self.hidden[key] = HiddenTool(absence="rejected", reason=tool.reason)
         for entry in offering.tools:
             usable = entry.derive(usable_tool)
             if usable.entry is not entry:
@@ -214,7 +213,7 @@ class Catalog:
             if (hidden := offering.denied.get(entry.key.tool)) is not None:
                 self.hidden[entry.key] = hidden
             elif usable.rejected is not None:
-                self.hidden[entry.key] = Hidden(absence="rejected", reason=usable.rejected)
+                self.hidden[entry.key] = HiddenTool(absence="rejected", reason=usable.rejected)
             else:
                 yield usable.entry
 
@@ -223,11 +222,11 @@ def _shown_key(key: ToolKey) -> ToolKey:
     return ToolKey(key.server_id, key.shown_tool)
 
 
-class _Definition(msgspec.Struct, rename="camel"):
+class _ToolDefinition(msgspec.Struct, rename="camel"):
     input_schema: dict[str, Any] = {}
 
 
-_decode = msgspec.json.Decoder(_Definition).decode
+_decode = msgspec.json.Decoder(_ToolDefinition).decode
 
 
 def _schema_of(entry: ToolEntry) -> dict[str, Any]:

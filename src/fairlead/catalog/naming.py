@@ -12,7 +12,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Literal
 
-from fairlead.catalog.entries import HIDDEN_CATEGORIES, LONGEST_NAME_READ, ToolKey, slug
+from fairlead.catalog.tools import HIDDEN_CATEGORIES, LONGEST_NAME_READ, ToolKey, slug
 from fairlead.errors import UnknownTool
 
 Scheme = Literal["stable", "readable", "gateway", "plain"]
@@ -35,7 +35,7 @@ _TWINS = str.maketrans(
 
 
 @dataclass(frozen=True, slots=True)
-class _Style:
+class _NameStyle:
     prefix: str
     joiner: str
     longest: int
@@ -44,11 +44,11 @@ class _Style:
     with_server: bool = True
 
 
-_STYLES: dict[Scheme, _Style] = {
-    "stable": _Style("mcp_", "_", MAX_PUBLIC_NAME, 8),
-    "readable": _Style("", "__", MAX_PUBLIC_NAME, 0),
-    "gateway": _Style("", "_", MAX_GATEWAY_NAME, 0),
-    "plain": _Style("", "", MAX_PUBLIC_NAME, 0, with_server=False),
+_STYLES: dict[Scheme, _NameStyle] = {
+    "stable": _NameStyle("mcp_", "_", MAX_PUBLIC_NAME, 8),
+    "readable": _NameStyle("", "__", MAX_PUBLIC_NAME, 0),
+    "gateway": _NameStyle("", "_", MAX_GATEWAY_NAME, 0),
+    "plain": _NameStyle("", "", MAX_PUBLIC_NAME, 0, with_server=False),
 }
 
 
@@ -118,7 +118,7 @@ def skeleton(name: str) -> str:
     )
 
 
-def _digits_needed(key: ToolKey, style: _Style) -> int:
+def _digits_needed(key: ToolKey, style: _NameStyle) -> int:
     """How long a hash must be where no other tool is in the way."""
     if style.digits:
         return style.digits
@@ -145,7 +145,7 @@ def _clashing(
     return clashing
 
 
-def _render(key: ToolKey, style: _Style, digits: int) -> str:
+def _render(key: ToolKey, style: _NameStyle, digits: int) -> str:
     plain = _plain(key, style)
     if not digits:
         return plain
@@ -161,11 +161,11 @@ def _render(key: ToolKey, style: _Style, digits: int) -> str:
     return f"{plain}{suffix}"
 
 
-def _plain(key: ToolKey, style: _Style) -> str:
+def _plain(key: ToolKey, style: _NameStyle) -> str:
     return _begun(f"{style.prefix}{_server(key, style)}{style.joiner}{slug(key.tool) or 'tool'}")
 
 
-def _server(key: ToolKey, style: _Style) -> str:
+def _server(key: ToolKey, style: _NameStyle) -> str:
     return slug(key.server_id) if style.with_server else ""
 
 

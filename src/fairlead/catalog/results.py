@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fairlead.catalog.sanitise import Finding
-from fairlead.catalog.slices import decode
-from fairlead.config.shapes import is_object
+from fairlead.catalog.sanitize.slices import decode
+from fairlead.catalog.sanitize.text import HiddenText
+from fairlead.config.untyped import is_object
 from fairlead.errors import CallFailed, FairleadError, ServerError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from fairlead.catalog.validation import Check
+    from fairlead.catalog.schema.validate import Check
 
 
 DELIVERY = "fairlead/delivery"
@@ -33,10 +33,10 @@ _decode = msgspec.json.Decoder(_Shape).decode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remarks:
+class ResultNotes:
     """What there is to say about a result that is not in it."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HiddenText, ...] = ()
     """Text that was hidden in it, and was taken out."""
     notes: tuple[str, ...] = ()
     handles: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -47,7 +47,7 @@ class Remarks:
     """No server sent this result: it stands for a call that failed, and its `_meta` is ours."""
 
 
-_NONE = Remarks()
+_NONE = ResultNotes()
 
 
 class ToolResult:
@@ -60,7 +60,7 @@ class ToolResult:
         *,
         original: bytes | memoryview | None = None,
         untrusted: bool = False,
-        remarks: Remarks = _NONE,
+        remarks: ResultNotes = _NONE,
         definition: bytes | None = None,
     ) -> None:
         self.server_id = server_id
@@ -95,7 +95,7 @@ class ToolResult:
         content = [{"type": "text", "text": text} for text in texts if text]
         raw = msgspec.json.encode({"content": content, "isError": True, "_meta": {DELIVERY: error.delivery}})
         server_id = error.server_id if isinstance(error, ServerError) else ""
-        remarks = Remarks(ours=frozenset(range(1, len(content))), is_made_here=True)
+        remarks = ResultNotes(ours=frozenset(range(1, len(content))), is_made_here=True)
         return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
     def noted(self, note: str) -> "ToolResult":
@@ -200,11 +200,11 @@ def _read_apart(raw: bytes) -> _Shape | None:
         return None
 
 
-class _Outcome(msgspec.Struct, rename="camel"):
+class _ResultOutcome(msgspec.Struct, rename="camel"):
     is_error: msgspec.Raw = msgspec.Raw()
 
 
-_decode_outcome = msgspec.json.Decoder(_Outcome).decode
+_decode_outcome = msgspec.json.Decoder(_ResultOutcome).decode
 _LARGE_BYTES = 1024 * 1024
 TRUE: Final = frozenset((b"true", b'"true"', b'"True"', b"1"))
 """How servers spell that a tool failed: as the protocol has it, and what careless ones write for that."""
@@ -273,8 +273,8 @@ def output_check(definition: bytes) -> "Check | None":
     if b"outputSchema" not in definition:
         return None
     # Not at the top: most who handle results never check one, and compilers take time to load.
-    from fairlead.catalog.schema import MAX_BYTES, screen_output
-    from fairlead.catalog.validation import Check
+    from fairlead.catalog.schema.normalize import MAX_BYTES, screen_output
+    from fairlead.catalog.schema.validate import Check
 
     if len(definition) > MAX_BYTES:
         return None

@@ -2,17 +2,23 @@
 
 All of it is a server's words, so it is rendered as data: nothing steers a terminal, nothing hides, nothing
 takes a second line, and a name that could be taken for something else stands in quotes.
+
+What a text costs a model to read: by its size, or exactly where the tokenizer is at hand.
 """
 
 import json
+import math
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
-from fairlead.catalog import gate
-from fairlead.catalog.entries import ToolEntry
-from fairlead.catalog.keywords import resolve
-from fairlead.config.shapes import as_list, as_object, is_object
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.keywords import resolve
+from fairlead.catalog.tools import ToolEntry
+from fairlead.config.untyped import as_list, as_object, is_object
 
 MOST_PARAMETERS = 20
 MOST_INNER_PARAMETERS = 6
@@ -128,3 +134,27 @@ def _clean(text: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+BYTES_PER_TOKEN = 4.4
+"""Of tool definitions as JSON, over many real catalogs; prose and code are near enough."""
+
+
+def estimate(text: str | bytes) -> int:
+    """About how many tokens a text is."""
+    size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode())
+    return math.ceil(size / BYTES_PER_TOKEN)
+
+
+@lru_cache(maxsize=1)
+def exact() -> Callable[[str], int] | None:
+    """The real count, where `tiktoken` is installed and its vocabulary is at hand: nothing is fetched."""
+    kept = os.environ.get("TIKTOKEN_CACHE_DIR")
+    if not kept or not os.path.isdir(kept) or not os.listdir(kept):
+        return None
+    try:
+        tiktoken: Any = import_module("tiktoken")
+    except ImportError:
+        return None
+    encoding = tiktoken.get_encoding("o200k_base")
+    return lambda text: len(encoding.encode(text, disallowed_special=()))

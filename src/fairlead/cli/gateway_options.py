@@ -4,17 +4,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.config.builtins import workspace
 from fairlead.config.load import LoadedConfig
-from fairlead.config.sources import place_of
+from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError
-from fairlead.gateway.folder import agent_token_file
-from fairlead.gateway.running import Running, find, sources_of
-from fairlead.gateway.snippets import Reach
+from fairlead.gateway.install import GatewayRoute
+from fairlead.gateway.registry import RunningGateway, agent_token_file, find, sources_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GatewayOptions:
+class GatewayArguments:
     """The options of `fairlead gateway`. What is None is for the configuration to say."""
 
     host: str | None = None
@@ -34,18 +32,18 @@ class GatewayOptions:
         settings = loaded.config.gateway
         return self.host or settings.host, settings.port if self.port is None else self.port
 
-    def shared(self, loaded: LoadedConfig) -> Running | None:
+    def shared(self, loaded: LoadedConfig) -> RunningGateway | None:
         """A gateway that runs and can serve in the place of one of our own: same files, same folder."""
         if self.mode is not None:
             return None
         return find(os.environ, sources_of(loaded), workspace(place_of(os.environ, Path.cwd())))
 
-    def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> Reach:
+    def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> GatewayRoute:
         """How an agent gets to the gateway with its own token: to one that runs, else to where it will."""
         if stdio:
             bundle = ("--bundle", self.bundle) if self.bundle else ()
-            return Reach(command=("fairlead", "gateway", "--stdio", *bundle))
-        from fairlead.gateway.local_token import agent_token
+            return GatewayRoute(command=("fairlead", "gateway", "--stdio", *bundle))
+        from fairlead.gateway.access.tokens import agent_token
 
         running = find(os.environ, sources_of(loaded)) if self.port is None else None
         host, port = self.address(loaded)
@@ -56,7 +54,7 @@ class GatewayOptions:
             )
         url = running.url if running else f"http://{local_name(host)}:{port}"
         is_open = self.open_to_all or (running is not None and running.token_file is None)
-        return Reach(
+        return GatewayRoute(
             url=f"{url}{self.path}",
             token=None if is_open else agent_token(os.environ, agent),
             token_file=agent_token_file(os.environ, agent),

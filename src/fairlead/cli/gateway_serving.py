@@ -13,50 +13,53 @@ from typing import Any, cast
 import click
 import msgspec
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.gateway_options import GatewayOptions, local_name
+from fairlead.cli.exit_codes import Exit
+from fairlead.cli.gateway_options import GatewayArguments, local_name
+from fairlead.cli.host_run import run_with_host, stoppable
 from fairlead.cli.live_configuration import LiveConfiguration
-from fairlead.cli.one_line_logs import log_to_stderr
+from fairlead.cli.log_output import log_to_stderr
 from fairlead.cli.options import load
 from fairlead.cli.output import print_data, print_json, say, shown_path, warn
-from fairlead.cli.running import run_with_host, stoppable
-from fairlead.cli.traces import tracing
-from fairlead.config.builtins import workspace
+from fairlead.cli.trace_export import tracing
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
-from fairlead.config.sources import place_of
+from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway import gateway as core
-from fairlead.gateway.approval_api import approval_routes
-from fairlead.gateway.errand_api import errand_routes
-from fairlead.gateway.folder import dashboard_name, decide_token_file, local_token_file
-from fairlead.gateway.gatekeeping import gatekeeper_for
-from fairlead.gateway.guarded import GuardedApp
-from fairlead.gateway.install import file_of
-from fairlead.gateway.local_token import decide_token, local_token
-from fairlead.gateway.running import announced, here, living, sources_of
-from fairlead.gateway.snippets import AGENTS, Reach, dialect_of, plainly
-from fairlead.net.addresses import is_loopback_host
+from fairlead.gateway.access.middleware import GuardedApp, gatekeeper_for
+from fairlead.gateway.access.tokens import decide_token, local_token
+from fairlead.gateway.control.server import approval_routes, errand_routes
+from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
+from fairlead.gateway.registry import (
+    announced,
+    dashboard_name,
+    decide_token_file,
+    here,
+    living,
+    local_token_file,
+    sources_of,
+)
 from fairlead.net.listen import bind, listening
+from fairlead.net.ssrf import is_loopback_host
 from fairlead.web.app import dashboard_routes
-from fairlead.web.entrance import Entrance
 from fairlead.web.host_panel import HostPanel
+from fairlead.web.middleware import LoginSessions
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Served:
+class ServedGateway:
     """What a person or a program has to know about a gateway that is up."""
 
-    reach: Reach
+    reach: GatewayRoute
     dashboard: str
     dashboard_elsewhere: str | None
     """For browsers that do not resolve names below `localhost`."""
     servers: list[str]
 
 
-def serve(ctx: click.Context, options: GatewayOptions, *, as_json: bool) -> int:
+def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool) -> int:
     """Serve on a port until Ctrl-C or a polite kill."""
     loaded = load(ctx)
     host, port = options.address(loaded)
@@ -77,7 +80,7 @@ def serve(ctx: click.Context, options: GatewayOptions, *, as_json: bool) -> int:
     return run_with_host(main)
 
 
-def serve_stdio(ctx: click.Context, options: GatewayOptions) -> int:
+def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
     """Serve who started this process, until they hang up."""
     loaded = load(ctx)
 
@@ -92,7 +95,7 @@ def serve_stdio(ctx: click.Context, options: GatewayOptions) -> int:
 
 @asynccontextmanager
 async def _gateway(
-    ctx: click.Context, loaded: LoadedConfig, options: GatewayOptions
+    ctx: click.Context, loaded: LoadedConfig, options: GatewayArguments
 ) -> AsyncGenerator[tuple[core.Gateway, LiveConfiguration]]:
     """Run a gateway that follows its configuration files."""
     mode = cast("BundleMode | None", options.mode)
@@ -112,10 +115,10 @@ async def _gateway(
 async def _up(
     gateway: core.Gateway,
     configuration: LiveConfiguration,
-    options: GatewayOptions,
+    options: GatewayArguments,
     listener: socket.socket,
     host: str,
-) -> AsyncGenerator[Served]:
+) -> AsyncGenerator[ServedGateway]:
     """Serve a gateway and its dashboard, and let other commands know of it."""
     loaded, env = gateway.loaded, os.environ
     port: int = listener.getsockname()[1]
@@ -129,7 +132,7 @@ async def _up(
         names_groups=lambda: gateway.loaded.names_groups,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    entrance = Entrance(keeper, origins)
+    entrance = LoginSessions(keeper, origins)
     gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host,
@@ -165,15 +168,15 @@ async def _up(
             links = await entrance.links(decide_token(env)) if sys.stderr.isatty() else []
             servers = [name for name, server in loaded.servers.items() if server.usable]
             logger.info("listening", extra={"url": url, "servers": len(servers)})
-            yield Served(
-                reach=Reach(url=f"{url}{options.path}", token=token, token_file=token_file),
+            yield ServedGateway(
+                reach=GatewayRoute(url=f"{url}{options.path}", token=token, token_file=token_file),
                 dashboard=links[0] if links else f"{url}/",
                 dashboard_elsewhere=links[1] if len(links) > 1 else None,
                 servers=servers,
             )
 
 
-def _require_safe(host: str, options: GatewayOptions) -> None:
+def _require_safe(host: str, options: GatewayArguments) -> None:
     if is_loopback_host(host):
         return
     if options.open_to_all:
@@ -205,7 +208,7 @@ def _workspace() -> Path:
     return workspace(place_of(os.environ, Path.cwd()))
 
 
-def _as_json(served: Served) -> dict[str, Any]:
+def _as_json(served: ServedGateway) -> dict[str, Any]:
     return {
         "url": served.reach.url,
         "token": served.reach.token,
@@ -215,7 +218,7 @@ def _as_json(served: Served) -> dict[str, Any]:
     }
 
 
-def _introduce(served: Served) -> None:
+def _introduce(served: ServedGateway) -> None:
     """Tell a person where it is and how agents get there. A token is for a terminal, and not for a log."""
     reach = served.reach
     print_data(f"url        {reach.url}")

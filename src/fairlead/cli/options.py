@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from fairlead.config.edit_scope import EditTarget, edit_target
 from fairlead.config.load import LoadedConfig, Scope, load_config
-from fairlead.config.scopes import EditTarget, edit_target
 from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError, FairleadError
 

@@ -1,4 +1,7 @@
-"""Where words go: data to stdout, everything else to stderr; plain when nobody is watching."""
+"""Where words go: data to stdout, everything else to stderr; plain when nobody is watching.
+
+What moves on the terminal, such as a spinner or a bar: it gives way while a person is asked.
+"""
 
 import json
 import os
@@ -7,11 +10,11 @@ import unicodedata
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import click
 
-from fairlead.config.files import reserve_standard_descriptors
+from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.errors import ConfigInvalid, FairleadError, Problem
 
 Row = Sequence[str]
@@ -23,7 +26,7 @@ def printable(text: str) -> str:
     """A text with everything invisible or steering spelled out: what a file says is not ours to trust."""
     if text.isascii() and text.isprintable():
         return text
-    from fairlead.catalog.sanitise import made_visible  # only what is not ASCII needs it
+    from fairlead.catalog.sanitize.text import made_visible  # only what is not ASCII needs it
 
     shown = "".join(
         character if unicodedata.category(character) not in _HIDDEN else _spelled_out(character)
@@ -109,7 +112,7 @@ def print_error(error: FairleadError) -> None:
         say(f"{_styled('error:', 'red')} the configuration has {count}")
         print_problems(error.problems)
         return
-    from fairlead.catalog import gate  # which only a command that failed has a use for
+    from fairlead.catalog.sanitize import gate  # which only a command that failed has a use for
 
     say(f"{_styled('error:', 'red')} {printable_lines(gate.error_text(error))}")
     for note in notes_of(error):
@@ -208,3 +211,56 @@ def _styled(text: str, color: str | None = None, *, bold: bool = False) -> str:
     style: Callable[..., str] = click.style
     plain = os.environ.get("NO_COLOR") or not sys.stderr.isatty()
     return text if plain else style(text, fg=color, bold=bold or color is not None)
+
+
+class Display(Protocol):
+    """Something that draws by itself between `start` and `stop`."""
+
+    def start(self) -> None:
+        """Draw."""
+        ...
+
+    def stop(self) -> None:
+        """Draw no more."""
+        ...
+
+
+class _Terminal:
+    """The terminal, of which a program has but one."""
+
+    def __init__(self) -> None:
+        self.shown: list[Display] = []
+        self.stills = 0
+        """How many want nothing to move."""
+
+
+_terminal = _Terminal()
+
+
+@contextmanager
+def showing(display: Display) -> Generator[None]:
+    """Show a display for the length of the block, except while everything has to be still."""
+    _terminal.shown.append(display)
+    if not _terminal.stills:
+        display.start()
+    try:
+        yield
+    finally:
+        display.stop()
+        _terminal.shown.remove(display)
+
+
+@contextmanager
+def still() -> Generator[None]:
+    """Have nothing move for the length of the block."""
+    if not _terminal.stills:
+        for display in _terminal.shown:
+            display.stop()
+    _terminal.stills += 1
+    try:
+        yield
+    finally:
+        _terminal.stills -= 1
+        if not _terminal.stills:
+            for display in _terminal.shown:
+                display.start()

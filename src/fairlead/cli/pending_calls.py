@@ -7,29 +7,29 @@ from typing import Any, Final
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.output import is_interactive, print_data, print_json, printable, printable_lines, say, warn
 from fairlead.config.load import LoadedConfig
-from fairlead.config.shapes import as_list
+from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed
-from fairlead.gateway.running import Running, answering, find, sources_of
+from fairlead.gateway.registry import RunningGateway, answering, find, sources_of
 
 PATH: Final = "/api/approvals"
 _SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember")
 ANSWERS: Final = ("once", "session", "always", "no")
 
 
-def gateway_if_any(loaded: LoadedConfig) -> Running | None:
+def gateway_if_any(loaded: LoadedConfig) -> RunningGateway | None:
     """The gateway that runs with this configuration, if one does."""
     return find(os.environ, sources_of(loaded))
 
 
-def gateways_running(env: Mapping[str, str] = os.environ) -> list[Running]:
+def gateways_running(env: Mapping[str, str] = os.environ) -> list[RunningGateway]:
     """Every gateway of this user that answers, with whatever configuration: its calls wait for them."""
     return answering(env)
 
 
-def pending_calls(gateways: Sequence[Running]) -> list[dict[str, Any]]:
+def pending_calls(gateways: Sequence[RunningGateway]) -> list[dict[str, Any]]:
     """The calls that wait at gateways."""
     found = (call for running in gateways for call in as_list(_ask(running).get("pending")))
     return list({call["id"]: call for call in found}.values())
@@ -44,7 +44,7 @@ def equal_calls(pending: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]
     return list(found.values())
 
 
-def _ask(running: Running, message: dict[str, str] | None = None) -> dict[str, Any]:
+def _ask(running: RunningGateway, message: dict[str, str] | None = None) -> dict[str, Any]:
     """What a gateway says. One that does not answer as it should keeps no other from being asked."""
     try:
         return running.ask(PATH, message)
@@ -53,7 +53,7 @@ def _ask(running: Running, message: dict[str, str] | None = None) -> dict[str, A
         return {}
 
 
-def gateway_here(loaded: LoadedConfig) -> Running:
+def gateway_here(loaded: LoadedConfig) -> RunningGateway:
     """The gateway that runs with this configuration; an error if none does."""
     running = gateway_if_any(loaded)
     if running is None:
@@ -113,13 +113,13 @@ def lines_of(same: Sequence[dict[str, Any]]) -> list[str]:
     return [*lines, *(f"  {printable(line)}" for line in shown.split("\n"))]
 
 
-def give_answer(gateways: Sequence[Running], name: str, word: str) -> bool:
+def give_answer(gateways: Sequence[RunningGateway], name: str, word: str) -> bool:
     """Answer a call that waits; False where it waits no more."""
     message = {"id": name, "answer": word}
     return any(_ask(running, message).get("answered") is True for running in gateways)
 
 
-def _give(gateways: Sequence[Running], name: str, word: str) -> bool:
+def _give(gateways: Sequence[RunningGateway], name: str, word: str) -> bool:
     if give_answer(gateways, name, word):
         say(f"{name}: {word}")
         return True

@@ -25,11 +25,11 @@ from typing import Any
 
 from fairlead.config.file_digests import NOT_BOUND, BoundFile, ProjectFolders
 from fairlead.config.launch import EXECUTION_VARIABLES, Launch, resolve_launch
-from fairlead.config.merge import Definition, FieldPath
+from fairlead.config.merge import FieldPath, ServerDefinition
 from fairlead.config.paths import home_folder, state_folder
-from fairlead.config.redact import redact_url
-from fairlead.config.secrets import Reference, references, resolve, strings
-from fairlead.config.shapes import as_list, as_object, value_at
+from fairlead.config.secrets.redaction import redact_url
+from fairlead.config.secrets.references import SecretReference, references, resolve, strings
+from fairlead.config.untyped import as_list, as_object, value_at
 from fairlead.errors import ConfigUnreadable, Problem, SecretUnavailable
 
 NARROWING = frozenset({"deny_tools"})
@@ -70,12 +70,12 @@ class Consent:
     """The server's process, or the program that prints its headers."""
 
 
-def needs_consent(definition: Definition) -> bool:
+def needs_consent(definition: ServerDefinition) -> bool:
     """Does a project file say anything of this server that does more than narrow it?"""
     return any(part.layer.name == "project" and _widens(part.entry) for part in definition.parts)
 
 
-def consent_to(definition: Definition, entry: Mapping[str, Any], env: Mapping[str, str]) -> Consent:
+def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str]) -> Consent:
     """What must have been approved before this server may start.
 
     Args:
@@ -143,7 +143,7 @@ def _identified(bound: BoundFile) -> list[str | None]:
 
 
 def _launch(
-    definition: Definition, entry: Mapping[str, Any], env: Mapping[str, str], base: Path
+    definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str], base: Path
 ) -> Launch | None:
     argv, folder, variables = _command(definition, entry)
     if not argv:
@@ -157,7 +157,7 @@ def _launch(
 
 
 def _command(
-    definition: Definition, entry: Mapping[str, Any]
+    definition: ServerDefinition, entry: Mapping[str, Any]
 ) -> tuple[list[str], Path | None, dict[str, str]]:
     if "command" in entry:
         variables = {name: str(value) for name, value in as_object(entry.get("env")).items()}
@@ -167,14 +167,14 @@ def _command(
     return helper, helper_folder(definition), {}
 
 
-def working_folder(definition: Definition, named: object) -> Path | None:
+def working_folder(definition: ServerDefinition, named: object) -> Path | None:
     """Where a process starts: what `cwd` says, else the project's folder, else ours (None)."""
     if isinstance(named, str):
         return definition.origin(("cwd",)).layer.base / Path(named).expanduser()
     return definition.source.base if definition.source.name == "project" else None
 
 
-def helper_folder(definition: Definition) -> Path | None:
+def helper_folder(definition: ServerDefinition) -> Path | None:
     """Where a program that prints headers starts: a project's in its folder, the user's in ours (None)."""
     layer = definition.origin(("headers_helper",)).layer
     return layer.base if layer.name == "project" else None
@@ -198,7 +198,7 @@ def is_bound(path: FieldPath) -> bool:
             return False
 
 
-def with_bound_values(definition: Definition, env: Mapping[str, str]) -> dict[str, Any]:
+def with_bound_values(definition: ServerDefinition, env: Mapping[str, str]) -> dict[str, Any]:
     """The entry with those references resolved, and no others. What cannot be had stays as written."""
     entry: dict[str, Any] = json.loads(json.dumps(definition.entry))
     for path, text in list(strings(entry)):
@@ -213,7 +213,7 @@ def with_bound_values(definition: Definition, env: Mapping[str, str]) -> dict[st
 
 
 def _bound_values(
-    definition: Definition, entry: Mapping[str, Any], env: Mapping[str, str]
+    definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     for path, text in strings(definition.entry):
         if is_bound(path) and references(text):
@@ -253,7 +253,7 @@ def _key(env: Mapping[str, str]) -> bytes:
     return key
 
 
-def reference_problems(definition: Definition) -> Iterator[Problem]:
+def reference_problems(definition: ServerDefinition) -> Iterator[Problem]:
     """References that a project file may not have where it says what is executed.
 
     Approved once, the variable or file behind such a reference could name another program.
@@ -281,7 +281,7 @@ def reference_problems(definition: Definition) -> Iterator[Problem]:
 
 
 def _facts(
-    definition: Definition, file: str, launch: Launch | None, values: Mapping[str, str]
+    definition: ServerDefinition, file: str, launch: Launch | None, values: Mapping[str, str]
 ) -> Iterator[Fact]:
     real = os.path.realpath(file)
     yield Fact(label="file", text=file if real == file else f"{file}, which is really {real}")
@@ -309,7 +309,7 @@ def _told(bound: BoundFile) -> str:
     return f"{place} ({what} bound: {bound.content[:12]})"
 
 
-def _reference_facts(definition: Definition, values: Mapping[str, str]) -> Iterator[Fact]:
+def _reference_facts(definition: ServerDefinition, values: Mapping[str, str]) -> Iterator[Fact]:
     url = as_object(definition.entry).get("url")
     receiver = redact_url(url) if isinstance(url, str) else "the program"
     for path, text in strings(definition.entry):
@@ -319,7 +319,7 @@ def _reference_facts(definition: Definition, values: Mapping[str, str]) -> Itera
             yield Fact(label=f"reference in {name}", text=f"{_source(reference)} goes to {receiver}{bound}")
 
 
-def _source(reference: Reference) -> str:
+def _source(reference: SecretReference) -> str:
     match reference.kind:
         case "file":
             return f"the content of your file {reference.name}"

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.config.load import LoadedServer
-from fairlead.config.merge import FieldPath, Origin, Setting
+from fairlead.config.merge import FieldPath, LayerSetting, ValueOrigin
 from fairlead.config.models import SERVER_MODELS
-from fairlead.config.redact import redact_entry
-from fairlead.config.shapes import is_object, value_at
+from fairlead.config.secrets.redaction import redact_entry
+from fairlead.config.untyped import is_object, value_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class LayerValue:
     """One layer's say about a field, safe to print."""
 
     value: Any
@@ -25,9 +25,9 @@ class FieldOrigin:
     """A field, the value in effect and who set it, and the values that lost."""
 
     field: str
-    in_effect: Said | None
+    in_effect: LayerValue | None
     """None where the field is no longer set: an entry above replaced the one that had it."""
-    overrode: tuple[Said, ...]
+    overrode: tuple[LayerValue, ...]
 
 
 def explain_server(server: LoadedServer) -> list[FieldOrigin]:
@@ -63,12 +63,12 @@ def _paths_that_were_set(server: LoadedServer) -> Iterator[FieldPath]:
                 yield (name,)
 
 
-def _said(path: FieldPath, setting: Setting) -> Said:
+def _said(path: FieldPath, setting: LayerSetting) -> LayerValue:
     entry: Any = setting.value
     for step in reversed(path):
         entry = {step: entry}
     shown = value_at(redact_entry(entry), path)
-    return Said(value=shown, layer=setting.origin.layer.name, place=str(setting.origin))
+    return LayerValue(value=shown, layer=setting.origin.layer.name, place=str(setting.origin))
 
 
 def _built_in_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[FieldOrigin]:
@@ -76,7 +76,7 @@ def _built_in_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[
     for name, field in model.model_fields.items() if model else ():
         if name not in named and not field.is_required():
             value = server.transport if name == "transport" else field.get_default(call_default_factory=True)
-            default = Said(value=value, layer="default", place=None)
+            default = LayerValue(value=value, layer="default", place=None)
             yield FieldOrigin(field=name, in_effect=default, overrode=())
 
 
@@ -85,13 +85,13 @@ def _capped(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
     said, origin = row.in_effect, server.ruling.distrust
     if origin is None or row.field != "trust" or said is None or said.value != "trusted":
         return row
-    capped = Said(value="untrusted", layer=origin.layer.name, place=str(origin))
+    capped = LayerValue(value="untrusted", layer=origin.layer.name, place=str(origin))
     return replace(row, in_effect=capped, overrode=(said, *row.overrode))
 
 
 def _imposed(server: LoadedServer) -> Iterator[FieldOrigin]:
     """What the administrator adds about calls."""
-    said: list[tuple[str, Any, Origin]] = []
+    said: list[tuple[str, Any, ValueOrigin]] = []
     if server.ruling.approval is not None:
         said.append(("policy.approval", *server.ruling.approval))
     said += [
@@ -99,5 +99,5 @@ def _imposed(server: LoadedServer) -> Iterator[FieldOrigin]:
         for rule, origin in server.ruling.rules
     ]
     for field, value, origin in said:
-        in_effect = Said(value=value, layer=origin.layer.name, place=str(origin))
+        in_effect = LayerValue(value=value, layer=origin.layer.name, place=str(origin))
         yield FieldOrigin(field=field, in_effect=in_effect, overrode=())

@@ -418,7 +418,7 @@ def _entry_points(manifest: str) -> Iterator[str]:
             data: object = json.loads(file.read(1 << 20))
     except (OSError, ValueError, RecursionError):
         return
-    from fairlead.config.shapes import as_object
+    from fairlead.config.untyped import as_object
 
     fields = as_object(data)
     programs = fields.get("bin")

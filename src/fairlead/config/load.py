@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from fairlead.config.admin import UNRULED, Administration, Ruling
+from fairlead.config.admin_policy import UNRULED, AdminPolicies, AdminRuling, ServerTarget, target_of
 from fairlead.config.argument_types import check_types
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import (
@@ -20,16 +20,15 @@ from fairlead.config.consent import (
     with_bound_values,
     working_folder,
 )
-from fairlead.config.merge import Definition, FieldPath, Merged, Origin, Part, merge
+from fairlead.config.merge import FieldPath, LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder
-from fairlead.config.principal import GROUP, Caller
-from fairlead.config.redact import literal_secrets, redact_entry, redact_url
-from fairlead.config.secrets import has_references, missing_variables, resolve_all
-from fairlead.config.shapes import ISOLATED, as_list, as_object, is_list
+from fairlead.config.principal import GROUP, GroupedPrincipal
+from fairlead.config.secrets.redaction import literal_secrets, redact_entry, redact_url
+from fairlead.config.secrets.references import has_references, missing_variables, resolve_all
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
-from fairlead.config.targets import Target, target_of
-from fairlead.config.validate import Fault, check, suggestion
+from fairlead.config.untyped import ISOLATED, as_list, as_object, is_list
+from fairlead.config.validate import ValidationFault, check, suggestion
 from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
 
 Scope = Literal["effective", "project", "user"]
@@ -43,11 +42,11 @@ class LoadedRule:
     """A rule about calls, and who wrote it."""
 
     rule: PolicyRule
-    origin: Origin | None
+    origin: ValueOrigin | None
     issuer: str | None = None
     """The gateway's OAuth issuer, whose subjects a rule that allows may name without their prefix."""
 
-    def is_for(self, caller: Caller) -> bool:
+    def is_for(self, caller: GroupedPrincipal) -> bool:
         """Does it apply to calls that are made for this caller?
 
         A rule that names a group applies to members of it alone, whatever its action: a caller without
@@ -67,14 +66,14 @@ class LoadedServer:
     """One server as configured: sound, or with the reasons why not."""
 
     server_id: str
-    definition: Definition
+    definition: ServerDefinition
     config: Server | None
     problems: tuple[Problem, ...]
     rules: tuple[LoadedRule, ...] = ()
     """The rules of `policy` that speak of this server."""
     approval: ApprovalMode | None = None
     """What `policy` says of servers that do not say themselves."""
-    ruling: Ruling = UNRULED
+    ruling: AdminRuling = UNRULED
     """What the administrator of the machine says about it."""
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     """The environment it was loaded in."""
@@ -172,7 +171,7 @@ class LoadedServer:
             raise ConfigInvalid(*self.problems)
         resolved = self._resolved(self.config, env) if self.has_references else self.config
         # Once more: files and variables may say something else by now, and so may the administrator.
-        ruling = _ruling(Administration(env), self, resolved, env)
+        ruling = _ruling(AdminPolicies(env), self, resolved, env)
         if ruling.refusals:
             raise ConfigInvalid(*ruling.refusals)
         return _narrowed(resolved, ruling)
@@ -223,7 +222,7 @@ class LoadedConfig:
     config: Config
     servers: dict[str, LoadedServer]
     problems: tuple[Problem, ...]
-    merged: Merged
+    merged: MergedConfig
     rules: tuple[LoadedRule, ...] = ()
     """The rules of `policy`."""
 
@@ -240,7 +239,7 @@ class LoadedConfig:
         names = chain((loaded.rule.principal or "" for loaded in rules), oauth.bundles if oauth else ())
         return any(name.startswith(GROUP) for name in names)
 
-    def origin(self, *path: str | int) -> Origin | None:
+    def origin(self, *path: str | int) -> ValueOrigin | None:
         """Who set the value at `path`, such as `("servers", "github", "url")`."""
         return self.merged.origin(path)
 
@@ -262,8 +261,8 @@ def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = (
     """A server that the program itself brings and runs in its own process: its word, so it is trusted."""
     entry = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
     layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
-    part = Part(layer=layer, prefix=("servers", server_id), entry=entry)
-    definition = Definition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
+    part = LayerPart(layer=layer, prefix=("servers", server_id), entry=entry)
+    definition = ServerDefinition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
     config = Server(trust="trusted", approval="allow")
     server = LoadedServer(
         server_id=server_id,
@@ -272,7 +271,7 @@ def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = (
         problems=(),
         rules=_rules_about(server_id, rules),
     )
-    return _ruled(server, Administration(os.environ), os.environ)
+    return _ruled(server, AdminPolicies(os.environ), os.environ)
 
 
 @check_types
@@ -301,7 +300,7 @@ def load_config(
     return _assemble(merge(layers), env)
 
 
-def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
+def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
     duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
     checked = check(merged.data, (problem.path for problem in duplicates))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
@@ -334,7 +333,7 @@ def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
         )
         for server_id, definition in merged.definitions.items()
     )
-    administration = Administration(env)
+    administration = AdminPolicies(env)
     servers = {server.server_id: _ruled(server, administration, env) for server in described}
     elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
     # What is wrong with the administrator's policy is wrong with every server, and said once.
@@ -348,7 +347,7 @@ def _assemble(merged: Merged, env: Mapping[str, str]) -> LoadedConfig:
     )
 
 
-def _ruled(server: LoadedServer, administration: Administration, env: Mapping[str, str]) -> LoadedServer:
+def _ruled(server: LoadedServer, administration: AdminPolicies, env: Mapping[str, str]) -> LoadedServer:
     """The same server, with what the administrator says about it."""
     if not administration.exists:
         return server
@@ -367,15 +366,15 @@ def _ruled(server: LoadedServer, administration: Administration, env: Mapping[st
 
 
 def _ruling(
-    administration: Administration, server: LoadedServer, config: Server | None, env: Mapping[str, str]
-) -> Ruling:
-    target: Target | None = None  # what is part of the program, or of no use anyway, is not told apart
+    administration: AdminPolicies, server: LoadedServer, config: Server | None, env: Mapping[str, str]
+) -> AdminRuling:
+    target: ServerTarget | None = None  # what is part of the program, or of no use anyway, is not told apart
     if administration.exists and config is not None and server.transport != "in_process":
         target = target_of(config, cwd=server.working_folder(config), env=env)
     return administration.judge(server.server_id, target)
 
 
-def _narrowed(config: Server, ruling: Ruling) -> Server:
+def _narrowed(config: Server, ruling: AdminRuling) -> Server:
     return config.model_copy(update={"trust": "untrusted"}) if ruling.distrust else config
 
 
@@ -385,17 +384,17 @@ def _rules_about(server_id: str, rules: Iterable[LoadedRule]) -> tuple[LoadedRul
     )
 
 
-def _is_fatal(fault: Fault) -> bool:
+def _is_fatal(fault: ValidationFault) -> bool:
     """Does it cost more than an entry? Half a policy is not a policy."""
     return not fault.is_isolated and (len(fault.path) < 2 or fault.path[0] not in ISOLATED)
 
 
-def _is_a_default(fault: Fault, origin: Origin | None) -> bool:
+def _is_a_default(fault: ValidationFault, origin: ValueOrigin | None) -> bool:
     """A bad default shows up in every server; it is reported once, where it is written."""
     return fault.path[:1] == ("servers",) and origin is not None and origin.path[:1] == ("defaults",)
 
 
-def _secret_problems(definition: Definition, env: Mapping[str, str]) -> Iterator[Problem]:
+def _secret_problems(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
     fields = as_object(definition.entry)
     prefix: FieldPath = ("servers", definition.server_id)
     if fields.get("enabled", True) is not False:
@@ -414,7 +413,7 @@ def _secret_problems(definition: Definition, env: Mapping[str, str]) -> Iterator
             yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
 
 
-def _located(fault: Fault, origin: Origin | None) -> Problem:
+def _located(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:
     if origin is None:
         return Problem(message=fault.message, hint=fault.hint, path=fault.path)
     return origin.problem(fault.message, fault.path, hint=fault.hint)

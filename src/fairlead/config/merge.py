@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairlead.config.models import TARGETS, Limits
-from fairlead.config.shapes import ISOLATED, as_list, as_object, has_path, is_list, is_object, value_at
+from fairlead.config.models import TARGETS, ServerLimits
 from fairlead.config.sources import Layer
+from fairlead.config.untyped import ISOLATED, as_list, as_object, has_path, is_list, is_object, value_at
 from fairlead.config.validate import check, not_an_object
 from fairlead.errors import Problem
 
@@ -23,7 +23,7 @@ STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Origin:
+class ValueOrigin:
     """The place that set a value. Line and column are looked up when somebody asks."""
 
     layer: Layer
@@ -47,39 +47,39 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Setting:
+class LayerSetting:
     """One layer's say about one field."""
 
     value: Any
-    origin: Origin
+    origin: ValueOrigin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Part:
+class LayerPart:
     """What one layer contributes to a server."""
 
     layer: Layer
     prefix: FieldPath
     entry: Any
 
-    def setting(self, path: FieldPath) -> Setting | None:
+    def setting(self, path: FieldPath) -> LayerSetting | None:
         """This layer's say about a field, if it has one."""
         if not has_path(self.entry, path):
             return None
-        return Setting(
-            value=value_at(self.entry, path), origin=Origin(layer=self.layer, path=(*self.prefix, *path))
+        return LayerSetting(
+            value=value_at(self.entry, path), origin=ValueOrigin(layer=self.layer, path=(*self.prefix, *path))
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Definition:
+class ServerDefinition:
     """One server as the layers together describe it."""
 
     server_id: str
-    defaults: tuple[Part, ...]
-    parts: tuple[Part, ...]
+    defaults: tuple[LayerPart, ...]
+    parts: tuple[LayerPart, ...]
     """The entries in effect, low to high: one with a target and the overlays above it."""
-    replaced: tuple[Part, ...]
+    replaced: tuple[LayerPart, ...]
     """Entries of lower layers that the one with a target put out of effect."""
     entry: Any
     """The merged entry, defaults apart."""
@@ -89,37 +89,37 @@ class Definition:
         """The layer that says what this server is."""
         return self.parts[0].layer
 
-    def settings(self, path: FieldPath) -> Iterator[Setting]:
+    def settings(self, path: FieldPath) -> Iterator[LayerSetting]:
         """Every layer's say about a field, the one in effect first."""
         return _settings((*reversed(self.parts), *reversed(self.defaults)), path)
 
-    def replaced_settings(self, path: FieldPath) -> Iterator[Setting]:
+    def replaced_settings(self, path: FieldPath) -> Iterator[LayerSetting]:
         """What the replaced entries said about a field."""
         return _settings(self.replaced[::-1], path)
 
-    def origin(self, path: FieldPath) -> Origin:
+    def origin(self, path: FieldPath) -> ValueOrigin:
         """Who set a field; for one that nobody set, who set what it is in."""
         for length in range(len(path), -1, -1):
             for part in (*reversed(self.parts), *reversed(self.defaults)):
                 if setting := part.setting(path[:length]):
                     return setting.origin
-        return Origin(layer=self.source, path=self.parts[0].prefix)
+        return ValueOrigin(layer=self.source, path=self.parts[0].prefix)
 
 
-def _settings(parts: tuple[Part, ...], path: FieldPath) -> Iterator[Setting]:
+def _settings(parts: tuple[LayerPart, ...], path: FieldPath) -> Iterator[LayerSetting]:
     return (setting for part in parts if (setting := part.setting(path)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Merged:
+class MergedConfig:
     """All layers as one document, with the way back to each of them."""
 
     layers: tuple[Layer, ...]
     data: dict[str, Any]
-    definitions: dict[str, Definition]
+    definitions: dict[str, ServerDefinition]
     problems: list[Problem] = field(default_factory=list[Problem])
 
-    def origin(self, path: FieldPath) -> Origin | None:
+    def origin(self, path: FieldPath) -> ValueOrigin | None:
         """Who set what is at `path`, or the nearest thing around it."""
         match path:
             case ("servers", str(server_id), *rest) if server_id in self.definitions:
@@ -128,21 +128,21 @@ class Merged:
                 pass
         for length in range(len(path), 0, -1):
             for layer in reversed(self.layers):
-                part = Part(layer=layer, prefix=(), entry=layer.data)
+                part = LayerPart(layer=layer, prefix=(), entry=layer.data)
                 if setting := part.setting(path[:length]):
                     return setting.origin
         return None
 
-    def rule_origins(self) -> list[Origin]:
+    def rule_origins(self) -> list[ValueOrigin]:
         """Who wrote each of the rules of `policy`, which add up over the layers."""
         return [
-            Origin(layer=layer, path=("policy", "rules", index))
+            ValueOrigin(layer=layer, path=("policy", "rules", index))
             for layer in self.layers
             for index, _ in enumerate(as_list(as_object(layer.data.get("policy")).get("rules")))
         ]
 
 
-def merge(layers: list[Layer]) -> Merged:
+def merge(layers: list[Layer]) -> MergedConfig:
     """Merge layers, low to high, and report what a layer had no right to say."""
     problems: list[Problem] = []
     allowed: list[Layer] = []
@@ -155,7 +155,7 @@ def merge(layers: list[Layer]) -> Merged:
         merged["servers"] = {
             server_id: _entry_with_defaults(definition) for server_id, definition in definitions.items()
         }
-    return Merged(layers=tuple(allowed), data=merged, definitions=definitions, problems=problems)
+    return MergedConfig(layers=tuple(allowed), data=merged, definitions=definitions, problems=problems)
 
 
 def _permitted(
@@ -173,7 +173,7 @@ def _permitted(
     for key in layer.data:
         if key in USERS_KEYS and key in kept:
             del kept[key]
-            origin = Origin(layer=layer, path=(key,))
+            origin = ValueOrigin(layer=layer, path=(key,))
             hint = "put it into your own file; `fairlead list` shows where that is"
             problems.append(origin.problem("a project file may not set this", (key,), hint=hint))
     if isinstance(kept.get("policy"), dict):
@@ -206,7 +206,7 @@ def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
         kept["defaults"] = {name: value for name, value in as_object(defaults).items() if name not in bad}
         faults += found
     for fault in faults:
-        origin = Origin(layer=layer, path=fault.path)
+        origin = ValueOrigin(layer=layer, path=fault.path)
         problems.append(origin.problem(fault.message, fault.path, hint=fault.hint))
     return replace(layer, data=kept)
 
@@ -238,7 +238,7 @@ def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> d
                 kept["servers"][server_id] = _fitting(overlaid, entry, path, refused)
     for path in refused:
         message = "this is not of the right type; it is ignored, and what your own file says counts"
-        origin = Origin(layer=layer, path=path)
+        origin = ValueOrigin(layer=layer, path=path)
         problems.append(origin.problem(message, path, severity="warning", hint="correct it, or leave it out"))
     return kept
 
@@ -280,7 +280,9 @@ def _own_bundles(
         path: FieldPath = ("bundles", name)
         message = "a project file may not replace a bundle of yours; yours counts"
         hint = "give the project's bundle another name"
-        problems.append(Origin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint))
+        problems.append(
+            ValueOrigin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint)
+        )
     return {name: bundle for name, bundle in bundles.items() if name not in below}
 
 
@@ -291,7 +293,7 @@ def _undescribed(layer: Layer, server_id: str, entry: Any, problems: list[Proble
     path: FieldPath = ("servers", server_id, "description")
     message = "a project file may not describe a server of yours; this is ignored"
     hint = "put it into your own file; `fairlead list` shows where that is"
-    problems.append(Origin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint))
+    problems.append(ValueOrigin(layer=layer, path=path).problem(message, path, severity="warning", hint=hint))
     return {name: value for name, value in entry.items() if name != "description"}
 
 
@@ -303,7 +305,7 @@ def _without_shared_logins(layer: Layer, servers: dict[str, Any], problems: list
             path: FieldPath = ("servers", server_id, "login")
             kept[server_id] = {name: value for name, value in entry.items() if name != "login"}
             hint = "put it into your own file; `fairlead list` shows where that is"
-            origin = Origin(layer=layer, path=path)
+            origin = ValueOrigin(layer=layer, path=path)
             problems.append(origin.problem("a project file may not set this", path, hint=hint))
     return kept
 
@@ -320,7 +322,7 @@ def _narrowing_policy(layer: Layer, policy: dict[str, Any], problems: list[Probl
         # The reason of a denial is told to models, as ours.
         kept["rules"] = [_without_reason(rule) for _, rule in rules if not _allows(rule)]
     for path in refused:
-        origin = Origin(layer=layer, path=path)
+        origin = ValueOrigin(layer=layer, path=path)
         problems.append(origin.problem("a project file may only narrow: `ask` or `deny`", path))
     return kept
 
@@ -359,26 +361,28 @@ def _merge_policy(below: dict[str, Any], above: dict[str, Any], *, narrow: bool)
     return result
 
 
-def _define(layers: list[Layer]) -> dict[str, Definition]:
+def _define(layers: list[Layer]) -> dict[str, ServerDefinition]:
     defaults = tuple(
-        Part(layer=layer, prefix=("defaults",), entry=layer.data["defaults"])
+        LayerPart(layer=layer, prefix=("defaults",), entry=layer.data["defaults"])
         for layer in layers
         if isinstance(layer.data.get("defaults"), dict)
     )
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[LayerPart]] = {}
     for layer in layers:
         for server_id, entry in as_object(layer.data.get("servers")).items():
-            part = Part(layer=layer, prefix=("servers", server_id), entry=entry)
+            part = LayerPart(layer=layer, prefix=("servers", server_id), entry=entry)
             parts.setdefault(server_id, []).append(part)
     return {server_id: _definition(server_id, entries, defaults) for server_id, entries in parts.items()}
 
 
-def _definition(server_id: str, entries: list[Part], defaults: tuple[Part, ...]) -> Definition:
+def _definition(
+    server_id: str, entries: list[LayerPart], defaults: tuple[LayerPart, ...]
+) -> ServerDefinition:
     start = max((index for index, part in enumerate(entries) if has_target(part.entry)), default=0)
     merged = entries[start].entry
     for part in entries[start + 1 :]:
         merged = overlay(merged, part.entry)
-    return Definition(
+    return ServerDefinition(
         server_id=server_id,
         defaults=defaults,
         parts=tuple(entries[start:]),
@@ -405,11 +409,11 @@ def overlay(below: Any, above: Any) -> Any:  # noqa: ANN401 - any JSON value
     return result
 
 
-def _entry_with_defaults(definition: Definition) -> Any:  # noqa: ANN401 - any JSON value
+def _entry_with_defaults(definition: ServerDefinition) -> Any:  # noqa: ANN401 - any JSON value
     entry = as_object(definition.entry)
     if not definition.defaults or not entry:
         return definition.entry
     result: dict[str, Any] = {}
     for part in definition.defaults:
-        result |= {key: value for key, value in part.entry.items() if key in Limits.model_fields}
+        result |= {key: value for key, value in part.entry.items() if key in ServerLimits.model_fields}
     return result | entry

@@ -104,14 +104,14 @@ class StrictModel(BaseModel):
     )
 
 
-class Approval(StrictModel):
+class ApprovalSettings(StrictModel):
     """Who decides about a call: one mode for the server, and exceptions by tool."""
 
     default: ApprovalMode | None = Field(default=None, description="The mode of every tool not named below.")
     tools: dict[Text, ApprovalMode] = Field(default={}, description="Modes by tool name or glob.")
 
 
-class Identity(StrictModel):
+class IdentityProvider(StrictModel):
     """A login at a company's identity provider, which vouches for its people elsewhere."""
 
     token_url: WebUrl = Field(description="The token endpoint of the identity provider.")
@@ -119,7 +119,7 @@ class Identity(StrictModel):
     client_id: Text | None = Field(default=None, description="Our client id there.")
 
 
-class OAuth(StrictModel):
+class OAuthSettings(StrictModel):
     """How to log in, where discovery is not enough."""
 
     authorization_url: WebUrl | None = None
@@ -148,12 +148,12 @@ class OAuth(StrictModel):
     assertion: Text | None = Field(
         default=None, description="A token of this workload, for `jwt_bearer`: use a reference."
     )
-    identity: Identity | None = Field(
+    identity: IdentityProvider | None = Field(
         default=None, description="Whose token is exchanged for an assertion first, for `jwt_bearer`."
     )
 
 
-class Sandbox(StrictModel):
+class SandboxSettings(StrictModel):
     """Run the server's process with less than the user's rights: no home, no sockets, no network."""
 
     kind: Literal["bwrap"] = "bwrap"
@@ -165,7 +165,7 @@ class Sandbox(StrictModel):
     )
 
 
-class Sampling(StrictModel):
+class SamplingSettings(StrictModel):
     """Let a server put questions to your model, where the program has one."""
 
     max_tokens: Annotated[int, Field(ge=1)] = Field(
@@ -176,7 +176,7 @@ class Sampling(StrictModel):
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-class Limits(StrictModel):
+class ServerLimits(StrictModel):
     """Times and sizes, for one server or, in `defaults`, for all."""
 
     lazy: bool = Field(default=True, description="Start on first use rather than with the host.")
@@ -208,7 +208,7 @@ class Limits(StrictModel):
     )
 
 
-class Server(Limits):
+class Server(ServerLimits):
     """What every server has, whatever its transport."""
 
     enabled: bool = True
@@ -223,13 +223,17 @@ class Server(Limits):
         default=True,
         description="Refuse arguments that do not fit a tool's schema; off leaves that to the server.",
     )
-    approval: ApprovalMode | Approval | None = Field(default=None, description="Who decides about a call.")
+    approval: ApprovalMode | ApprovalSettings | None = Field(
+        default=None, description="Who decides about a call."
+    )
     description: str | None = Field(default=None, description="What this server is for; helps tool search.")
     elicitation: bool | None = Field(
         default=None,
         description="May it ask you things? If not set: a trusted one by form and page, others by page only.",
     )
-    sampling: Sampling | None = Field(default=None, description="May it use your model? Not if not set.")
+    sampling: SamplingSettings | None = Field(
+        default=None, description="May it use your model? Not if not set."
+    )
     roots: Texts = Field(
         default=(), description="Folders it may work in: told to it if it asks; all a built-in one can read."
     )
@@ -246,7 +250,7 @@ class StdioServer(Server):
     env: dict[VariableName, str] = Field(
         default={}, description="Variables the process gets besides a short safe list."
     )
-    sandbox: Sandbox | None = None
+    sandbox: SandboxSettings | None = None
 
 
 class RemoteServer(Server):
@@ -256,7 +260,7 @@ class RemoteServer(Server):
     url: WebUrl
     headers: dict[HeaderName, HeaderValue] = Field(default={}, description="Sent with every request.")
     headers_helper: Command | None = Field(default=None, description="A command (argv) that prints headers.")
-    oauth: Literal[False] | OAuth | None = Field(
+    oauth: Literal[False] | OAuthSettings | None = Field(
         default=None, description="false: never log in to this server."
     )
     auth_provider_id: Text | None = Field(
@@ -319,7 +323,7 @@ class BundleServer(StrictModel):
     mode: BundleMode | None = None
 
 
-class Handing(StrictModel):
+class ToolDelivery(StrictModel):
     """How tools are handed to a model."""
 
     mode: BundleMode = Field(
@@ -333,7 +337,7 @@ class Handing(StrictModel):
     prompts: bool = Field(default=False, description="Can a model use prompts, which are made for people?")
 
 
-class Tools(Handing):
+class ToolSettings(ToolDelivery):
     """All tools together, where no bundle is chosen."""
 
     names: Literal["stable", "readable"] = Field(
@@ -344,7 +348,7 @@ class Tools(Handing):
     )
 
 
-class Bundle(Handing):
+class Bundle(ToolDelivery):
     """A named selection of servers and tools, for one agent or one purpose."""
 
     servers: dict[ServerId, BundleServer] = Field(min_length=1)
@@ -381,14 +385,14 @@ class PolicyRule(StrictModel):
     reason: Text | None = Field(default=None, description="Shown to whoever is refused or asked.")
 
 
-class Policy(StrictModel):
+class PolicySettings(StrictModel):
     """Rules about calls, over all servers."""
 
     approval: ApprovalMode | None = Field(default=None, description="The mode of servers that do not say.")
     rules: Annotated[tuple[PolicyRule, ...], Strict(strict=False)] = ()
 
 
-class Docs(StrictModel):
+class DocsSettings(StrictModel):
     """The built-in documentation reader."""
 
     allow: Texts = Field(
@@ -429,7 +433,7 @@ class GatewayOAuth(StrictModel):
     )
 
 
-class Gateway(StrictModel):
+class GatewaySettings(StrictModel):
     """One endpoint in front of all servers."""
 
     host: Text = "127.0.0.1"
@@ -460,13 +464,13 @@ class Gateway(StrictModel):
     )
 
 
-class Store(StrictModel):
+class StoreSettings(StrictModel):
     """Where durable state lives."""
 
     path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
 
 
-class Artifacts(StrictModel):
+class ArtifactSettings(StrictModel):
     """What did not fit into results, kept on disk to be read on demand."""
 
     max_bytes: Annotated[int, Field(ge=0)] = Field(
@@ -475,7 +479,7 @@ class Artifacts(StrictModel):
     max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="How long one is kept.")
 
 
-class Audit(StrictModel):
+class AuditSettings(StrictModel):
     """The record of every call, in the store: `fairlead audit` shows it."""
 
     enabled: bool = Field(default=True, description="Is anything recorded at all?")
@@ -488,7 +492,7 @@ class Audit(StrictModel):
     )
 
 
-class Model(StrictModel):
+class ModelSettings(StrictModel):
     """The model that `fairlead run` talks to."""
 
     provider: Literal["openai", "anthropic"] = Field(
@@ -518,12 +522,12 @@ class Config(StrictModel):
     version: Literal[1] = 1
     servers: dict[ServerId, ServerConfig] = {}
     bundles: dict[ServerId, Bundle] = {}
-    policy: Policy = Field(default_factory=Policy.model_construct)
-    defaults: Limits = Field(default_factory=Limits.model_construct)
-    tools: Tools = Field(default_factory=Tools.model_construct)
-    docs: Docs = Field(default_factory=Docs.model_construct)
-    gateway: Gateway = Field(default_factory=Gateway.model_construct)
-    store: Store = Field(default_factory=Store.model_construct)
-    audit: Audit = Field(default_factory=Audit.model_construct)
-    artifacts: Artifacts = Field(default_factory=Artifacts.model_construct)
-    model: Model | None = None
+    policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
+    defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)
+    tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
+    docs: DocsSettings = Field(default_factory=DocsSettings.model_construct)
+    gateway: GatewaySettings = Field(default_factory=GatewaySettings.model_construct)
+    store: StoreSettings = Field(default_factory=StoreSettings.model_construct)
+    audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
+    artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings.model_construct)
+    model: ModelSettings | None = None

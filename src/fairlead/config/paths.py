@@ -12,7 +12,7 @@ LOCK_NAME = "fairlead.lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class MachinePaths:
     """Where to look for other people's files: passed in, so that nothing here reads the real machine."""
 
     home: Path

@@ -25,7 +25,7 @@ def oauth_principal(issuer: str, subject: str) -> str:
     return f"{OAUTH_SUBJECT}{_without_spaces(issuer)} {subject}"
 
 
-class Caller(NamedTuple):
+class GroupedPrincipal(NamedTuple):
     """A principal and the groups that its token says it is a member of."""
 
     principal: str = LOCAL
@@ -66,7 +66,7 @@ class Caller(NamedTuple):
 
 
 def bundles_granted(
-    mapping: Mapping[str, str | Sequence[str]], issuer: str, caller: Caller
+    mapping: Mapping[str, str | Sequence[str]], issuer: str, caller: GroupedPrincipal
 ) -> frozenset[str] | None:
     """The bundles that `gateway.oauth.bundles` maps a subject of the issuer and its groups to.
 
@@ -97,4 +97,4 @@ def _without_spaces(issuer: str) -> str:
     return quote(issuer, safe=":/?#[]@!$&()*+,;=%")
 
 
-LOCAL_CALLER: Final = Caller()
+LOCAL_CALLER: Final = GroupedPrincipal()

@@ -1,4 +1,7 @@
-"""Find and read the layers of a configuration: built-in servers, user, project, environment, overrides."""
+"""Find and read the layers of a configuration: built-in servers, user, project, environment, overrides.
+
+The servers that are there with no configuration at all: the lowest layer, under the user's own.
+"""
 
 import os
 import sys
@@ -7,15 +10,55 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fairlead.config import builtins, jsonc
 from fairlead.config.argument_types import check_types
-from fairlead.config.files import read_text
-from fairlead.config.paths import FILE_NAME, Place, current_folder, home_folder, user_file
-from fairlead.config.shapes import as_object, value_at
+from fairlead.config.document import jsonc
+from fairlead.config.document.files import read_text
+from fairlead.config.paths import FILE_NAME, MachinePaths, current_folder, home_folder, user_file
+from fairlead.config.untyped import as_object, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
 
 if TYPE_CHECKING:
-    from fairlead.config.dialects.dialect import Dialect, Imported
+    from fairlead.config.dialects.dialect import ConfigDialect, ImportedDocument
+
+
+LABEL = "<built in>"
+SWITCH = "FAIRLEAD_BUILTINS"
+"""The variable that leaves them out when it says `off`, for programs that want only what they configure."""
+
+
+def builtin_entries(place: MachinePaths) -> dict[str, Any]:
+    """What the built-in servers' entries say. Any layer may lie over them: `{"repo": {"enabled": false}}`."""
+    if place.env.get(SWITCH, "").lower() in ("off", "no", "false", "0"):
+        return {}
+    common = {"trust": "trusted", "approval": "auto"}
+    return {
+        "repo": {
+            "builtin": "repo",
+            **common,
+            "enabled": is_fit_root(workspace(place), place.home),
+            "description": "Search, read and list the files of this repository.",
+        },
+        "docs": {
+            "builtin": "docs",
+            **common,
+            "description": "Read documentation pages of the domains you allowed.",
+        },
+    }
+
+
+def workspace(place: MachinePaths) -> Path:
+    """The folder people mean by \"here\": the top of the git repository around them, or where they are."""
+    for folder in (place.cwd, *place.cwd.parents):
+        if (folder / ".git").exists():
+            return folder
+    return place.cwd
+
+
+def is_fit_root(folder: Path, home: Path) -> bool:
+    """May everything below a folder be read? Not all of a home, and nothing that has a home in it."""
+    folder, home = folder.resolve(), home.resolve()
+    return folder != home and folder not in home.parents
+
 
 LayerName = Literal["builtin", "user", "project", "file", "env", "override", "admin"]
 """`admin` is none of the layers of a configuration: it is where the administrator's policy says things."""
@@ -37,7 +80,7 @@ class Layer:
     base: Path
     """The folder that relative paths in this layer start from."""
     path: Path | None = None
-    document: jsonc.Document | None = None
+    document: jsonc.JsoncDocument | None = None
     dialect: str | None = None
     warnings: tuple[Problem, ...] = field(default=())
     duplicates: tuple[Problem, ...] = field(default=())
@@ -77,12 +120,12 @@ def discover_config_path(
     return found.path if found else None
 
 
-def place_of(env: Mapping[str, str], cwd: Path) -> Place:
+def place_of(env: Mapping[str, str], cwd: Path) -> MachinePaths:
     """Everything that finding files depends on."""
-    return Place(home=home_folder(env), cwd=cwd, env=env, platform=sys.platform)
+    return MachinePaths(home=home_folder(env), cwd=cwd, env=env, platform=sys.platform)
 
 
-def find_project_file(place: Place) -> ProjectFile | None:
+def find_project_file(place: MachinePaths) -> ProjectFile | None:
     """Walk up from the current folder: the nearest folder wins, and there a Fairlead file before others."""
     own_file = user_file(place.env)
     for folder in (place.cwd, *place.cwd.parents):
@@ -96,7 +139,7 @@ def find_project_file(place: Place) -> ProjectFile | None:
 
 
 def read_layers(
-    place: Place, path: Path | None = None, overrides: Mapping[str, Any] | None = None
+    place: MachinePaths, path: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[Layer]:
     """Read every layer that exists, low to high. `path` stands in for the files that would be discovered."""
     explicit = (path, None) if path is not None else _explicit_path(place.env)
@@ -110,7 +153,7 @@ def read_layers(
     return layers
 
 
-def read_scope(scope: Literal["user", "project"], place: Place) -> list[Layer]:
+def read_scope(scope: Literal["user", "project"], place: MachinePaths) -> list[Layer]:
     """Read one scope's file, if there is one."""
     if scope == "project":
         found = find_project_file(place)
@@ -123,12 +166,12 @@ def read_scope(scope: Literal["user", "project"], place: Place) -> list[Layer]:
     return []
 
 
-def read_document(path: Path) -> jsonc.Document:
+def read_document(path: Path) -> jsonc.JsoncDocument:
     """Read and parse one file; its top level must be an object."""
     return _parsed(read_text(path), str(path))
 
 
-def _parsed(text: str, label: str) -> jsonc.Document:
+def _parsed(text: str, label: str) -> jsonc.JsoncDocument:
     """Parse a document. A key that is there twice is an error here unless it costs only its section."""
     document = jsonc.parse(text, file=label, takes_duplicates=True)
     _require_object(document.data, label)
@@ -156,14 +199,14 @@ def _is_fatal(path: tuple[str | int, ...]) -> bool:
             return False
 
 
-def _builtin_layer(place: Place) -> Layer:
-    entries = builtins.builtin_entries(place)
-    base = builtins.workspace(place)
-    return Layer(name="builtin", label=builtins.LABEL, data={"servers": entries}, base=base)
+def _builtin_layer(place: MachinePaths) -> Layer:
+    entries = builtin_entries(place)
+    base = workspace(place)
+    return Layer(name="builtin", label=LABEL, data={"servers": entries}, base=base)
 
 
 def _file_layer(
-    name: LayerName, path: Path, dialect: str | None, place: Place, base: Path | None = None
+    name: LayerName, path: Path, dialect: str | None, place: MachinePaths, base: Path | None = None
 ) -> Layer:
     layer = Layer(
         name=name,
@@ -176,7 +219,7 @@ def _file_layer(
     return _translated(layer, dialect, place)
 
 
-def _environment_layers(place: Place) -> list[Layer]:
+def _environment_layers(place: MachinePaths) -> list[Layer]:
     layers: list[Layer] = []
     for variable, dialect in (("CODEX_TOOLLOOP_MCP_CONFIG_JSON", "toolloop"), ("FAIRLEAD_CONFIG_JSON", None)):
         if text := place.env.get(variable, "").strip():
@@ -186,7 +229,7 @@ def _environment_layers(place: Place) -> list[Layer]:
     return layers
 
 
-def _translated(layer: Layer, dialect_name: str | None, place: Place) -> Layer:
+def _translated(layer: Layer, dialect_name: str | None, place: MachinePaths) -> Layer:
     """The layer with its document's data, put into our words where it is in another format's."""
     data = as_object(layer.document.data if layer.document else None)
     found = layer.document.duplicates if layer.document else ()
@@ -204,7 +247,7 @@ def _translated(layer: Layer, dialect_name: str | None, place: Place) -> Layer:
     )
 
 
-def _dialect(name: str | None, data: dict[str, Any]) -> "Dialect | None":
+def _dialect(name: str | None, data: dict[str, Any]) -> "ConfigDialect | None":
     """The named dialect, or for a file given by path one of the two it may be written in."""
     entries = as_object(data.get("servers")).values()
     nested = any(isinstance(as_object(entry).get("transport"), dict) for entry in entries)
@@ -215,7 +258,7 @@ def _dialect(name: str | None, data: dict[str, Any]) -> "Dialect | None":
     return by_name(name or ("toolloop" if nested else "codelia"))
 
 
-def _as_warnings(imported: "Imported", label: str) -> tuple[Problem, ...]:
+def _as_warnings(imported: "ImportedDocument", label: str) -> tuple[Problem, ...]:
     return tuple(
         Problem(
             message=note.message,

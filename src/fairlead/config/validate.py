@@ -11,38 +11,38 @@ from fairlead.config.models import (
     BAD_ID,
     SERVER_ID,
     SERVER_MODELS,
-    Artifacts,
-    Audit,
+    ArtifactSettings,
+    AuditSettings,
     Bundle,
     BundleServer,
     Config,
-    Docs,
-    Gateway,
-    Limits,
-    Model,
-    Policy,
+    DocsSettings,
+    GatewaySettings,
+    ModelSettings,
     PolicyRule,
+    PolicySettings,
     Server,
-    Store,
-    Tools,
+    ServerLimits,
+    StoreSettings,
+    ToolSettings,
     transport_of,
 )
-from fairlead.config.secrets import reference_faults
-from fairlead.config.shapes import ISOLATED, as_object, is_list, is_object, value_at
+from fairlead.config.secrets.references import reference_faults
+from fairlead.config.untyped import ISOLATED, as_object, is_list, is_object, value_at
 from fairlead.errors import ConfigInvalid, Problem
 
 Path = tuple[str | int, ...]
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "policy": Policy,
-    "defaults": Limits,
-    "docs": Docs,
-    "tools": Tools,
-    "gateway": Gateway,
-    "store": Store,
-    "audit": Audit,
-    "artifacts": Artifacts,
-    "model": Model,
+    "policy": PolicySettings,
+    "defaults": ServerLimits,
+    "docs": DocsSettings,
+    "tools": ToolSettings,
+    "gateway": GatewaySettings,
+    "store": StoreSettings,
+    "audit": AuditSettings,
+    "artifacts": ArtifactSettings,
+    "model": ModelSettings,
 }
 
 SAFE_WITHOUT = ("docs", "tools", "audit", "artifacts")
@@ -88,7 +88,7 @@ UNIONS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
+class ValidationFault:
     """Something wrong at a place in a document, before anybody knows which file and line that is."""
 
     path: Path
@@ -100,11 +100,11 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checked:
+class CheckedDocument:
     """The part of a document that is sound, and what is wrong with the rest."""
 
     config: Config
-    faults: tuple[Fault, ...]
+    faults: tuple[ValidationFault, ...]
 
 
 def parse_config(data: object) -> Config:
@@ -117,7 +117,7 @@ def parse_config(data: object) -> Config:
     return checked.config
 
 
-def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
+def check(data: object, bad_entries: Iterable[Path] = ()) -> CheckedDocument:
     """Validate a whole document. Bad entries of `servers` and `bundles` are left out of the result.
 
     Args:
@@ -128,28 +128,32 @@ def check(data: object, bad_entries: Iterable[Path] = ()) -> Checked:
     short command takes.
     """
     if not is_object(data):
-        return Checked(config=Config(), faults=(Fault(path=(), message="must be an object: `{ … }`"),))
+        return CheckedDocument(
+            config=Config(), faults=(ValidationFault(path=(), message="must be an object: `{ … }`"),)
+        )
     pieces = _Pieces(data)
     faults = (*pieces.faults, *_reference_faults(data), *_bundle_faults(data))
     for path in (*(fault.path for fault in faults), *bad_entries):
         pieces.leave_out(path)
     # A grant of a bundle that does not exist grants nothing, so it may stay.
-    return Checked(config=Config.model_construct(**pieces.sound), faults=(*faults, *_grant_faults(data)))
+    return CheckedDocument(
+        config=Config.model_construct(**pieces.sound), faults=(*faults, *_grant_faults(data))
+    )
 
 
-def model_faults(model: type[BaseModel], document: object) -> tuple[Fault, ...]:
+def model_faults(model: type[BaseModel], document: object) -> tuple[ValidationFault, ...]:
     """Everything that is wrong with a document of another kind than a configuration."""
     if not is_object(document):
-        return (Fault(path=(), message="must be an object: `{ … }`"),)
+        return (ValidationFault(path=(), message="must be an object: `{ … }`"),)
     try:
         model.model_validate(document)
     except ValidationError as exc:
-        faults: list[Fault] = []
+        faults: list[ValidationFault] = []
         for error in exc.errors(include_url=False, include_context=True):
             path = _document_path(error["loc"], document)
             if error["type"] == "extra_forbidden":
                 hint = suggestion(str(path[-1]), _fields_at(model, path[:-1]))
-                faults.append(Fault(path=path, message="unknown key", hint=hint))
+                faults.append(ValidationFault(path=path, message="unknown key", hint=hint))
             else:
                 faults.append(_plainly(error, path, document))
         return tuple(faults)
@@ -161,7 +165,7 @@ class _Pieces:
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
-        self.faults: list[Fault] = []
+        self.faults: list[ValidationFault] = []
         self.sound: dict[str, Any] = {}
         for key, value in document.items():
             self._check_section(key, value)
@@ -199,7 +203,7 @@ class _Pieces:
             self.sound[key] = 1
             if value != 1 or isinstance(value, bool):
                 hint = "a newer file needs a newer Fairlead"
-                self.faults.append(Fault(path=(key,), message="must be 1", hint=hint))
+                self.faults.append(ValidationFault(path=(key,), message="must be 1", hint=hint))
         elif key == "$schema":
             self._keep("schema_", value)
         else:
@@ -225,7 +229,7 @@ class _Pieces:
     def _checked_entry(self, section: str, name: str) -> BaseModel | None:
         path = (section, name)
         if not SERVER_ID.fullmatch(name):
-            self.faults.append(Fault(path=path, message=BAD_ID))
+            self.faults.append(ValidationFault(path=path, message=BAD_ID))
         if section == "bundles":
             return self._validated(Bundle, path)
         entry = value_at(self._document, path)
@@ -243,7 +247,7 @@ class _Pieces:
             return None
 
 
-def _model_faults(exc: ValidationError, prefix: Path, document: dict[str, Any]) -> Iterator[Fault]:
+def _model_faults(exc: ValidationError, prefix: Path, document: dict[str, Any]) -> Iterator[ValidationFault]:
     """What a model found wrong with what is at `prefix`, each place once: a union reports once per branch."""
     seen: set[tuple[Path, bool]] = set()
     for error in exc.errors(include_url=False, include_context=True):
@@ -254,15 +258,15 @@ def _model_faults(exc: ValidationError, prefix: Path, document: dict[str, Any]) 
             yield fault
 
 
-def not_an_object(section: str, value: object) -> Fault:
+def not_an_object(section: str, value: object) -> ValidationFault:
     """The fault of a collection of entries that is none."""
     hint = f'write `"{section}": {{"ID": {{…}}, …}}`: each entry has its id as its key'
-    return Fault(
+    return ValidationFault(
         path=(section,), message="must be an object", hint=hint if is_list(value) else None, is_isolated=True
     )
 
 
-def _is_isolated(fault: Fault) -> bool:
+def _is_isolated(fault: ValidationFault) -> bool:
     """Does a fault in one of the sections cost no more than the section, or the field?"""
     match fault.path:
         case ("defaults", *rest):
@@ -282,18 +286,18 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{matches[0]}`?" if matches else None
 
 
-def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -> Fault | None:
+def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -> ValidationFault | None:
     path = _document_path((*prefix, *error["loc"]), document)
     kind = error["type"]
     if kind == "extra_forbidden":
         return _unknown_key(path, document)
     if path[-1:] in (("approval",), ("oauth",)):
         objects = is_object(value_at(document, path))  # then the branch for objects says what is wrong
-        return None if objects else Fault(path=path, message=UNIONS[str(path[-1])])
+        return None if objects else ValidationFault(path=path, message=UNIONS[str(path[-1])])
     return _plainly(error, path, document)
 
 
-def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> Fault:
+def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> ValidationFault:
     """What pydantic says of a value, in plain words."""
     kind = error["type"]
     if kind == "literal_error":
@@ -301,12 +305,12 @@ def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> Fault
         given = value_at(document, path)
         known = expected.replace("`", "").replace(" or ", ", ").split(", ")
         hint = suggestion(given, known) if isinstance(given, str) else None
-        return Fault(path=path, message=f"must be {expected}", hint=hint)
+        return ValidationFault(path=path, message=f"must be {expected}", hint=hint)
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = error.get("ctx", {})
         limit = f"at least {bound['ge']}" if "ge" in bound else f"at most {bound['le']}"
-        return Fault(path=path, message=f"must be {limit}")
-    return Fault(path=path, message=WANTED.get(kind) or error["msg"].removeprefix("Value error, "))
+        return ValidationFault(path=path, message=f"must be {limit}")
+    return ValidationFault(path=path, message=WANTED.get(kind) or error["msg"].removeprefix("Value error, "))
 
 
 def _document_path(loc: tuple[int | str, ...], document: object) -> Path:
@@ -330,30 +334,30 @@ def _document_path(loc: tuple[int | str, ...], document: object) -> Path:
     return tuple(path)
 
 
-def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
+def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[ValidationFault]:
     """What is wrong with an entry of which it is not known what kind of server it is."""
     entry = value_at(document, path)
     if not is_object(entry):
-        yield Fault(path=path, message="must be an object")
+        yield ValidationFault(path=path, message="must be an object")
         return
     known = list(dict.fromkeys(name for model in SERVER_MODELS.values() for name in model.model_fields))
     for key in entry:
         if key not in known:
-            yield Fault(
+            yield ValidationFault(
                 path=(*path, key), message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
             )
     yield from _value_faults(path, document)
     if "transport" in entry:
         yield _transport_fault(path, entry)
         return
-    yield Fault(
+    yield ValidationFault(
         path=path,
         message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
         hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
     )
 
 
-def _value_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
+def _value_faults(path: Path, document: dict[str, Any]) -> Iterator[ValidationFault]:
     """What is wrong with the values of an entry without a transport, by the model its target suggests."""
     entry = as_object(value_at(document, path))
     guessed = transport_of({key: value for key, value in entry.items() if key != "transport"})
@@ -365,15 +369,17 @@ def _value_faults(path: Path, document: dict[str, Any]) -> Iterator[Fault]:
         yield from _model_faults(exc, path, document)
 
 
-def _transport_fault(path: Path, entry: dict[str, Any]) -> Fault:
+def _transport_fault(path: Path, entry: dict[str, Any]) -> ValidationFault:
     given = entry["transport"]
     hint = "`http` is Streamable HTTP" if isinstance(given, str) and "http" in given.lower() else None
     if hint is None and isinstance(given, str):
         hint = suggestion(given, SERVER_MODELS)
-    return Fault(path=(*path, "transport"), message="must be `stdio`, `http`, `sse` or `builtin`", hint=hint)
+    return ValidationFault(
+        path=(*path, "transport"), message="must be `stdio`, `http`, `sse` or `builtin`", hint=hint
+    )
 
 
-def _unknown_key(path: Path, document: dict[str, Any]) -> Fault:
+def _unknown_key(path: Path, document: dict[str, Any]) -> ValidationFault:
     key = str(path[-1])
     model = _model_at(path[:-1], document)
     known = [field.alias or name for name, field in model.model_fields.items()] if model else []
@@ -382,11 +388,13 @@ def _unknown_key(path: Path, document: dict[str, Any]) -> Fault:
         if homes:
             own = transport_of(value_at(document, path[:-1]))
             message = f"is for {' and '.join(homes)} servers, and this one is {own}"
-            return Fault(path=path, message=message)
+            return ValidationFault(path=path, message=message)
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
     if snake in known:
-        return Fault(path=path, message="unknown key", hint=f"did you mean `{snake}`?")
-    return Fault(path=path, message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known))
+        return ValidationFault(path=path, message="unknown key", hint=f"did you mean `{snake}`?")
+    return ValidationFault(
+        path=path, message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
+    )
 
 
 def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
@@ -403,7 +411,7 @@ def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
         case ("bundles", _, "servers", _):
             return BundleServer
         case ("policy",):
-            return Policy
+            return PolicySettings
         case ("policy", "rules", _):
             return PolicyRule
         case (section,):
@@ -431,25 +439,25 @@ def _fields_at(model: type[BaseModel] | None, path: Path) -> list[str]:
     return list(model.model_fields) if model else []
 
 
-def _reference_faults(document: dict[str, Any]) -> Iterator[Fault]:
+def _reference_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
     for path, message, hint in reference_faults(document):
-        fault = Fault(path=path, message=message, hint=hint)
+        fault = ValidationFault(path=path, message=message, hint=hint)
         yield replace(fault, is_isolated=_is_isolated(fault))
 
 
-def _bundle_faults(document: dict[str, Any]) -> Iterator[Fault]:
+def _bundle_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
     known = as_object(document.get("servers"))
     for name, bundle in as_object(document.get("bundles")).items():
         for member in as_object(as_object(bundle).get("servers")):
             if member not in known:
-                yield Fault(
+                yield ValidationFault(
                     path=("bundles", name, "servers", member),
                     message=f"there is no server `{member}`",
                     hint=suggestion(member, known),
                 )
 
 
-def _grant_faults(document: dict[str, Any]) -> Iterator[Fault]:
+def _grant_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
     """Bundles that `gateway.oauth.bundles` grants and that do not exist: such a grant opens nothing."""
     known = as_object(document.get("bundles"))
     path: Path = ("gateway", "oauth", "bundles")
@@ -457,7 +465,7 @@ def _grant_faults(document: dict[str, Any]) -> Iterator[Fault]:
         named = enumerate(granted) if is_list(granted) else [(None, granted)]
         for index, bundle in named:
             if isinstance(bundle, str) and bundle and bundle not in known:
-                yield Fault(
+                yield ValidationFault(
                     path=(*path, claim) if index is None else (*path, claim, index),
                     message=f"there is no bundle `{bundle}`",
                     hint=suggestion(bundle, known) or "`bundles` at the top level defines them",

@@ -14,26 +14,26 @@ from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.connection.deadline import Deadline
+from fairlead.connection.deadlines import Deadline
+from fairlead.connection.elicitation import answer_questions, answer_rounds, may_need_more, wants_input
 from fairlead.connection.failures import FAILURES, call_failure, calling
-from fairlead.connection.link import Link
+from fairlead.connection.link import SessionLink
 from fairlead.connection.lists import list_anyway
-from fairlead.connection.logging_in import LoginCount
 from fairlead.connection.outcomes import AnswerUnreadable, RequestRejected
-from fairlead.connection.rounds import answer_questions, answer_rounds, may_need_more, wants_input
+from fairlead.connection.peer import LoginCount
 from fairlead.connection.session import Session
-from fairlead.connection.supervision import Supervised
+from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.tasks import (
-    Question,
     Support,
     Task,
+    TaskElicitation,
     abandon_task,
     created_task,
     finish_task,
     task_support,
     without_task,
 )
-from fairlead.connection.tracing import TRACE, About, Tracer, carrying, is_tool_error
+from fairlead.connection.tracing import TRACE, SpanDetails, Tracer, carrying, is_tool_error
 from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
 
 _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
@@ -57,7 +57,7 @@ class _ToolCall(msgspec.Struct, frozen=True):
     as_task: bool = False
 
 
-class Connection(Supervised):
+class Connection(Supervisor):
     """A server's connection, and what can be asked of the server over it."""
 
     def call_tool(
@@ -110,7 +110,7 @@ class Connection(Supervised):
         return result if task is None else await self.finish(task, on_progress=call.on_progress)
 
     def _deliver_tool(
-        self, call: "_ToolCall", more: Mapping[str, Any] | None = None, over: Link | None = None
+        self, call: "_ToolCall", more: Mapping[str, Any] | None = None, over: SessionLink | None = None
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         send = partial(self._send_tool, call, more)
         return self._deliver(
@@ -158,7 +158,7 @@ class Connection(Supervised):
         seconds = self._limits.max_request_ms / 1000
 
         def wait(session: Session) -> Awaitable[msgspec.Raw]:
-            async def answer(questions: Mapping[str, Question]) -> Mapping[str, Any]:
+            async def answer(questions: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
                 return await _answered(questions, session)
 
             return finish_task(session, task, answer=answer, answered=answered, on_change=changed)
@@ -194,7 +194,7 @@ class Connection(Supervised):
     ) -> msgspec.Raw:
         """Send any other request. It is delivered, and asked back about, as a tool call is."""
 
-        async def send(more: Mapping[str, Any] | None = None, over: Link | None = None) -> msgspec.Raw:
+        async def send(more: Mapping[str, Any] | None = None, over: SessionLink | None = None) -> msgspec.Raw:
             whole = {**params, **(more or {})}
             return await self._deliver(
                 lambda session: session.request(
@@ -243,7 +243,7 @@ class Connection(Supervised):
             await self._pages.visit(cause, seconds=self._limits.max_request_ms / 1000)
 
     async def _rounds(
-        self, first: msgspec.Raw, send: Callable[[Mapping[str, Any], Link], Awaitable[msgspec.Raw]]
+        self, first: msgspec.Raw, send: Callable[[Mapping[str, Any], SessionLink], Awaitable[msgspec.Raw]]
     ) -> msgspec.Raw:
         link = await self._ready_link()
         if not link.session.modern:
@@ -260,7 +260,7 @@ class Connection(Supervised):
         send: Callable[[Session], Awaitable[msgspec.Raw]],
         *,
         safe_to_repeat: bool,
-        over: Link | None = None,
+        over: SessionLink | None = None,
         about: tuple[str, object] | None = None,
     ) -> msgspec.Raw:
         """Send a request over the live session; again, once, if the server certainly did not look into it.
@@ -300,7 +300,7 @@ class Connection(Supervised):
                 link.released(time.monotonic())
             await self.log_in(failure)
 
-    def _note_login_refused(self, exc: AuthRequired, link: Link) -> None:
+    def _note_login_refused(self, exc: AuthRequired, link: SessionLink) -> None:
         if not exc.wants_more:
             self._note_error(exc)
             self._give_up(link, exc)
@@ -314,7 +314,7 @@ class Connection(Supervised):
     ) -> msgspec.Raw:
         """Send a request as part of the caller's trace, or of one that begins with it."""
         method, name = about
-        told = About(
+        told = SpanDetails(
             method=method,
             name=name if isinstance(name, str) else None,
             version=session.version,
@@ -328,7 +328,7 @@ class Connection(Supervised):
                 span.failed("tool_error")
             return result
 
-    async def _prepare_to_repeat(self, exc: CallFailed, link: Link, *, safe_to_repeat: bool) -> bool:
+    async def _prepare_to_repeat(self, exc: CallFailed, link: SessionLink, *, safe_to_repeat: bool) -> bool:
         """Set right what made a request fail. False where it must not be sent again."""
         if isinstance(exc, CallRejected):
             exc.untrusted = not self._is_trusted
@@ -341,7 +341,7 @@ class Connection(Supervised):
         return False
 
 
-async def _answered(questions: Mapping[str, Question], session: Session) -> Mapping[str, Any]:
+async def _answered(questions: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
     try:
         asked = _questions.validate_python({key: question.read() for key, question in questions.items()})
     except (ValidationError, msgspec.DecodeError) as exc:

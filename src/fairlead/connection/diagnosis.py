@@ -30,7 +30,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Block:
+class _FailureLines:
     """Neighbouring lines about one failure."""
 
     rank: int
@@ -114,7 +114,7 @@ def diagnose(lines: Sequence[str], *, has_worked: bool = False) -> Diagnosis:
     return Diagnosis(reason=reason, excerpt=excerpt)
 
 
-def _reason(lines: Sequence[str], block: _Block) -> str:
+def _reason(lines: Sequence[str], block: _FailureLines) -> str:
     """The line that says why, with the next one where it goes on there, and with what caused it."""
     reason = _without_edge(lines[block.reason])
     following = _without_edge(lines[block.reason + 1]) if block.reason + 1 < len(lines) else ""
@@ -142,7 +142,7 @@ def _root_cause(lines: Sequence[str]) -> str | None:
 _CAUSE = re.compile(r"\s*(?:Caused by:|---> )\s*(.*?)\s*$")
 
 
-def _telling_block(lines: Sequence[str], *, latest: bool) -> _Block | None:
+def _telling_block(lines: Sequence[str], *, latest: bool) -> _FailureLines | None:
     blocks = list(_blocks(lines))
     if not blocks:
         return _usage_block(lines) or _lone_block(lines)
@@ -151,7 +151,7 @@ def _telling_block(lines: Sequence[str], *, latest: bool) -> _Block | None:
     return best[-1] if latest else best[0]
 
 
-def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+def _blocks(lines: Sequence[str]) -> Iterator[_FailureLines]:
     at = 0
     while at < len(lines):
         if _TRACEBACK.match(_without_edge(lines[at])):
@@ -159,7 +159,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
         elif _HEADING.match(lines[at]) and lines[at + 1 : at + 2]:
             block = _headed_block(lines, at)
         elif rank := _rank(lines[at]):
-            block = _Block(rank=rank, start=at, reason=at, end=_end_of(lines, at, rank))
+            block = _FailureLines(rank=rank, start=at, reason=at, end=_end_of(lines, at, rank))
         else:
             at += 1
             continue
@@ -194,7 +194,7 @@ def _end_of(lines: Sequence[str], start: int, rank: int) -> int:
     return min(end, len(lines))
 
 
-def _traceback_block(lines: Sequence[str], start: int) -> _Block:
+def _traceback_block(lines: Sequence[str], start: int) -> _FailureLines:
     """A Python traceback with those it was chained to: the last exception is the one that was not caught."""
     end, reason = start + 1, None
     while end < len(lines):
@@ -207,31 +207,31 @@ def _traceback_block(lines: Sequence[str], start: int) -> _Block:
             reason = end  # an exception of a name that does not look like one
         end += 1
     if reason is None:
-        return _Block(rank=2, start=start, reason=end - 1, end=end)
-    return _Block(rank=4, start=start, reason=reason, end=end)
+        return _FailureLines(rank=2, start=start, reason=end - 1, end=end)
+    return _FailureLines(rank=4, start=start, reason=reason, end=end)
 
 
-def _headed_block(lines: Sequence[str], start: int) -> _Block:
+def _headed_block(lines: Sequence[str], start: int) -> _FailureLines:
     """What .NET logs: a heading with level and category, and the message indented below it."""
     end = start + 1
     while end < len(lines) and lines[end][:1].isspace():
         end += 1
     below = range(start + 1, end)
     reason = next((at for at in below if _EXCEPTION.match(lines[at].strip())), start + 1)
-    return _Block(rank=4, start=start, reason=min(reason, len(lines) - 1), end=max(end, start + 2))
+    return _FailureLines(rank=4, start=start, reason=min(reason, len(lines) - 1), end=max(end, start + 2))
 
 
-def _usage_block(lines: Sequence[str]) -> _Block | None:
+def _usage_block(lines: Sequence[str]) -> _FailureLines | None:
     """The line above a usage text, which is why it is shown; else the usage itself."""
     usage = next((at for at, line in enumerate(lines) if _USAGE.match(line.strip())), None)
     if usage is None:
         return None
     above = usage - 1
     reason = above if above >= 0 and not _HARMLESS.search(lines[above]) else usage
-    return _Block(rank=1, start=reason, reason=reason, end=usage + 2)
+    return _FailureLines(rank=1, start=reason, reason=reason, end=usage + 2)
 
 
-def _lone_block(lines: Sequence[str]) -> _Block | None:
+def _lone_block(lines: Sequence[str]) -> _FailureLines | None:
     """The only line that is no warning, or the first above lines that all begin alike: a list of options."""
     telling = [at for at, line in enumerate(lines) if not _HARMLESS.search(line)]
     if not telling:
@@ -241,10 +241,10 @@ def _lone_block(lines: Sequence[str]) -> _Block | None:
     is_list = len(rest) > 1 and len(heads) == 1 and lines[first].split()[0] not in heads
     if (rest and not is_list) or lines[first][0].isspace():
         return None
-    return _Block(rank=1, start=first, reason=first, end=first + 1)
+    return _FailureLines(rank=1, start=first, reason=first, end=first + 1)
 
 
-def _excerpt(lines: Sequence[str], block: _Block) -> tuple[str, ...]:
+def _excerpt(lines: Sequence[str], block: _FailureLines) -> tuple[str, ...]:
     """The reason with what follows it, and the last lines; without the frames of stacks."""
     around = [at for at in range(block.reason, min(block.end, len(lines))) if not _FRAME.match(lines[at])]
     chosen = {block.reason, *around[: MAX_EXCERPT - _EXCERPT_END]}

@@ -10,21 +10,19 @@ from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 
-from fairlead.connection.answering import Questions, answering_session
-from fairlead.connection.dispatcher import WireDispatcher
 from fairlead.connection.failures import root_cause
-from fairlead.connection.http_outcomes import HttpRejected
-from fairlead.connection.negotiation import Negotiation, SilentOnProbe
-from fairlead.connection.outcomes import ConnectionClosed
-from fairlead.connection.peer import Introduction, Peer
-from fairlead.connection.session import Session
-from fairlead.connection.sse import is_fallback_worthy
+from fairlead.connection.outcomes import ConnectionClosed, HttpRejected
+from fairlead.connection.peer import ClientPeer, Introduction
+from fairlead.connection.server_requests import ServerRequests, answering_session
+from fairlead.connection.session import Negotiation, Session, SilentOnProbe
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.legacy_sse import is_fallback_worthy
 
 Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
+class ConnectRoute:
     """One way to reach a server: over which transport, and whether to probe for the modern era."""
 
     transport: int
@@ -32,7 +30,7 @@ class Way:
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Link:
+class SessionLink:
     """A session in use. Once it is left, it ends when its calls are over, or at once in a hurry."""
 
     session: Session
@@ -81,7 +79,7 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
     *,
     probe: bool,
     seconds: float,
-    peer: Peer,
+    peer: ClientPeer,
     log_level: types.LoggingLevel | None,
     session_key: str | None = None,
     on_message: Callable[[IncomingMessage], None],
@@ -93,7 +91,7 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
     is closed: closing may take long, and makes some servers write about that to stderr.
     """
     introduction = Introduction(peer, session_key)
-    way: Way | None = Way(transport=0, probe=probe)
+    way: ConnectRoute | None = ConnectRoute(transport=0, probe=probe)
     refusal: BaseException | None = None
     async with AsyncExitStack() as stack:
         session: Session | None = None
@@ -102,7 +100,7 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
             try:
                 async with AsyncExitStack() as attempt:
                     dispatcher = await attempt.enter_async_context(transports[way.transport]())
-                    questions = Questions(dispatcher.clocks_held)
+                    questions = ServerRequests(dispatcher.clocks_held)
                     sdk = answering_session(dispatcher, peer, introduction, questions, on_message)
                     await attempt.enter_async_context(sdk)
                     attempt.callback(on_closing, dispatcher)
@@ -122,14 +120,14 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
         yield session
 
 
-def another_way(way: Way, failure: BaseException, *, transports: int) -> Way | None:
+def another_way(way: ConnectRoute, failure: BaseException, *, transports: int) -> ConnectRoute | None:
     """What to try after a failure, if it is one that an older or a newer server gives."""
     if way.probe and _is_due_to_probe(failure):
-        return Way(transport=way.transport, probe=False)
+        return ConnectRoute(transport=way.transport, probe=False)
     if not way.probe and isinstance(failure, MCPError) and failure.code == UNSUPPORTED_PROTOCOL_VERSION:
-        return Way(transport=way.transport, probe=True)
+        return ConnectRoute(transport=way.transport, probe=True)
     if is_fallback_worthy(failure) and way.transport + 1 < transports:
-        return Way(transport=way.transport + 1, probe=False)
+        return ConnectRoute(transport=way.transport + 1, probe=False)
     return None
 
 

@@ -17,11 +17,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
 
-from fairlead.catalog import gate
-from fairlead.catalog.entries import Listing, RejectedTool, ToolEntry, read_tools
-from fairlead.catalog.slices import has_slow_numbers, without_constants_steps
-from fairlead.connection.http_outcomes import NotSent
-from fairlead.connection.outcomes import RequestExpired, RequestRejected
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import has_slow_numbers, without_constants_steps
+from fairlead.catalog.tools import Listing, RejectedTool, ToolEntry, read_tools
+from fairlead.connection.outcomes import NotSent, RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
 from fairlead.errors import AuthRequired, FairleadError, ListFailed
 
@@ -51,7 +50,7 @@ _ANNOTATED = X_MCP_HEADER_KEY.encode()
 _WIRE_NAMES = {"next_cursor": "nextCursor", "templates": "resourceTemplates", "ttl_ms": "ttlMs"}
 
 
-class _Page(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
+class _ListPage(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     tools: list[msgspec.Raw] | None = None
     resources: list[msgspec.Raw] | None = None
     templates: list[msgspec.Raw] | None = None
@@ -60,12 +59,12 @@ class _Page(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     ttl_ms: msgspec.Raw = msgspec.Raw()
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_page = msgspec.json.Decoder(_ListPage).decode
 _decode_schema = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class ListedServer:
     """A listing, and which arguments of its tools go into headers as well."""
 
     listing: Listing
@@ -136,7 +135,7 @@ class Lister:
         session: Session,
         budget: ListBudget,
         before: Listing,
-        publish: Callable[[Listed], Awaitable[None]],
+        publish: Callable[[ListedServer], Awaitable[None]],
     ) -> None:
         self._server_id = server_id
         self._session = session
@@ -150,7 +149,7 @@ class Lister:
             "prompts": before.prompts,
         }
         self._notes: dict[Kind, list[str]] = {}
-        self._tools: Listed | None = None
+        self._tools: ListedServer | None = None
         self._late: set[Kind] = set()
         self._all_came = anyio.Event()
         self._is_published = False
@@ -188,12 +187,12 @@ class Lister:
         if failure is not None:
             raise failure
 
-    def _known_tools(self, failure: Exception) -> Listed:
+    def _known_tools(self, failure: Exception) -> ListedServer:
         """The tools as they were known before, because they could not be listed."""
         note = gate.text(str(failure), MAX_NOTE)
         tools, rejected = self._known.tools, self._known.rejected
         listing = Listing(tools=tools, rejected=rejected, notes=(note,), is_partial=True)
-        return Listed(listing=listing, header_maps=known_headers(tools), failure=failure)
+        return ListedServer(listing=listing, header_maps=known_headers(tools), failure=failure)
 
     async def list_undeclared(self, kind: Kind) -> list[bytes]:
         """One list that the server did not declare."""
@@ -226,7 +225,7 @@ class Lister:
         async with self._publishing:
             await self._publish(self._listed())
 
-    def _listed(self) -> Listed:
+    def _listed(self) -> ListedServer:
         assert self._tools is not None
         notes = [note for kind in KINDS for note in self._notes.get(kind, ())]
         notes += [f"{_METHODS[kind]} has not been answered yet" for kind in KINDS if kind in self._late]
@@ -241,7 +240,7 @@ class Lister:
         )
         return replace(self._tools, listing=listing)
 
-    async def _read_tools(self, pages: _Pages) -> Listed:
+    async def _read_tools(self, pages: _Pages) -> ListedServer:
         header_maps: dict[str, HeaderMap] = {}
         rejected: list[RejectedTool] = []
         usable: Iterator[bytes] = iter(pages.entries)
@@ -265,7 +264,7 @@ class Lister:
             ttl_ms=pages.ttl_ms,
             notes=(*pages.notes, *notes),
         )
-        return Listed(listing=listing, header_maps=header_maps)
+        return ListedServer(listing=listing, header_maps=header_maps)
 
     async def _list(self, kind: Kind, *, declared: bool) -> _Pages:
         """All pages of one list. A server that did not declare it need not have it: then there is none."""
@@ -312,7 +311,9 @@ class Lister:
         message = f"{_METHODS[kind]} does not end: {len(pages.entries)} items, {len(seen)} pages"
         raise ListFailed(self._server_id, message)
 
-    async def _ask_page(self, kind: Kind, pages: _Pages, cursor: str | None, seconds: float) -> _Page | None:
+    async def _ask_page(
+        self, kind: Kind, pages: _Pages, cursor: str | None, seconds: float
+    ) -> _ListPage | None:
         """The page at a cursor; None where there is none, or none that can be read quickly."""
         method = _METHODS[kind]
         try:
@@ -335,7 +336,7 @@ class Lister:
             return _decode_page(await gate.run(without_constants_steps(bytes(answer))))
 
     async def _read_page(
-        self, kind: Kind, pages: _Pages, page: _Page, seen: set[str], *, declared: bool
+        self, kind: Kind, pages: _Pages, page: _ListPage, seen: set[str], *, declared: bool
     ) -> str | None:
         """Keep a page's entries. Returns the cursor of the next page, None at the end of the list."""
         method = _METHODS[kind]
@@ -410,7 +411,7 @@ def _names(tools: Iterable[ToolEntry]) -> set[str]:
     return {tool.key.tool for tool in tools}
 
 
-async def _ignore(_listed: Listed) -> None:
+async def _ignore(_listed: ListedServer) -> None:
     """Take no listing: only one list is wanted."""
 
 

@@ -9,19 +9,36 @@ SpawnFailed                    a server's process could not be started
 NotEncodable                   what should be sent is not JSON
 
 Each says in `delivery` how far the request got. `failures` turns them into the errors users see.
+
+How a request over HTTP can end without a result, beyond what `outcomes` knows for all transports.
+
+NotSent                        nothing left this machine; no `MCPError`, so no verdict about the server
+├── Unreachable                no connection could be made
+└── HeadersUnavailable         the headers it needs could not be had
+RequestFailed
+├── HttpRejected               an HTTP status, or a kind of content, that is no answer
+│   └── SessionExpired         the server no longer knows the session
+├── AnswerLost                 the connection broke before the answer was there
+└── AnswerUnreadable
+    └── AnswerTooLong          the answer is larger than allowed
 """
 
+import errno
+import os
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
+import aiohttp
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR, REQUEST_TIMEOUT
 
 from fairlead.errors import Delivery
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
+class ConnectionEnding:
     """Why a connection is over: a word for programs, a sentence for people, and what the process left."""
 
     kind: Literal["closed", "exited", "hung_up", "overflow", "failed"]
@@ -71,7 +88,7 @@ class RequestExpired(RequestFailed):
 class ConnectionClosed(RequestFailed):
     """The connection ended before the answer came; `ending` says why."""
 
-    def __init__(self, ending: Ending, delivery: Delivery) -> None:
+    def __init__(self, ending: ConnectionEnding, delivery: Delivery) -> None:
         super().__init__(CONNECTION_CLOSED, ending.message)
         self.ending = ending
         self.delivery = delivery
@@ -87,3 +104,190 @@ class NotEncodable(ValueError):
     """What should be sent is not JSON; nothing was sent."""
 
     delivery: ClassVar[Delivery] = "not_sent"
+
+
+TroubleKind: TypeAlias = Literal[
+    "certificate",
+    "certificate_expired",
+    "certificate_host",
+    "tls",
+    "dns",
+    "refused",
+    "unreachable",
+    "timeout",
+    "proxy",
+    "proxy_login",
+    "not_http",
+    "closed",
+]
+"""What can be wrong on the way to a server, as far as it makes a difference for what to do about it."""
+
+
+class NotSent(Exception):
+    """A request never left this machine."""
+
+    delivery: ClassVar[Delivery] = "not_sent"
+
+
+class Unreachable(NotSent):
+    """No connection to the server could be made; `kind` says why, where that is known."""
+
+    def __init__(self, message: str, kind: TroubleKind | None = None) -> None:
+        super().__init__(message)
+        self.kind: TroubleKind | None = kind
+
+
+class HeadersUnavailable(NotSent):
+    """The headers a request needs could not be had."""
+
+
+class HttpRejected(RequestFailed):
+    """The server's HTTP answer is no answer to the request.
+
+    `status` and `challenge`, its `WWW-Authenticate`, are what a login needs to know. `retry_after` is when to
+    try again, as the server says it, `content_type` what came in place of an answer, and `location` where the
+    server would have the client go.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is known of an HTTP response
+        self,
+        status: int,
+        message: str,
+        *,
+        delivery: Delivery | None = None,
+        challenge: str | None = None,
+        retry_after: str | None = None,
+        content_type: str | None = None,
+        location: str | None = None,
+    ) -> None:
+        super().__init__(METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR, message)
+        self.status = status
+        self.challenge = challenge
+        self.retry_after = retry_after
+        self.content_type = content_type
+        self.location = location
+        self.delivery = _delivery(status) if delivery is None else delivery
+
+
+def _delivery(status: int) -> Delivery:
+    """Say how far a request got that was turned down with this status."""
+    if status in _REFUSALS or 300 <= status < 400:
+        return "not_sent"
+    # Another error that is the client's is the server's answer. Behind one that is the server's, or of time,
+    # a proxy may have given up on a request that was carried out all the same.
+    return "done" if 400 <= status < 500 and status != 408 else "unknown"
+
+
+_REFUSALS = frozenset({401, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 417, 421, 426, 428, 429, 431})
+"""Statuses that turn a request down for its sender, target, form or rate: it was not handled."""
+
+
+class SessionExpired(HttpRejected):
+    """The server no longer knows the session and did not look at the request: begin anew and send it again.
+
+    Unless somebody has: `session_id` is the one the request was sent with.
+    """
+
+    def __init__(self, status: int, session_id: str | None) -> None:
+        super().__init__(status, "the server no longer knows the session", delivery="not_sent")
+        self.session_id = session_id
+
+
+class AnswerLost(RequestFailed):
+    """The connection broke after the request was sent and before its answer was there."""
+
+    def __init__(self, reason: str, delivery: Delivery = "unknown", kind: TroubleKind | None = None) -> None:
+        super().__init__(CONNECTION_CLOSED, reason)
+        self.delivery = delivery
+        self.kind: TroubleKind | None = kind
+
+
+class AnswerTooLong(AnswerUnreadable):
+    """The answer is larger than allowed; the rest of it was not read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"it is longer than the limit of {limit} bytes")
+        self.limit = limit
+
+
+def connection_trouble(exc: Exception) -> str:
+    """Return what went wrong on the way to a server, for a person. The URL stays out; it may hold secrets."""
+    match exc:
+        case aiohttp.ClientConnectorError():
+            return _connector_trouble(exc)
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy refused the connection: {exc.status} {exc.message}"
+        case aiohttp.ClientResponseError():
+            return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
+        case aiohttp.InvalidURL():
+            return "the URL cannot be used"
+        case aiohttp.ClientPayloadError():
+            return "the answer broke off, or cannot be decompressed"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection"
+        case TimeoutError():
+            return "no connection in time"
+        case OSError(errno=int(number)):
+            return f"the connection broke: {os.strerror(number)}"
+        case OSError():
+            return "the connection broke"  # what aiohttp says of it names the URL
+        case _:
+            return str(exc) or type(exc).__name__
+
+
+def trouble_kind(exc: Exception) -> TroubleKind | None:
+    """Return what kind of trouble on the way to a server an exception of the HTTP library is."""
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        return _certificate_trouble(exc.certificate_error)
+    if isinstance(exc, aiohttp.ClientHttpProxyError) and exc.status == 407:
+        return "proxy_login"
+    for error, kind in _KINDS.items():
+        if isinstance(exc, error):
+            return kind
+    if isinstance(exc, OSError) and exc.errno in _ERRNO_KINDS:
+        return _ERRNO_KINDS[exc.errno]
+    return "unreachable" if isinstance(exc, aiohttp.ClientConnectorError) else None
+
+
+_KINDS: Mapping[type[Exception], TroubleKind] = {
+    aiohttp.ClientConnectorDNSError: "dns",
+    aiohttp.ClientConnectorSSLError: "tls",
+    aiohttp.ClientProxyConnectionError: "proxy",
+    aiohttp.ClientHttpProxyError: "proxy",
+    aiohttp.ClientResponseError: "not_http",
+    aiohttp.ServerDisconnectedError: "closed",
+    ConnectionResetError: "closed",
+    BrokenPipeError: "closed",
+    TimeoutError: "timeout",
+}
+"""The first that fits counts."""
+_ERRNO_KINDS: Mapping[int | None, TroubleKind] = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "closed",
+    errno.EPIPE: "closed",
+}
+
+
+def _certificate_trouble(error: Exception) -> TroubleKind:
+    match getattr(error, "verify_code", None):
+        case 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+            return "certificate_expired"
+        case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+            return "certificate_host"
+        case _:
+            return "certificate"
+
+
+def _connector_trouble(exc: aiohttp.ClientConnectorError) -> str:
+    if isinstance(exc, aiohttp.ClientConnectorDNSError):
+        return f"the name {exc.host} cannot be resolved"
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        error = exc.certificate_error
+        reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error
+        return f"the certificate of {exc.host} is not trusted: {reason}"
+    is_proxy = isinstance(exc, aiohttp.ClientProxyConnectionError)
+    where = f"{'the proxy ' if is_proxy else ''}{exc.host}:{exc.port}"
+    failure: OSError = exc.os_error
+    if isinstance(failure, ssl.SSLError):
+        return f"no TLS connection to {where}: {failure.reason or 'the handshake failed'}"
+    return f"no connection to {where}: {exc.strerror}"

@@ -1,14 +1,19 @@
-"""Our side of a conversation: what we can do for a server that asks, and what we say of ourselves."""
+"""Our side of a conversation: what we can do for a server that asks, and what we say of ourselves.
 
+How a connection has somebody log in, and how often.
+"""
+
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from importlib.metadata import version as installed_version
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from fairlead.connection.tracing import TRACE
+from fairlead.errors import AuthRequired
 
 CLIENT_INFO = types.Implementation(name="fairlead", version=installed_version("fairlead"))
 
@@ -17,7 +22,7 @@ SESSION_META_KEY: Final = "fairlead/session"
 """Names the session that a stateless request belongs to, to gateways that declare that they go by it."""
 
 
-class Caller(Protocol):
+class RequestOrigin(Protocol):
     """Whoever a request is made for, where many share one connection."""
 
     @property
@@ -26,7 +31,7 @@ class Caller(Protocol):
         ...
 
 
-CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+CALLER: ContextVar[RequestOrigin | None] = ContextVar("caller", default=None)
 """Whoever the present task makes requests for. What a connection does on its own, it does for nobody."""
 
 QUESTION: ContextVar[str | None] = ContextVar("question", default=None)
@@ -39,7 +44,7 @@ def for_nobody() -> None:
     TRACE.set(None)
 
 
-class Peer(Protocol):
+class ClientPeer(Protocol):
     """What one server may ask of us. Nothing is asked that was not declared, says the protocol; some do."""
 
     @property
@@ -79,7 +84,7 @@ class Peer(Protocol):
         ...
 
 
-class NobodyThere:
+class RefusingPeer:
     """A peer that can do nothing for a server, and says so."""
 
     capabilities = types.ClientCapabilities()
@@ -122,7 +127,7 @@ def refusal(what: str) -> types.ErrorData:
 class Introduction:
     """Who we are and what we can do, as both eras want to hear it."""
 
-    def __init__(self, peer: Peer, session_key: str | None = None) -> None:
+    def __init__(self, peer: ClientPeer, session_key: str | None = None) -> None:
         self.client_info = _dumped(CLIENT_INFO)
         self._session_key = session_key
         self.session: dict[str, str] = {}
@@ -153,3 +158,25 @@ class Introduction:
 
 def _dumped(model: types.Implementation | types.ClientCapabilities) -> dict[str, Any]:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+MAX_STEP_UPS = 2
+
+LogIn: TypeAlias = Callable[[AuthRequired], Awaitable[None]]
+"""Has somebody log in, as a server wants it, or raises."""
+
+
+class LoginCount:
+    """How often somebody was asked to log in for one purpose: once, and for more rights twice more."""
+
+    def __init__(self) -> None:
+        self._logins = self._step_ups = 0
+
+    def add(self, error: AuthRequired) -> None:
+        """Count what a server asks for. Raises it where it was asked for often enough."""
+        if error.wants_more:
+            self._step_ups += 1
+        else:
+            self._logins += 1
+        if self._logins > 1 or self._step_ups > MAX_STEP_UPS:
+            raise error

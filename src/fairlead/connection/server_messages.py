@@ -11,10 +11,10 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from fairlead.catalog import gate
-from fairlead.catalog.content import repair_blocks, repair_role, text_block
-from fairlead.catalog.repairs import repair_icons
-from fairlead.config.shapes import is_list, is_object
+from fairlead.catalog.repair.content import repair_blocks, repair_role, text_block
+from fairlead.catalog.repair.definitions import repair_icons
+from fairlead.catalog.sanitize import gate
+from fairlead.config.untyped import is_list, is_object
 
 Params = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 
-from fairlead.connection.http_outcomes import NotSent
-from fairlead.connection.link import Link
+from fairlead.connection.link import SessionLink
+from fairlead.connection.outcomes import NotSent
 from fairlead.connection.session import Session
 
 logger = logging.getLogger(__name__)
@@ -98,11 +98,11 @@ class Subscriptions:
         self._answers.clear()
         self._stream = None
 
-    def are_needed(self, link: Link) -> bool:
+    def are_needed(self, link: SessionLink) -> bool:
         """Is there something to tell a server, so that `keep` has to run?"""
         return self.are_wanted or (link.session.modern and announces_changes(link.session))
 
-    async def opened(self, link: Link) -> None:
+    async def opened(self, link: SessionLink) -> None:
         """Wait until changes of lists would be heard of: what changed before is in the lists read next."""
         if link.session.modern and announces_changes(link.session):
             with anyio.move_on_after(OPEN_SECONDS) as patience:
@@ -122,7 +122,7 @@ class Subscriptions:
         self._answered.set()
         self._answered = anyio.Event()
 
-    async def keep(self, link: Link) -> None:
+    async def keep(self, link: SessionLink) -> None:
         """See to it that the server knows what is wanted, for as long as the link is used."""
         if link.session.modern:
             await self._keep_listening(link)
@@ -131,7 +131,7 @@ class Subscriptions:
 
     # The older era: each resource is subscribed to, and lists are announced unasked.
 
-    async def _keep_subscribed(self, link: Link) -> None:
+    async def _keep_subscribed(self, link: SessionLink) -> None:
         while True:
             self._stirred = anyio.Event()
             wanted = set(+self._uris)
@@ -151,7 +151,7 @@ class Subscriptions:
 
     # The modern era: one stream brings everything. Its successor is open before it ends: nothing is missed.
 
-    async def _keep_listening(self, link: Link) -> None:
+    async def _keep_listening(self, link: SessionLink) -> None:
         attempt: _Stream | None = None
         async with anyio.create_task_group() as tasks:
             while True:

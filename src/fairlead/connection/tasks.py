@@ -14,11 +14,10 @@ import anyio
 import msgspec
 from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
-from fairlead.catalog import gate
 from fairlead.catalog.results import may_have_string
-from fairlead.connection.http_outcomes import NotSent
-from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestFailed
-from fairlead.connection.wire import rejection
+from fairlead.catalog.sanitize import gate
+from fairlead.connection.outcomes import AnswerUnreadable, NotSent, RequestExpired, RequestFailed
+from fairlead.connection.transport.messages import rejection
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 """Where `_meta` names the task that a message belongs to."""
@@ -55,7 +54,7 @@ class TaskCancelled(RequestFailed):
     """The server gave the task up. Some of the work may have been done."""
 
 
-class Requests(Protocol):
+class RequestSender(Protocol):
     """Whoever can send requests to a server, as a `Session` can."""
 
     @property
@@ -70,7 +69,7 @@ class Requests(Protocol):
         ...
 
 
-class Question(msgspec.Struct, frozen=True):
+class TaskElicitation(msgspec.Struct, frozen=True):
     """Something a task wants of the client, such as `elicitation/create`; its parameters are as they came."""
 
     method: str
@@ -93,7 +92,7 @@ class Task:
     ttl_ms: int | None = None
     """For how long after its creation the server keeps it; `None` is for good."""
     poll_ms: int | None = None
-    questions: Mapping[str, Question] = field(default_factory=dict[str, Question])
+    questions: Mapping[str, TaskElicitation] = field(default_factory=dict[str, TaskElicitation])
     result: msgspec.Raw | None = field(default=None, repr=False)
     error: msgspec.Raw | None = field(default=None, repr=False)
 
@@ -109,7 +108,7 @@ class Task:
         return min(max(wished, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
-Answer = Callable[[Mapping[str, Question]], Awaitable[Mapping[str, Any]]]
+Answer = Callable[[Mapping[str, TaskElicitation]], Awaitable[Mapping[str, Any]]]
 """Answers questions, by their keys: each with what would be the result of its method."""
 OnChange = Callable[[Task], Awaitable[None]]
 """Told of a task whose status or message is a new one."""
@@ -126,18 +125,18 @@ def supports_tasks(capabilities: ServerCapabilities, *, modern: bool) -> bool:
     return requests is not None and requests.tools is not None and requests.tools.call is not None
 
 
-class _Execution(msgspec.Struct, rename="camel"):
+class _TaskExecution(msgspec.Struct, rename="camel"):
     task_support: Support = "forbidden"
 
 
-class _Definition(msgspec.Struct):
-    execution: _Execution = msgspec.field(default_factory=_Execution)
+class _TaskDefinition(msgspec.Struct):
+    execution: _TaskExecution = msgspec.field(default_factory=_TaskExecution)
 
 
 def task_support(definition: bytes) -> Support:
     """What a tool of 2025-11-25 says of being called as a task; later on only the server decides."""
     try:
-        return msgspec.json.decode(definition, type=_Definition).execution.task_support
+        return msgspec.json.decode(definition, type=_TaskDefinition).execution.task_support
     except (msgspec.DecodeError, RecursionError):
         return "forbidden"
 
@@ -157,7 +156,7 @@ class _Wire(msgspec.Struct, rename="camel"):
     ttl_ms: float | None = None
     poll_interval: float | None = None
     poll_interval_ms: float | None = None
-    input_requests: dict[str, Question] = {}
+    input_requests: dict[str, TaskElicitation] = {}
     result: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
 
@@ -168,14 +167,14 @@ class _Created(msgspec.Struct, rename="camel"):
     content: msgspec.Raw = msgspec.Raw()
 
 
-class _Page(msgspec.Struct, rename="camel"):
+class _TaskPage(msgspec.Struct, rename="camel"):
     tasks: list[msgspec.Raw]
     next_cursor: str | None = None
 
 
 _decode_task = msgspec.json.Decoder(_Wire).decode
 _decode_created = msgspec.json.Decoder(_Created).decode
-_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_page = msgspec.json.Decoder(_TaskPage).decode
 
 
 def created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Task | None:
@@ -228,24 +227,24 @@ def _whole(number: float | None) -> int | None:
 # Requests.
 
 
-async def get_task(session: Requests, task_id: str) -> Task:
+async def get_task(session: RequestSender, task_id: str) -> Task:
     """Ask how a task is doing. Raises `RequestRejected` if the server does not know it (any more)."""
     return read_task(await session.request("tasks/get", {"taskId": task_id}, seconds=REQUEST_SECONDS))
 
 
-async def update_task(session: Requests, task_id: str, answers: Mapping[str, Any]) -> None:
+async def update_task(session: RequestSender, task_id: str, answers: Mapping[str, Any]) -> None:
     """Answer questions of a task, by their keys. The older era has its own way and not this one."""
     params = {"taskId": task_id, "inputResponses": answers}
     await session.request("tasks/update", params, seconds=REQUEST_SECONDS)
 
 
-async def cancel_task(session: Requests, task_id: str) -> Task | None:
+async def cancel_task(session: RequestSender, task_id: str) -> Task | None:
     """Ask for a task to be given up, which it need not be. Only the older era tells at once how it is."""
     answer = await session.request("tasks/cancel", {"taskId": task_id}, seconds=REQUEST_SECONDS)
     return None if session.modern else read_task(answer)
 
 
-async def list_tasks(session: Requests) -> tuple[Task, ...]:
+async def list_tasks(session: RequestSender) -> tuple[Task, ...]:
     """All tasks the server keeps for us. The later era has no such list, so there it is empty."""
     tasks: list[Task] = []
     cursor: str | None = None
@@ -265,7 +264,7 @@ async def list_tasks(session: Requests) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-async def task_result(session: Requests, task: Task) -> msgspec.Raw:
+async def task_result(session: RequestSender, task: Task) -> msgspec.Raw:
     """What the call brought whose task is over. Raises `RequestFailed`, as the call itself would have."""
     if session.modern and task.status != "cancelled" and task.result is None and task.error is None:
         task = await get_task(session, task.id)  # a handle has no room for either
@@ -296,7 +295,7 @@ def without_task(result: msgspec.Raw) -> msgspec.Raw:
 
 
 async def finish_task(
-    session: Requests,
+    session: RequestSender,
     task: Task,
     *,
     answer: Answer,
@@ -326,7 +325,7 @@ async def finish_task(
     return await task_result(session, task)
 
 
-async def abandon_task(session: Requests, task_id: str) -> None:
+async def abandon_task(session: RequestSender, task_id: str) -> None:
     """Tell the server, even while the caller is being cancelled, that nobody waits for a task any more."""
     with anyio.move_on_after(ABANDON_SECONDS, shield=True):
         try:
@@ -335,7 +334,7 @@ async def abandon_task(session: Requests, task_id: str) -> None:
             return  # it is over, or nobody is there to care
 
 
-async def _next_state(session: Requests, task: Task) -> Task:
+async def _next_state(session: RequestSender, task: Task) -> Task:
     """Poll once. One poll that goes unanswered is no reason to lose hours of work; a few in a row are."""
     for patience in range(MAX_SILENT_POLLS - 1, -1, -1):
         await anyio.sleep(task.poll_seconds)
@@ -347,7 +346,7 @@ async def _next_state(session: Requests, task: Task) -> Task:
     raise AssertionError("the last poll returns or raises")
 
 
-async def _result_with_questions(session: Requests, task: Task) -> msgspec.Raw | None:
+async def _result_with_questions(session: RequestSender, task: Task) -> msgspec.Raw | None:
     """Fetch the result, over which the server of the older era asks its questions in the meantime."""
     try:
         return await session.request("tasks/result", {"taskId": task.id}, seconds=QUESTIONS_SECONDS)

@@ -82,7 +82,7 @@ class carrying:  # noqa: N801 - a block, and a class only because generators tak
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class About:
+class SpanDetails:
     """What a trace may say of a request: never what is in it, nor what comes of it."""
 
     method: str
@@ -115,20 +115,20 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Whoever keeps a record of requests, and of what they led to. Whatever ends a block badly is noted."""
 
-    def serving(self, about: About, parent: Trace | None) -> AbstractContextManager[Span]:
+    def serving(self, about: SpanDetails, parent: Trace | None) -> AbstractContextManager[Span]:
         """Record a request that a client makes, for the length of the block."""
         ...
 
-    def requesting(self, about: About, parent: Trace | None) -> AbstractContextManager[Span]:
+    def requesting(self, about: SpanDetails, parent: Trace | None) -> AbstractContextManager[Span]:
         """Record a request to a server, for the length of the block."""
         ...
 
 
-class _Outcome(msgspec.Struct):
+class _SpanOutcome(msgspec.Struct):
     is_error: bool = msgspec.field(name="isError", default=False)
 
 
-_decode_outcome = msgspec.json.Decoder(_Outcome).decode
+_decode_outcome = msgspec.json.Decoder(_SpanOutcome).decode
 
 
 def is_tool_error(result: bytes | msgspec.Raw) -> bool:

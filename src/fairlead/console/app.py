@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio import to_thread
 
-from fairlead.cli.displays import still
-from fairlead.cli.output import printable
+from fairlead.cli.output import printable, still
 from fairlead.config.paths import state_folder
-from fairlead.console.above import Above
-from fairlead.console.completing import LineCompleter
-from fairlead.console.history import FILE_NAME, LineHistory
-from fairlead.console.prompt import Prompt
+from fairlead.console.completion import LineCompleter
+from fairlead.console.lines import RunningWork
+from fairlead.console.prompt import FILE_NAME, ConsolePrompt, LineHistory, PromptStdout
 from fairlead.console.screen import Screen
 from fairlead.console.toolbar import toolbar
 from fairlead.console.verb import Suggestion
-from fairlead.console.work import Work
 from fairlead.errors import FairleadError
 
 if TYPE_CHECKING:
-    from fairlead.console.session import Session, Wanted
+    from fairlead.console.session import ConsoleOptions, ConsoleSession
 
 REFRESH_SECONDS: Final = 0.5
 LIVE_LINES: Final = 4
@@ -37,17 +34,17 @@ HOW_TO_LEAVE: Final = "`/quit` or Ctrl-D leaves"
 class Console:
     """One run of the console. What is heavy is loaded beside, once the prompt is drawn."""
 
-    def __init__(self, wanted: "Wanted") -> None:
+    def __init__(self, wanted: "ConsoleOptions") -> None:
         self._wanted = wanted
-        self._above = Above(sys.stdout)
+        self._above = PromptStdout(sys.stdout)
         self._screen = Screen()
-        self._session: Session | None = None
+        self._session: ConsoleSession | None = None
         self._opened = anyio.Event()
         self._left = anyio.Event()
         self._closed = anyio.Event()
         self._failure: FairleadError | None = None
-        self._work = Work(self._redraw)
-        self._prompt = Prompt(
+        self._work = RunningWork(self._redraw)
+        self._prompt = ConsolePrompt(
             self._above,
             toolbar=self._toolbar,
             live=self._live,
@@ -168,15 +165,17 @@ class Console:
         return toolbar(statuses, self._work.shown, model, get_terminal_size().columns)
 
 
-def _hosting() -> "Callable[[Wanted, Prompt, Work], AbstractAsyncContextManager[Session]]":
+def _hosting() -> (
+    "Callable[[ConsoleOptions, ConsolePrompt, RunningWork], AbstractAsyncContextManager[ConsoleSession]]"
+):
     """Load what the host needs, in a thread, so that typing goes on meanwhile."""
-    from fairlead.cli.running import collect_garbage
+    from fairlead.cli.host_run import collect_garbage
     from fairlead.console.hosting import open_session
 
     collect_garbage()
     return open_session
 
 
-async def run_console(wanted: "Wanted") -> None:
+async def run_console(wanted: "ConsoleOptions") -> None:
     """Run the console until the person leaves."""
     await Console(wanted).run()

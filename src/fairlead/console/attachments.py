@@ -1,22 +1,26 @@
-"""Resources for the model: attached to the next message, or mentioned in it as `@server:uri`."""
+"""Resources for the model: attached to the next message, or mentioned in it as `@server:uri`.
+
+What the verbs for resources and prompts share: which of them are wanted, and who could not say.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
-from fairlead.adapters.parts import text_of
-from fairlead.catalog.offers import Resource, ResourceTemplate
+from fairlead.adapters.content import text_of
 from fairlead.catalog.results import ToolResult
-from fairlead.console.session import Attachment, Session
+from fairlead.catalog.tools import ResourceOffer, ResourceTemplate
+from fairlead.console.session import Attachment, ConsoleSession
 from fairlead.console.verb import Suggestion, fitting
-from fairlead.errors import ConfigError
-from fairlead.host.contents import ResourceContents
-from fairlead.host.uri_templates import UriTemplate, read_template
-from fairlead.policy.results import Source
+from fairlead.errors import ConfigError, FairleadError
+from fairlead.host.offers.contents import ResourceContents
+from fairlead.host.offers.uri_templates import UriTemplate, read_template
+from fairlead.policy.results import ResultSource
 
 Blocks = Sequence[Mapping[str, Any]]
 
@@ -28,7 +32,7 @@ _BEGUN: Final = re.compile(r"(?<!\S)@(\S*)$")
 _PUNCTUATION: Final = ".,;:!?)\"'"
 
 
-async def say_to_model(session: Session, text: str) -> None:
+async def say_to_model(session: ConsoleSession, text: str) -> None:
     """Have the model answer a message that takes along what is attached and what it mentions itself.
 
     What is attached is used up, unless there is no model to take it or something cannot be read.
@@ -42,14 +46,14 @@ async def say_to_model(session: Session, text: str) -> None:
         raise
 
 
-async def message_with(session: Session, text: str) -> str:
+async def message_with(session: ConsoleSession, text: str) -> str:
     """The message as it goes to the model: what is attached and mentioned, and then the person's words."""
     mentioned = [await read_attachment(session, server_id, uri) for server_id, uri in mentions(session, text)]
     attached = {one.label: one for one in (*session.attached, *mentioned)}.values()
     return "\n\n".join((*(one.text for one in attached), text))
 
 
-async def read_attachment(session: Session, server_id: str, uri: str) -> Attachment:
+async def read_attachment(session: ConsoleSession, server_id: str, uri: str) -> Attachment:
     """Read a resource for the model. No resource can know the line that ends it, and so none can fake it."""
     contents = await session.host.resources.read(server_id, uri)
     text = text_of(await for_model(session, server_id, uri, blocks_of(contents)))
@@ -58,18 +62,18 @@ async def read_attachment(session: Session, server_id: str, uri: str) -> Attachm
     return Attachment(label=f"{server_id}:{uri}", text=f"{heading}\n{text}\n{end}")
 
 
-async def for_model(session: Session, server_id: str, what: str, blocks: Blocks) -> ToolResult:
+async def for_model(session: ConsoleSession, server_id: str, what: str, blocks: Blocks) -> ToolResult:
     """What a server answered with, as a model may be handed it: cleaned, and as large as a result may be.
 
     Media are kept, and the model is told where.
     """
     config = session.host.configured(server_id)
     trusted = config.trust == "trusted"
-    source = Source(server_id=server_id, tool=what, trusted=trusted, limit=config.max_result_bytes)
+    source = ResultSource(server_id=server_id, tool=what, trusted=trusted, limit=config.max_result_bytes)
     return await session.host.artifacts.deliver(msgspec.json.encode({"content": blocks}), source)
 
 
-def mentions(session: Session, text: str) -> list[tuple[str, str]]:
+def mentions(session: ConsoleSession, text: str) -> list[tuple[str, str]]:
     """The resources that a message mentions, each once: those of servers that are switched on."""
     servers = set(_switched_on(session))
     found = [
@@ -80,7 +84,7 @@ def mentions(session: Session, text: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def complete_mention(session: Session, text: str) -> Iterable[Suggestion]:
+def complete_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion]:
     """What may follow an `@` at the end of a message: servers with something to read, and what that is."""
     begun = _BEGUN.search(text)
     if begun is None:
@@ -91,7 +95,7 @@ def complete_mention(session: Session, text: str) -> Iterable[Suggestion]:
     return complete_uri(session, server_id, uri)
 
 
-async def ask_mention(session: Session, text: str) -> Iterable[Suggestion]:
+async def ask_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion]:
     """What the server suggests for the URI that is begun at the end of a message."""
     begun = _BEGUN.search(text)
     server_id, _, uri = begun[1].partition(":") if begun else ("", "", "")
@@ -101,7 +105,7 @@ async def ask_mention(session: Session, text: str) -> Iterable[Suggestion]:
 # URIs, which verbs complete too.
 
 
-def readable_servers(session: Session) -> list[str]:
+def readable_servers(session: ConsoleSession) -> list[str]:
     """The servers that are known to have something to read."""
     return [
         server_id
@@ -110,17 +114,17 @@ def readable_servers(session: Session) -> list[str]:
     ]
 
 
-def resources_of(session: Session, server_id: str) -> tuple[Resource, ...]:
+def resources_of(session: ConsoleSession, server_id: str) -> tuple[ResourceOffer, ...]:
     """The resources that a server is known to have."""
-    return session.completions.offers(session.host, Resource, server_id)
+    return session.completions.offers(session.host, ResourceOffer, server_id)
 
 
-def templates_of(session: Session, server_id: str) -> tuple[ResourceTemplate, ...]:
+def templates_of(session: ConsoleSession, server_id: str) -> tuple[ResourceTemplate, ...]:
     """The templates that a server is known to have."""
     return session.completions.offers(session.host, ResourceTemplate, server_id)
 
 
-def complete_uri(session: Session, server_id: str, begun: str) -> list[Suggestion]:
+def complete_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Suggestion]:
     """The URIs of a server that begin so, and what templates begin with."""
     uris = (
         (resource.uri, resource.label)
@@ -132,7 +136,7 @@ def complete_uri(session: Session, server_id: str, begun: str) -> list[Suggestio
     return fitting(begun, chain(uris, starts))
 
 
-async def ask_uri(session: Session, server_id: str, begun: str) -> list[Suggestion]:
+async def ask_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Suggestion]:
     """What the server suggests for the blank of a template that is being filled in."""
     suggestions: list[Suggestion] = []
     for offer, template in _read_templates(session, server_id):
@@ -147,7 +151,9 @@ async def ask_uri(session: Session, server_id: str, begun: str) -> list[Suggesti
     return suggestions
 
 
-def _read_templates(session: Session, server_id: str) -> Iterator[tuple[ResourceTemplate, UriTemplate]]:
+def _read_templates(
+    session: ConsoleSession, server_id: str
+) -> Iterator[tuple[ResourceTemplate, UriTemplate]]:
     for offer in islice(templates_of(session, server_id), MOST_TEMPLATES):
         try:
             yield offer, read_template(offer.uri_template)
@@ -155,11 +161,11 @@ def _read_templates(session: Session, server_id: str) -> Iterator[tuple[Resource
             continue
 
 
-def _switched_on(session: Session) -> list[str]:
+def _switched_on(session: ConsoleSession) -> list[str]:
     return [status.server_id for status in session.host.status() if status.enabled]
 
 
-def _uri(session: Session, server_id: str, written: str) -> str:
+def _uri(session: ConsoleSession, server_id: str, written: str) -> str:
     """The URI that is meant. What ends a sentence is no part of it, unless the server says so."""
     if any(resource.uri == written for resource in resources_of(session, server_id)):
         return written
@@ -174,3 +180,45 @@ def blocks_of(contents: ResourceContents) -> list[dict[str, Any]]:
         else {"type": "resource", "resource": part}
         for part in contents.parts
     ]
+
+
+MOST_EXAMPLES = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfferQuery:
+    """What a person wants to see: of one server or of all, with these words in it or any."""
+
+    server_id: str | None
+    words: tuple[str, ...]
+
+    @classmethod
+    def read(cls, session: ConsoleSession, typed: str) -> Self:
+        """Read `[server] [query]`. A first word that is no server belongs to the query."""
+        first, *others = typed.split() or [""]
+        if first in server_names(session):
+            return cls(server_id=first, words=tuple(word.casefold() for word in others))
+        return cls(server_id=None, words=tuple(word.casefold() for word in typed.split()))
+
+    def fits(self, *texts: str | None) -> bool:
+        """Are all the words somewhere in these texts?"""
+        whole = "\n".join(text for text in texts if text).casefold()
+        return all(word in whole for word in self.words)
+
+
+def server_names(session: ConsoleSession) -> list[str]:
+    """The servers that are switched on."""
+    return [status.server_id for status in session.host.status() if status.enabled]
+
+
+def show_failures(session: ConsoleSession, failures: Mapping[str, FairleadError]) -> None:
+    """Say which servers could not be asked, and why."""
+    for failure in failures.values():
+        session.screen.warn(str(failure), failure.hint)
+
+
+def show_examples(session: ConsoleSession, values: Sequence[str]) -> None:
+    """Say what a server suggests for something that is about to be asked for."""
+    if values:
+        more = " …" if len(values) > MOST_EXAMPLES else ""
+        session.screen.say(f"  for example: {', '.join(values[:MOST_EXAMPLES])}{more}")

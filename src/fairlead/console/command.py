@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.output import say
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def command(ctx: click.Context, model: str | None, bundle: str | None) -> int:
     import anyio
 
     from fairlead.console.app import run_console
-    from fairlead.console.session import Wanted
+    from fairlead.console.session import ConsoleOptions
 
     def load() -> "LoadedConfig":
         from fairlead.cli.options import load  # which is not wanted before the prompt is drawn
 
         return load(ctx)
 
-    anyio.run(run_console, Wanted(load=load, model=model, bundle=bundle))
+    anyio.run(run_console, ConsoleOptions(load=load, model=model, bundle=bundle))
     return Exit.OK

@@ -4,23 +4,31 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.cli.output import counted
-from fairlead.cli.runs import ENDINGS, returned
+from fairlead.cli.tables import ENDINGS, returned
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError, FairleadError
-from fairlead.host.toolset import Toolset
-from fairlead.loop.choosing import choose_model
-from fairlead.loop.dialect import ChatModel, Message
-from fairlead.loop.events import Finished, RunEvent, StepFinished, StepRetried, TextDelta, ToolReturned, Usage
+from fairlead.host.model.toolset import Toolset
+from fairlead.loop.events import (
+    RunEvent,
+    RunFinished,
+    StepFinished,
+    StepRetried,
+    TextDelta,
+    ToolReturned,
+    Usage,
+)
+from fairlead.loop.model_choice import choose_model
+from fairlead.loop.provider import ChatModel, Message
 from fairlead.loop.run import run_task
 
 if TYPE_CHECKING:
-    from fairlead.console.session import Session
+    from fairlead.console.session import ConsoleSession
 
 _ENDINGS = ENDINGS | {"max_steps": "the model is not done, but was asked often; say `go on` to have it go on"}
 WITHOUT_A_MODEL = "no model is configured, so nobody reads this; `/tools`, `/call` and `/help` work without"
 
 
-class Conversation:
+class ChatConversation:
     """What was said so far. `live` is what the model is saying: the line that is not whole yet."""
 
     def __init__(self, toolset: Callable[[], Toolset], changed: Callable[[], None]) -> None:
@@ -58,7 +66,7 @@ class Conversation:
         self.history.clear()
         self.usage = Usage()
 
-    async def send(self, session: "Session", text: str, before: Sequence[Message] = ()) -> None:
+    async def send(self, session: "ConsoleSession", text: str, before: Sequence[Message] = ()) -> None:
         """Have the model answer, and show what it says and calls. `before` is put ahead of the text."""
         if self.model is None:
             raise ConfigError(WITHOUT_A_MODEL, hint=self._why_none.hint if self._why_none else None)
@@ -77,7 +85,7 @@ class Conversation:
             self._is_answering = False
             self._end_line(session)
 
-    def _take(self, session: "Session", event: RunEvent) -> None:
+    def _take(self, session: "ConsoleSession", event: RunEvent) -> None:
         screen = session.screen
         match event:
             case TextDelta():
@@ -93,7 +101,7 @@ class Conversation:
                 screen.say(returned(event))
             case StepFinished():
                 self._end_line(session)
-            case Finished():
+            case RunFinished():
                 self.usage += event.usage
                 if words := _ENDINGS[event.outcome]:
                     screen.say(words)
@@ -101,7 +109,7 @@ class Conversation:
             case _:
                 pass
 
-    def _end_line(self, session: "Session") -> None:
+    def _end_line(self, session: "ConsoleSession") -> None:
         if self.live:
             session.screen.say(self.live)
             self.live = ""

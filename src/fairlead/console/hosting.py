@@ -1,33 +1,92 @@
-"""The host behind the console. This is the heavy part, which is loaded when the prompt is there already."""
+"""The host behind the console. This is the heavy part, which is loaded when the prompt is there already.
+
+The person at the prompt, as an operator: they are asked in the place of the prompt.
+"""
 
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from fairlead.cli.live_configuration import LiveConfiguration
-from fairlead.cli.one_line_logs import shorten_warnings
-from fairlead.cli.traces import tracing
+from fairlead.cli.log_output import shorten_warnings
+from fairlead.cli.output import printable, printable_lines, say
+from fairlead.cli.prompts import LineReader, PersonOperator, show_words
+from fairlead.cli.trace_export import tracing
 from fairlead.config.load import LoadedConfig
-from fairlead.console.conversation import Conversation
-from fairlead.console.person import PromptOperator
-from fairlead.console.prompt import Prompt
+from fairlead.console.conversation import ChatConversation
+from fairlead.console.lines import RunningWork
+from fairlead.console.prompt import ConsolePrompt
 from fairlead.console.screen import Screen
-from fairlead.console.session import Session, Wanted
+from fairlead.console.session import ConsoleOptions, ConsoleSession
 from fairlead.console.verbs import load_verbs
-from fairlead.console.work import Work
-from fairlead.errors import ConfigError, ConsentRequired
+from fairlead.errors import CallDenied, ConfigError, ConsentRequired, ModelFailed
 from fairlead.events import Event, StateChanged, ToolsQuarantined
-from fairlead.host.bundles import select
-from fairlead.host.bus import Subscriber
+from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
+from fairlead.host.model.bundles import select
+from fairlead.host.operator import Ability, ApprovalAnswer, ApprovalRequest, SampleRequest
+from fairlead.loop.provider import ChatModel
+from fairlead.loop.run import sampled, words_in
+
+if TYPE_CHECKING:
+    from mcp_types import CreateMessageResult
 
 
-class _Follower(Subscriber):
+WITH_A_MODEL: Final = PersonOperator.abilities | frozenset[Ability]({"sample"})
+
+
+class PromptOperator(PersonOperator):
+    """Asks the person at the prompt, and remembers what they said about calls."""
+
+    def __init__(self, lines: LineReader) -> None:
+        super().__init__(lines)
+        self.answers: list[tuple[ApprovalRequest, ApprovalAnswer]] = []
+        """What was answered in this run, the oldest first."""
+        self._model: ChatModel | None = None
+        self._may_sample: set[str] = set()
+
+    def take_model(self, model: ChatModel | None) -> None:
+        """Have servers that want a model's word get this one's; without one they cannot ask."""
+        self._model = model
+        self.abilities = WITH_A_MODEL if model is not None else PersonOperator.abilities
+
+    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+        """Show the whole call and ask whether it may be made."""
+        answer = await super().approve(question)
+        self.answers.append((question, answer))
+        return answer
+
+    async def sample(self, request: SampleRequest) -> "CreateMessageResult":
+        """Show what a server wants to ask the model, and ask it if the person agrees."""
+        assert self._model is not None, "it was not declared"
+        if request.server_id not in self._may_sample:
+            answer = await self._asked(lambda: self._ask_to_sample(request), "no")
+            if answer == "no":
+                raise CallDenied(f"`{request.server_id}` may not ask the model: a person said no")
+            if answer == "session":
+                self._may_sample.add(request.server_id)
+        try:
+            return await sampled(self._model, request)
+        except ModelFailed as exc:
+            say(f"`{request.server_id}` got no answer from the model: {printable_lines(str(exc))}")
+            raise
+
+    async def _ask_to_sample(self, request: SampleRequest) -> str:
+        say(f"\n`{request.server_id}` wants to ask your model, for up to {request.max_tokens:,} tokens.")
+        if request.params.system_prompt:
+            show_words("It has the model told:", request.params.system_prompt)
+        for message in request.params.messages:
+            show_words(f"It has the {printable(message.role)} say:", words_in(message.content_as_list))
+        return await self.choose("May it?", ["once", "session", "no"], "no")
+
+
+class _EventDisplay(Subscriber):
     """Hears what happens in the host, and shows what a person should know."""
 
-    def __init__(self, screen: Screen, work: Work) -> None:
+    def __init__(self, screen: Screen, work: RunningWork) -> None:
         super().__init__()
         self._screen = screen
         self._work = work
@@ -50,14 +109,16 @@ class _Follower(Subscriber):
 
 
 @asynccontextmanager
-async def open_session(wanted: Wanted, prompt: Prompt, work: Work) -> AsyncGenerator[Session]:
+async def open_session(
+    wanted: ConsoleOptions, prompt: ConsolePrompt, work: RunningWork
+) -> AsyncGenerator[ConsoleSession]:
     """Run a host for the length of the block, with every server connected beside, and what verbs need."""
     shorten_warnings()
     loaded = wanted.load()
     select(loaded, wanted.bundle)  # raises where there is no such bundle
     screen = Screen()
     person = PromptOperator(prompt)
-    conversation = Conversation(lambda: host.toolset(wanted.bundle), prompt.redraw)
+    conversation = ChatConversation(lambda: host.toolset(wanted.bundle), prompt.redraw)
     conversation.choose(loaded, wanted.model, os.environ)
     person.take_model(conversation.model)
     async with (
@@ -80,7 +141,7 @@ async def open_session(wanted: Wanted, prompt: Prompt, work: Work) -> AsyncGener
                 screen.error(problem)
 
         configuration = LiveConfiguration(loaded, wanted.load, take)
-        session = Session(
+        session = ConsoleSession(
             host=host,
             configuration=configuration,
             screen=screen,
@@ -91,7 +152,7 @@ async def open_session(wanted: Wanted, prompt: Prompt, work: Work) -> AsyncGener
             attached=[],
             leave=prompt.leave,
         )
-        with host.listening(_Follower(screen, work)):
+        with host.listening(_EventDisplay(screen, work)):
             tasks.start_soon(configuration.watch, noted)
             tasks.start_soon(_connect, host, screen)
             yield session

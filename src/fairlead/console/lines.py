@@ -1,21 +1,30 @@
-"""A line that a person typed: which verb it is, what may follow, and carrying it out."""
+"""A line that a person typed: which verb it is, what may follow, and carrying it out.
 
-from collections.abc import Iterable, Iterator
+What is under way in the console: lines that a person typed and that are not done, and calls of tools.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
+import anyio
+
 from fairlead.console.attachments import ask_mention, complete_mention, say_to_model
 from fairlead.console.prompt_verbs import known_prompts, summary_of, verb_of
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid
+from fairlead.events import Event, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 
 MOST_COMPARED: Final = 500
 """How many prompts are looked at for one of a similar name."""
 
 
-async def carry_out(session: Session, line: str) -> None:
+async def carry_out(session: ConsoleSession, line: str) -> None:
     """Do what a line says: a verb, or words for the model."""
     if not line.startswith("/"):
         await session.completions.read_offers(session.host)
@@ -27,7 +36,7 @@ async def carry_out(session: Session, line: str) -> None:
     await _require_verb(session, name).run(session, rest.strip())
 
 
-def suggestions(session: Session, line: str) -> Iterable[Suggestion]:
+def suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
     """What may come next, given the line up to the cursor, as far as it is known. Waits for nothing."""
     if not line.startswith("/"):
         return complete_mention(session, line)
@@ -38,7 +47,7 @@ def suggestions(session: Session, line: str) -> Iterable[Suggestion]:
     return verb.complete(session, rest) if verb is not None and verb.complete is not None else ()
 
 
-async def asked_suggestions(session: Session, line: str) -> Iterable[Suggestion]:
+async def asked_suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
     """What may come next besides: what had to be read first, and what a server suggests."""
     before = frozenset(suggestions(session, line))
     has_read = await session.completions.read_offers(session.host)
@@ -46,7 +55,7 @@ async def asked_suggestions(session: Session, line: str) -> Iterable[Suggestion]
     return [*read, *await _ask_server(session, line)]
 
 
-async def _ask_server(session: Session, line: str) -> Iterable[Suggestion]:
+async def _ask_server(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
     if not line.startswith("/"):
         return await ask_mention(session, line)
     name, blank, rest = line[1:].partition(" ")
@@ -54,7 +63,7 @@ async def _ask_server(session: Session, line: str) -> Iterable[Suggestion]:
     return await verb.ask(session, rest) if verb is not None and verb.ask is not None else ()
 
 
-def _verb_names(session: Session, begun: str) -> Iterator[tuple[str, str]]:
+def _verb_names(session: ConsoleSession, begun: str) -> Iterator[tuple[str, str]]:
     """Every verb that begins so, ours and the prompts of servers, with what it is for."""
     for name, verb in session.verbs.items():
         yield f"{name} ", verb.summary
@@ -63,14 +72,14 @@ def _verb_names(session: Session, begun: str) -> Iterator[tuple[str, str]]:
             yield f"{name} ", summary_of(prompt)
 
 
-def _verb(session: Session, name: str) -> Verb | None:
+def _verb(session: ConsoleSession, name: str) -> Verb | None:
     if name in session.verbs:
         return session.verbs[name]
     prompt = known_prompts(session).get(name)
     return verb_of(prompt) if prompt is not None else None
 
 
-def _require_verb(session: Session, name: str) -> Verb:
+def _require_verb(session: ConsoleSession, name: str) -> Verb:
     verb = _verb(session, name)
     if verb is None:
         # To compare a name takes some 20 µs.
@@ -79,3 +88,87 @@ def _require_verb(session: Session, name: str) -> Verb:
         hint = f"did you mean `/{close[0]}`?" if close else "`/help` shows what there is"
         raise ArgumentsInvalid(f"there is no command `/{name}`", hint=hint)
     return verb
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunningLine:
+    """One thing that is under way, as people see it."""
+
+    label: str
+    since: float
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been so far."""
+        return time.monotonic() - self.since
+
+
+class RunningWork:
+    """Everything under way. `changed` is called whenever that is something else."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._lines: dict[anyio.CancelScope, RunningLine] = {}
+        self._calls: dict[int, RunningLine] = {}
+        self._idle = anyio.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """Is a line not done yet?"""
+        return bool(self._lines)
+
+    @property
+    def shown(self) -> list[RunningLine]:
+        """What a person sees of it: the calls, or what is on its way to one."""
+        return [*self._calls.values()] or [*self._lines.values()]
+
+    async def do(self, label: str, what: Callable[[], Awaitable[None]]) -> bool:
+        """Do something that `cancel` ends. False where it was ended."""
+        with self._doing(label) as scope:
+            await what()
+        return not scope.cancelled_caught
+
+    def cancel(self) -> None:
+        """End what is under way. Servers are told."""
+        for scope in [*self._lines]:
+            scope.cancel()
+
+    async def done(self) -> None:
+        """Return when nothing is under way any more."""
+        while self._lines:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def note(self, event: Event) -> None:
+        """Follow a host's calls."""
+        match event:
+            case McpToolCallBegin():
+                label = f"{event.server_id}/{event.tool}"
+                self._calls[event.call_id] = RunningLine(label=label, since=time.monotonic())
+            case McpToolCallProgress() if event.call_id in self._calls:
+                self._calls[event.call_id] = replace(
+                    self._calls[event.call_id],
+                    progress=event.progress,
+                    total=event.total,
+                    message=event.message,
+                )
+            case McpToolCallEnd():
+                self._calls.pop(event.call_id, None)
+            case _:
+                pass
+        self._changed()
+
+    @contextmanager
+    def _doing(self, label: str) -> Generator[anyio.CancelScope]:
+        with anyio.CancelScope() as scope:
+            self._lines[scope] = RunningLine(label=label, since=time.monotonic())
+            self._changed()
+            try:
+                yield scope
+            finally:
+                del self._lines[scope]
+                self._idle.set()
+                self._changed()

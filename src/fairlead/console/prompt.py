@@ -1,12 +1,23 @@
-"""The prompt: the one reader of the terminal. A question takes its place, and a draft comes back after it."""
+"""The prompt: the one reader of the terminal. A question takes its place, and a draft comes back after it.
 
+A stream whose lines appear above the prompt, whoever writes them and from whichever thread.
+
+The lines a person typed, to be had again with the arrow keys: a private file, without what is secret.
+"""
+
+import asyncio
+import io
+import json
+import logging
+import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Final, TextIO, TypeVar, cast
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app_session
+from prompt_toolkit.application import get_app_session, in_terminal
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import AnyFormattedText
@@ -15,7 +26,72 @@ from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
-from fairlead.console.above import Above
+from fairlead.config.document.files import read_text, write_atomic
+from fairlead.config.secrets.masking import SECRETS
+from fairlead.errors import ConfigError
+
+
+class PromptStdout(io.TextIOBase):
+    """Stands in for stdout and stderr while there is a prompt. A line that is not whole yet waits.
+
+    To be made before it takes their place, while the terminal's own are there.
+    """
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self._output = get_app_session().output
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[str] = []
+        self._wanted = anyio.Event()
+        self._turn = anyio.Lock()
+
+    def write(self, text: str, /) -> int:
+        """Take text in, to be shown with the rest of its line."""
+        ends_a_line = "\n" in text  # which refuses bytes, as whoever finds out what this is expects
+        self._waiting.append(text)
+        if ends_a_line:
+            self._loop.call_soon_threadsafe(self._want)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """It ends up on a terminal."""
+        return True
+
+    def fileno(self) -> int:
+        """The terminal's."""
+        return self._terminal.fileno()
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - it is no variable
+        """The terminal's."""
+        return self._terminal.encoding
+
+    async def show(self) -> None:
+        """Show what is written, as it comes, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            await self.shown()
+
+    async def shown(self) -> None:
+        """Return when every line is on the terminal that was written before."""
+        async with self._turn:
+            text = self._whole_lines()
+            if text:
+                async with in_terminal():
+                    self._output.write_raw(text)
+                    self._output.flush()
+
+    def _want(self) -> None:
+        self._wanted.set()
+
+    def _whole_lines(self) -> str:
+        count = len(self._waiting)  # a thread may be adding more
+        whole, newline, rest = "".join(self._waiting[:count]).rpartition("\n")
+        self._waiting[:count] = [rest]
+        return whole + newline
+
 
 AnswerT = TypeVar("AnswerT")
 
@@ -33,12 +109,12 @@ class _Displaced(Exception):
     """A question wants the terminal."""
 
 
-class Prompt:
+class ConsolePrompt:
     """Lines that a person types, and questions between them."""
 
     def __init__(
         self,
-        above: Above,
+        above: PromptStdout,
         *,
         toolbar: Callable[[], str],
         live: Callable[[], str],
@@ -154,7 +230,7 @@ class Prompt:
         return self._exit(self._answers, KeyboardInterrupt)
 
     async def _asked(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
-        from fairlead.cli.terminal import forget_what_was_typed
+        from fairlead.cli.prompts import forget_what_was_typed
 
         forget_what_was_typed()
         clear_typeahead(get_app_session().input)
@@ -185,3 +261,59 @@ class Prompt:
         if is_reading:
             session.app.exit(exception=why)
         return is_reading
+
+
+FILE_NAME: Final = "console_history"
+MAX_LINES: Final = 1000
+
+_MAY_BE_SECRET: Final = ("=", "{", "://")
+"""What there is in a command with arguments, or with the address that a login ended at."""
+
+logger = logging.getLogger(__name__)
+
+
+class LineHistory(History):
+    """Lines that are kept from run to run. Commands with arguments are remembered in this run only."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The lines of earlier runs, the newest first."""
+        try:
+            kept = read_text(self._path).splitlines() if self._path.exists() else []
+            if len(kept) > 2 * MAX_LINES:
+                kept = kept[-MAX_LINES:]
+                write_atomic(self._path, "".join(f"{line}\n" for line in kept), mode=0o600)
+        except ConfigError:
+            logger.warning("the lines of earlier runs cannot be read", exc_info=True)
+            return []
+        return [line for entry in reversed(kept) if (line := _read(entry)) is not None]
+
+    def store_string(self, string: str) -> None:
+        """Keep a line, if it may be."""
+        if not is_kept(string):
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{json.dumps(string)}\n")
+        except OSError:
+            logger.warning("this line is not kept for later runs", exc_info=True)
+
+
+def is_kept(line: str) -> bool:
+    """May a line be written down?"""
+    if line.startswith("/") and any(sign in line for sign in _MAY_BE_SECRET):
+        return False
+    return SECRETS.mask(line) == line
+
+
+def _read(entry: str) -> str | None:
+    try:
+        value = cast("object", json.loads(entry))
+    except ValueError:
+        return None
+    return value if isinstance(value, str) else None

@@ -5,44 +5,42 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from fairlead.adapters.parts import text_of
-from fairlead.catalog.offers import Prompt, PromptArgument
-from fairlead.config.shapes import as_object
-from fairlead.console.arguments import pairs_of, words_of
-from fairlead.console.attachments import for_model
-from fairlead.console.blocks import Origin, show_blocks
-from fairlead.console.offers import show_examples
-from fairlead.console.session import Session
-from fairlead.console.verb import Suggestion, Verb
+from fairlead.adapters.content import text_of
+from fairlead.catalog.tools import PromptArgument, PromptOffer
+from fairlead.config.untyped import as_object
+from fairlead.console.attachments import for_model, show_examples
+from fairlead.console.render import AnswerOrigin, show_blocks
+from fairlead.console.session import ConsoleSession
+from fairlead.console.verb import Suggestion, Verb, pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid
-from fairlead.host.contents import PromptResult
+from fairlead.host.offers.contents import PromptResult
 
 _BLANKS = re.compile(r"\s+")
 
 
-def known_prompts(session: Session) -> Mapping[str, Prompt]:
+def known_prompts(session: ConsoleSession) -> Mapping[str, PromptOffer]:
     """The prompts that are known, each by the name of its verb. Contacts no server."""
     return session.completions.prompts(session.host, verb_name)
 
 
-def verb_name(prompt: Prompt) -> str:
+def verb_name(prompt: PromptOffer) -> str:
     """What a person types to get a prompt. It has no blanks, since they end it."""
     return _BLANKS.sub("_", f"{prompt.server_id}:{prompt.name}")
 
 
-def usage_of(prompt: Prompt) -> str:
+def usage_of(prompt: PromptOffer) -> str:
     """How the arguments of a prompt are typed."""
     shown = (f"{argument.name}=…" for argument in prompt.arguments)
     wanted = (argument.required for argument in prompt.arguments)
     return " ".join(text if required else f"[{text}]" for text, required in zip(shown, wanted, strict=True))
 
 
-def summary_of(prompt: Prompt) -> str:
+def summary_of(prompt: PromptOffer) -> str:
     """What a prompt is for, in one line."""
     return " ".join((prompt.description or prompt.label).split())
 
 
-def verb_of(prompt: Prompt) -> Verb:
+def verb_of(prompt: PromptOffer) -> Verb:
     """The verb that gets a prompt."""
     return Verb(
         name=verb_name(prompt),
@@ -57,7 +55,7 @@ def verb_of(prompt: Prompt) -> Verb:
 # What it does.
 
 
-async def _run(prompt: Prompt, session: Session, rest: str) -> None:
+async def _run(prompt: PromptOffer, session: ConsoleSession, rest: str) -> None:
     arguments = pairs_of(words_of(rest), [argument.name for argument in prompt.arguments])
     for argument in prompt.arguments:
         if argument.required and argument.name not in arguments:
@@ -72,7 +70,7 @@ async def _run(prompt: Prompt, session: Session, rest: str) -> None:
 
 
 async def _asked(
-    session: Session, prompt: Prompt, argument: PromptArgument, others: Mapping[str, str]
+    session: ConsoleSession, prompt: PromptOffer, argument: PromptArgument, others: Mapping[str, str]
 ) -> str | None:
     """Ask the person for an argument, with what the server suggests for it."""
     if argument.description:
@@ -82,14 +80,14 @@ async def _asked(
     return await session.person.asked(argument.name)
 
 
-async def _show(session: Session, prompt: Prompt, result: PromptResult) -> None:
-    origin = Origin(server_id=prompt.server_id, what=prompt.name)
+async def _show(session: ConsoleSession, prompt: PromptOffer, result: PromptResult) -> None:
+    origin = AnswerOrigin(server_id=prompt.server_id, what=prompt.name)
     for message in result.messages:
         session.screen.say(f"[{message.get('role')}]")
         await show_blocks(session, origin, [as_object(message.get("content"))])
 
 
-async def _hand_to_model(session: Session, prompt: Prompt, result: PromptResult) -> None:
+async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: PromptResult) -> None:
     """Put the messages into the conversation. What a server wrote that is not trusted is agreed to first."""
     if session.host.configured(prompt.server_id).trust != "trusted":
         answer = await session.person.chosen("Send this to the model?", ["yes", "no"], "yes")
@@ -103,7 +101,7 @@ async def _hand_to_model(session: Session, prompt: Prompt, result: PromptResult)
         session.screen.say("this is part of the conversation now; what do you say to it?")
 
 
-async def _said(session: Session, prompt: Prompt, message: Mapping[str, Any]) -> dict[str, str]:
+async def _said(session: ConsoleSession, prompt: PromptOffer, message: Mapping[str, Any]) -> dict[str, str]:
     role = "assistant" if message.get("role") == "assistant" else "user"
     blocks = [as_object(message.get("content"))]
     result = await for_model(session, prompt.server_id, prompt.name, blocks)
@@ -114,7 +112,7 @@ async def _said(session: Session, prompt: Prompt, message: Mapping[str, Any]) ->
 # What may follow.
 
 
-def _complete(prompt: Prompt, session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     """The names of the arguments that are not there yet."""
     given, last = _given(prompt, typed)
     if "=" in last:
@@ -126,7 +124,7 @@ def _complete(prompt: Prompt, session: Session, typed: str) -> Iterable[Suggesti
     ]
 
 
-async def _ask(prompt: Prompt, session: Session, typed: str) -> Iterable[Suggestion]:
+async def _ask(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     """What the server suggests for the argument at the end."""
     given, last = _given(prompt, typed)
     name, equals, value = last.partition("=")
@@ -136,7 +134,7 @@ async def _ask(prompt: Prompt, session: Session, typed: str) -> Iterable[Suggest
     return [Suggestion(_quoted(found), len(value)) for found in values]
 
 
-def _given(prompt: Prompt, typed: str) -> tuple[dict[str, str], str]:
+def _given(prompt: PromptOffer, typed: str) -> tuple[dict[str, str], str]:
     """The arguments that are whole, and what is being typed; that is nothing where no word can end yet."""
     before, _, last = typed.rpartition(" ")
     try:

@@ -42,7 +42,7 @@ class Screen:
 
     def error(self, error: FairleadError) -> None:
         """Show what went wrong, and what to do about it. Secrets in it are masked."""
-        from fairlead.catalog import gate
+        from fairlead.catalog.sanitize import gate
 
         if isinstance(error, ConfigInvalid):
             self._labelled("error:", "red", "the configuration cannot be used")

@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fairlead.console.completions import Completions
+from fairlead.console.completion import Completions
 from fairlead.console.screen import Screen
 from fairlead.console.verb import Verb
 
 if TYPE_CHECKING:
-    from fairlead.auth.callback import BrowserRedirect
+    from fairlead.auth.redirect import BrowserRedirect
     from fairlead.config.load import LoadedConfig
-    from fairlead.console.conversation import Conversation
+    from fairlead.console.conversation import ChatConversation
     from fairlead.host.host import Host
-    from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion
+    from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
 
 
-class Configuration(Protocol):
+class ConsoleConfiguration(Protocol):
     """The configuration that the console's host runs with."""
 
     @property
@@ -29,11 +29,11 @@ class Configuration(Protocol):
         ...
 
 
-class Asking(Protocol):
+class PromptQuestions(Protocol):
     """The person at the prompt: a question takes its place until it is answered, one at a time."""
 
     @property
-    def answers(self) -> "Sequence[tuple[ApprovalQuestion, ApprovalAnswer]]":
+    def answers(self) -> "Sequence[tuple[ApprovalRequest, ApprovalAnswer]]":
         """What they answered about calls in this run, the oldest first."""
         ...
 
@@ -57,7 +57,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class ConsoleOptions:
     """What the command line says."""
 
     load: "Callable[[], LoadedConfig]"
@@ -67,14 +67,14 @@ class Wanted:
 
 
 @dataclass(kw_only=True, slots=True)
-class Session:
+class ConsoleSession:
     """One run of the console, for the verbs."""
 
     host: "Host"
-    configuration: Configuration
+    configuration: ConsoleConfiguration
     screen: Screen
-    person: Asking
-    conversation: "Conversation"
+    person: PromptQuestions
+    conversation: "ChatConversation"
     """What was said to the model, and by it; the model, where there is one."""
     env: Mapping[str, str]
     verbs: Mapping[str, Verb]

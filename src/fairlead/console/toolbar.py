@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fairlead.cli.output import printable
-from fairlead.console.work import Running
+from fairlead.console.lines import RunningLine
 
 if TYPE_CHECKING:
-    from fairlead.host.member import ServerStatus
+    from fairlead.host.managed_server import ServerStatus
 
 MOST_LINES: Final = 5
 BAR_CELLS: Final = 20
@@ -23,7 +23,7 @@ _WORDS: Final = {
 
 
 def toolbar(
-    servers: "Iterable[ServerStatus] | None", running: Sequence[Running], model: str | None, width: int
+    servers: "Iterable[ServerStatus] | None", running: Sequence[RunningLine], model: str | None, width: int
 ) -> str:
     """The lines. `servers` is None while the host is not there yet."""
     parts = ["starting …" if servers is None else servers_line(servers)]
@@ -44,7 +44,7 @@ def servers_line(servers: "Iterable[ServerStatus]") -> str:
     return ", ".join(f"{counts[state]} {words}" for state, words in _WORDS.items() if counts[state])
 
 
-def _bar_line(running: Running) -> str:
+def _bar_line(running: RunningLine) -> str:
     parts = [printable(running.label)]
     if running.progress is not None and running.total:
         share = min(1.0, max(0.0, running.progress / running.total))

@@ -1,12 +1,18 @@
-"""A verb: what a person types after a slash."""
+"""A verb: what a person types after a slash.
 
+What is typed after a name: words, in quotes where they have blanks, and NAME=VALUE.
+"""
+
+import shlex
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fairlead.errors import ArgumentsInvalid
+
 if TYPE_CHECKING:
-    from fairlead.console.session import Session
+    from fairlead.console.session import ConsoleSession
 
 
 MOST_SUGGESTED: Final = 200
@@ -32,11 +38,11 @@ class Verb:
     """How it is typed: `/tools [query]`."""
     summary: str
     """What a person gets by it, in one line."""
-    run: Callable[["Session", str], Awaitable[None]]
+    run: Callable[["ConsoleSession", str], Awaitable[None]]
     """Does it. It is given the rest of the line, stripped, and may take its time: Ctrl-C cancels it."""
-    complete: Callable[["Session", str], Iterable[Suggestion]] | None = None
+    complete: Callable[["ConsoleSession", str], Iterable[Suggestion]] | None = None
     """What may follow. It is given the rest of the line up to the cursor, and must not wait for anything."""
-    ask: Callable[["Session", str], Awaitable[Iterable[Suggestion]]] | None = None
+    ask: Callable[["ConsoleSession", str], Awaitable[Iterable[Suggestion]]] | None = None
     """What a server suggests may follow, given the same. It may wait; whoever types never waits for it."""
 
 
@@ -45,3 +51,28 @@ def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggesti
     pairs = ((word, "") if isinstance(word, str) else word for word in words)
     found = (Suggestion(word, len(typed), note) for word, note in pairs if word.startswith(typed))
     return [*islice(found, MOST_SUGGESTED)]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a line, as a shell would read them. Nothing is expanded, and `\\` stands for itself."""
+    reader = shlex.shlex(text, posix=True)
+    reader.whitespace_split = True
+    reader.commenters = reader.escape = ""
+    try:
+        return list(reader)
+    except ValueError as exc:
+        hint = 'a quote in a value goes into quotes of the other kind: name="it\'s"'
+        raise ArgumentsInvalid("a quote has no partner", hint=hint) from exc
+
+
+def pairs_of(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:
+    """NAME=VALUE, as names and values. Raises `ArgumentsInvalid` for what has another name, or none."""
+    wanted = [*names]
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in wanted:
+            takes = ", ".join(f"{name}=…" for name in wanted) or "nothing"
+            raise ArgumentsInvalid(f"`{word}` is not understood here", hint=f"it takes {takes}")
+        pairs[name] = value
+    return pairs

@@ -13,12 +13,12 @@ import anyio
 from mcp_types import INVALID_REQUEST, JSONRPCRequest, RequestId
 from starlette.types import Message, Receive, Scope, Send
 
-from fairlead.gateway.access import RATE, Admitted
-from fairlead.gateway.client import Client
-from fairlead.gateway.handlers import ADMITTED
-from fairlead.gateway.perimeter import Refused
-from fairlead.gateway.rate import RateLimit
-from fairlead.jsonrpc.incoming import Refusal, read_part
+from fairlead.gateway.access.auth import RATE, AuthenticatedRequest
+from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.access.rate_limit import RateLimit
+from fairlead.gateway.client_session import ClientSession
+from fairlead.gateway.sdk_server import ADMITTED
+from fairlead.jsonrpc.incoming import MessageRefusal, read_part
 
 BATCH_VERSION: Final = "2025-03-26"
 _AT_ONCE: Final = 16
@@ -32,16 +32,16 @@ HandleBody = Callable[[bytes, Scope, Receive, Send], Awaitable[None]]
 class Listener(Protocol):
     """A client of the oldest HTTP transport, for as long as it holds its event stream open."""
 
-    client: Client
+    client: ClientSession
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: MessageRefusal) -> None:
         """Answer a message in its event stream that cannot be handled."""
         ...
 
 
 async def answer_batch(
     parts: Sequence[bytes],
-    client: Client | None,
+    client: ClientSession | None,
     handle: HandleBody,
     scope: Scope,
     receive: Receive,
@@ -55,13 +55,15 @@ async def answer_batch(
         handle: Answers one message.
     """
     if refusal := _refuse_whole(parts, client):
-        refused = Refused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
+        refused = RequestRefused(
+            status=400, headers={"Content-Type": "application/json"}, body=refusal.encode()
+        )
         await refused(scope, receive, send)
         return
     assert client is not None
     accept = dict(scope["headers"]).get(b"accept", b"")
     if not all(kind in accept for kind in _ACCEPTED):
-        await Refused.saying(406, "a client accepts both application/json and text/event-stream")(
+        await RequestRefused.saying(406, "a client accepts both application/json and text/event-stream")(
             scope, receive, send
         )
         return
@@ -76,7 +78,9 @@ async def answer_batch(
     async with anyio.create_task_group() as tasks:
         for part in parts:
             message = read_part(part)
-            refusal = message if isinstance(message, Refusal) else _refuse_request(message, seen, scope)
+            refusal = (
+                message if isinstance(message, MessageRefusal) else _refuse_request(message, seen, scope)
+            )
             if refusal is not None:
                 await stream.write_message(refusal.encode())
             elif message is not None:
@@ -100,23 +104,25 @@ async def post_batch(
         handle: Takes in one message.
     """
     if refusal := _refuse_whole(parts, listener.client if listener else None):
-        refused = Refused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
+        refused = RequestRefused(
+            status=400, headers={"Content-Type": "application/json"}, body=refusal.encode()
+        )
         await refused(scope, receive, send)
         return
     assert listener is not None
     seen: set[RequestId] = set()
     for part in parts:
         message = read_part(part)
-        refusal = message if isinstance(message, Refusal) else _refuse_request(message, seen, scope)
+        refusal = message if isinstance(message, MessageRefusal) else _refuse_request(message, seen, scope)
         if refusal is not None:
             await listener.refuse(refusal)
         elif message is not None:
             posted = _Posted()
             await handle(part, scope, receive, posted.send)
             if posted.status >= 400:  # the session is over, and so is what follows
-                await Refused(status=posted.status)(scope, receive, send)
+                await RequestRefused(status=posted.status)(scope, receive, send)
                 return
-    await Refused(status=202)(scope, receive, send)
+    await RequestRefused(status=202)(scope, receive, send)
 
 
 class _Posted:
@@ -131,26 +137,30 @@ class _Posted:
             self.status = message["status"]
 
 
-def _refuse_whole(parts: Sequence[bytes], client: Client | None) -> Refusal | None:
+def _refuse_whole(parts: Sequence[bytes], client: ClientSession | None) -> MessageRefusal | None:
     if client is None or client.version != BATCH_VERSION:
         reason = f"only protocol version {BATCH_VERSION} has batches: send one message at a time"
-        return Refusal(code=INVALID_REQUEST, reason=reason)
-    return None if parts else Refusal(code=INVALID_REQUEST, reason="the batch is empty")
+        return MessageRefusal(code=INVALID_REQUEST, reason=reason)
+    return None if parts else MessageRefusal(code=INVALID_REQUEST, reason="the batch is empty")
 
 
-def _refuse_request(message: object, seen: set[RequestId], scope: Scope) -> Refusal | None:
+def _refuse_request(message: object, seen: set[RequestId], scope: Scope) -> MessageRefusal | None:
     """Return why a request is not handled, if it is not. `seen` are the ids of those before it."""
     if not isinstance(message, JSONRPCRequest):
         return None
     if message.method == "initialize":
-        return Refusal(code=INVALID_REQUEST, reason="`initialize` is not part of a batch", id=message.id)
+        return MessageRefusal(
+            code=INVALID_REQUEST, reason="`initialize` is not part of a batch", id=message.id
+        )
     if message.id in seen:
-        return Refusal(code=INVALID_REQUEST, reason="another request has this id", id=message.id)
+        return MessageRefusal(code=INVALID_REQUEST, reason="another request has this id", id=message.id)
     rate: RateLimit | None = scope.get(RATE)
-    admitted: Admitted = scope[ADMITTED]
+    admitted: AuthenticatedRequest = scope[ADMITTED]
     # The first was counted when the HTTP request was let in.
     if seen and rate is not None and (wait := rate.take(admitted.principal)):
-        return Refusal(code=_RATE_LIMITED, reason=f"too many requests: try again in {wait} s", id=message.id)
+        return MessageRefusal(
+            code=_RATE_LIMITED, reason=f"too many requests: try again in {wait} s", id=message.id
+        )
     seen.add(message.id)
     return None
 

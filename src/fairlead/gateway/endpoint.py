@@ -1,8 +1,12 @@
-"""One path that clients reach the gateway at: everything, or one bundle, for all who come there."""
+"""One path that clients reach the gateway at: everything, or one bundle, for all who come there.
+
+What a session's streams brought, for a client that comes back to one.
+"""
 
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -16,33 +20,70 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.runner import serve_dual_era_loop, serve_loop
 from mcp.server.sse import SseServerTransport
-from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http import (
+    EventCallback,
+    EventId,
+    EventMessage,
+    EventStore,
+    StreamableHTTPServerTransport,
+    StreamId,
+)
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
-from fairlead.gateway.access import Admitted, Revoking, token_in
-from fairlead.gateway.client import Client, ClientKey, Era
-from fairlead.gateway.events import EventLog
-from fairlead.gateway.handlers import ADMITTED, Handlers
-from fairlead.gateway.lists import Offered, ToolList
-from fairlead.gateway.perimeter import MAX_BODY_BYTES
-from fairlead.host.beside import is_shared
-from fairlead.host.bundles import Selection, select
+from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
+from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
+from fairlead.gateway.access.origin import MAX_BODY_BYTES
+from fairlead.gateway.client_session import ClientKey, ClientSession, Era
+from fairlead.gateway.lists import OfferLists, ToolList
+from fairlead.gateway.sdk_server import ADMITTED, Handlers
+from fairlead.host.client_host import is_shared
 from fairlead.host.host import Host
+from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.resource_tools import ReadingTools
+from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import Ability
-from fairlead.host.reading import ReadingTools
-from fairlead.host.toolset import Toolset
-from fairlead.jsonrpc.incoming import Refusal
+from fairlead.jsonrpc.incoming import MessageRefusal
 
 if TYPE_CHECKING:
     from fairlead.gateway.gateway import Gateway
+
+
+MAX_KEPT: Final = 256
+
+
+class EventLog(EventStore):
+    """The latest events of one session, in memory."""
+
+    def __init__(self, *, kept: int = MAX_KEPT) -> None:
+        self._events: deque[tuple[int, StreamId, JSONRPCMessage | None]] = deque(maxlen=kept)
+        self._count = 0
+
+    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
+        """Keep an event, and name it."""
+        self._count += 1
+        self._events.append((self._count, stream_id, message))
+        return str(self._count)
+
+    async def replay_events_after(
+        self, last_event_id: EventId, send_callback: EventCallback
+    ) -> StreamId | None:
+        """Send what came on the same stream after an event. None where nobody knows it any more."""
+        stream = next((name for number, name, _ in self._events if str(number) == last_event_id), None)
+        if stream is None:
+            return None
+        last = int(last_event_id)
+        for number, name, message in [*self._events]:
+            if name == stream and number > last and message is not None:
+                await send_callback(EventMessage(message, str(number)))
+        return stream
+
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +93,7 @@ RETRY_MS: Final = 1_000
 _RETRY_SECONDS: Final = 30
 LOGIN_WAIT_SECONDS: Final = 2.0
 """How long the first introduction of a principal waits to hear which servers want a login of it."""
-_CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
+_CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLER)
 """Who the present request of the modern protocol is made for, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -63,7 +104,7 @@ _TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again
 class HttpSession:
     """A session of the older protocol over Streamable HTTP."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientSession) -> None:
         self.client = client
         self.transport = StreamableHTTPServerTransport(
             client.id, event_store=EventLog(), retry_interval=RETRY_MS
@@ -73,7 +114,7 @@ class HttpSession:
 class SseListener:
     """A client of the oldest HTTP transport, and the event stream that it holds open."""
 
-    def __init__(self, client: Client, send: Send) -> None:
+    def __init__(self, client: ClientSession, send: Send) -> None:
         self.client = client
         self.session_id: str | None = None
         """What its messages name; it is told that in the first event."""
@@ -81,7 +122,7 @@ class SseListener:
         """The SDK's stream of messages to it, which has no public name."""
         self._send = send
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: MessageRefusal) -> None:
         """Answer a message in its event stream that cannot be handled."""
         error = ErrorData(code=refusal.code, message=refusal.reason)
         request_id = None if isinstance(refusal.id, float) else refusal.id
@@ -94,18 +135,18 @@ class SseListener:
         await self._send(message)
 
 
-class Endpoint:
+class GatewayEndpoint:
     """A selection of servers, and everybody who uses it here."""
 
     def __init__(self, gateway: "Gateway", bundle: str | None) -> None:
         self.gateway = gateway
         self.bundle = bundle
         self.sessions: dict[str, HttpSession] = {}
-        self._others: set[Client] = set()
+        self._others: set[ClientSession] = set()
         self._listeners: set[SseListener] = set()
-        self._stateless: dict[ClientKey, Client] = {}
+        self._stateless: dict[ClientKey, ClientSession] = {}
         self._opening = anyio.Lock()
-        self._views: dict[Caller, View] = {}
+        self._views: dict[GroupedPrincipal, PrincipalView] = {}
         self.renew()
         self.handlers = Handlers(self)
         self.server = self.handlers.server()
@@ -122,7 +163,7 @@ class Endpoint:
         for client in self.clients():
             client.renew()
 
-    def selection_for(self, caller: Caller) -> Selection:
+    def selection_for(self, caller: GroupedPrincipal) -> Selection:
         """What it selects for a caller: rules may hide other tools from each."""
         settings = self.gateway.loaded.config.gateway
         selection = select(self.gateway.loaded, self.bundle, caller)
@@ -142,12 +183,12 @@ class Endpoint:
         for session in [*self.sessions.values()]:
             await session.transport.terminate()
 
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[ClientSession]:
         """Everybody who uses it."""
         sessions = (session.client for session in self.sessions.values())
         return [*sessions, *self._others, *self._stateless.values()]
 
-    def live_clients(self) -> list[Client]:
+    def live_clients(self) -> list[ClientSession]:
         """Return the clients that count towards quotas: those over HTTP that are not ending."""
         sessions = (
             session.client for session in self.sessions.values() if not session.transport.is_terminated
@@ -156,7 +197,7 @@ class Endpoint:
         stateless = (client for client in self._stateless.values() if not client.ended.is_set())
         return [*sessions, *streaming, *stateless]
 
-    async def end(self, client: Client) -> None:
+    async def end(self, client: ClientSession) -> None:
         """End a client's session."""
         session = self.sessions.get(client.id)
         if session is not None:
@@ -165,11 +206,11 @@ class Endpoint:
 
     # What there is.
 
-    def view(self, caller: Caller, host: Host) -> "View":
+    def view(self, caller: GroupedPrincipal, host: Host) -> "PrincipalView":
         """What is offered to a principal, whose clients stand beside that host."""
         view = self._views.get(caller)
         if view is None or view.host is not host:
-            view = self._views[caller] = View(self, host, caller)
+            view = self._views[caller] = PrincipalView(self, host, caller)
         return view
 
     def forget(self, principal: str) -> None:
@@ -186,7 +227,7 @@ class Endpoint:
 
     async def stateless(
         self, key: ClientKey, abilities: frozenset[Ability], label: str | None = None
-    ) -> Client:
+    ) -> ClientSession:
         """The client that a request without a protocol session comes from: the same for the same key.
 
         What it can be asked is said with every request, and is no part of who it is.
@@ -200,19 +241,19 @@ class Endpoint:
 
     async def _open_stateless(
         self, key: ClientKey, abilities: frozenset[Ability], label: str | None
-    ) -> Client:
+    ) -> ClientSession:
         async with self._opening:
             client = self._stateless.get(key)
             if client is None or client.ended.is_set():
                 async with self.gateway.room_for_session(key.principal, key.credential) as is_room:
                     if not is_room:
                         raise MCPError(INTERNAL_ERROR, _TOO_MANY_SESSIONS)
-                    client = Client(self, key.principal, "stateless", abilities, key=key, label=label)
+                    client = ClientSession(self, key.principal, "stateless", abilities, key=key, label=label)
                     await self.gateway.tasks.start(self._run_stateless, client)
                     self._stateless[key] = client
         return client
 
-    async def _run_stateless(self, client: Client, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def _run_stateless(self, client: ClientSession, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         with _contained(client):
             async with client.running():
                 task_status.started()
@@ -224,7 +265,7 @@ class Endpoint:
         """End those who have not asked for anything for so long."""
         now = time.monotonic()
 
-        def is_idle(client: Client) -> bool:
+        def is_idle(client: ClientSession) -> bool:
             return client.is_idle and now - client.last_used > seconds
 
         for client in [client for client in self._stateless.values() if is_idle(client)]:
@@ -232,7 +273,7 @@ class Endpoint:
         for session in [session for session in self.sessions.values() if is_idle(session.client)]:
             await session.transport.terminate()
 
-    async def end_revoked(self, access: Revoking) -> None:
+    async def end_revoked(self, access: TokenRevocations) -> None:
         """End the sessions that were begun with a token that was removed since."""
         for client in [*self._stateless.values()]:
             if client.credential is not None and access.is_revoked(client.credential):
@@ -243,8 +284,10 @@ class Endpoint:
                 await session.transport.terminate()
 
     @asynccontextmanager
-    async def _other(self, caller: Caller, era: Era, credential: str | None = None) -> AsyncGenerator[Client]:
-        client = Client(self, caller.principal, era, groups=caller.groups, credential=credential)
+    async def _other(
+        self, caller: GroupedPrincipal, era: Era, credential: str | None = None
+    ) -> AsyncGenerator[ClientSession]:
+        client = ClientSession(self, caller.principal, era, groups=caller.groups, credential=credential)
         async with client.running():
             self._others.add(client)
             try:
@@ -274,7 +317,7 @@ class Endpoint:
         with session.client.in_use():
             await session.transport.handle_request(scope, receive, send)
 
-    def session(self, session_id: str, admitted: Admitted) -> HttpSession | None:
+    def session(self, session_id: str, admitted: AuthenticatedRequest) -> HttpSession | None:
         """A session by its id, for the principal and the very token that began it, and for no other."""
         session = self.sessions.get(session_id)
         if session is None or session.transport.is_terminated:
@@ -285,14 +328,14 @@ class Endpoint:
         return session if is_own else None
 
     async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted: Admitted = scope[ADMITTED]
+        admitted: AuthenticatedRequest = scope[ADMITTED]
         with ExitStack() as in_use:
             async with self.gateway.room_for_session(admitted.principal, admitted.credential) as is_room:
                 if not is_room:
                     await _too_many_sessions(scope, receive, send)
                     return
                 session = HttpSession(
-                    Client(
+                    ClientSession(
                         self,
                         admitted.principal,
                         "session",
@@ -345,7 +388,7 @@ class Endpoint:
     async def handle_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Be there for a client of the oldest HTTP transport, for as long as it listens."""
         _name_user(scope)
-        admitted: Admitted = scope[ADMITTED]
+        admitted: AuthenticatedRequest = scope[ADMITTED]
         caller, credential = admitted.caller, admitted.credential
         async with AsyncExitStack() as stack:
             async with self.gateway.room_for_session(caller.principal, credential) as is_room:
@@ -370,7 +413,7 @@ class Endpoint:
     def listener(self, scope: Scope) -> SseListener | None:
         """Whose session a message over the oldest HTTP transport names, if it is its own."""
         named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[-1]
-        admitted: Admitted = scope[ADMITTED]
+        admitted: AuthenticatedRequest = scope[ADMITTED]
         for listener in self._listeners if named else ():
             if listener.session_id == named:
                 client = listener.client
@@ -385,7 +428,7 @@ class Endpoint:
 
     async def serve_streams(self, received: Any, sent: Any, principal: str) -> None:  # noqa: ANN401 - the SDK's streams, which it does not name in public
         """Serve one client over a pair of streams until it hangs up."""
-        async with self._other(Caller(principal), "session") as client:
+        async with self._other(GroupedPrincipal(principal), "session") as client:
             await serve_dual_era_loop(
                 self.server,
                 received,
@@ -395,10 +438,10 @@ class Endpoint:
             )
 
 
-class View:
+class PrincipalView:
     """What an endpoint offers to one principal, whichever of its clients asks."""
 
-    def __init__(self, endpoint: Endpoint, host: Host, caller: Caller) -> None:
+    def __init__(self, endpoint: GatewayEndpoint, host: Host, caller: GroupedPrincipal) -> None:
         self.host = host
         self._endpoint = endpoint
         self._caller = caller
@@ -469,7 +512,7 @@ class View:
             and reading.may_read(status.server_id)
             and (listing := self.host.listing(status.server_id)) is not None
         }
-        said = (self._needed_logins(), Offered(listings, "gateway").instructions())
+        said = (self._needed_logins(), OfferLists(listings, "gateway").instructions())
         return "\n\n".join(filter(None, said)) or None
 
     def _needed_logins(self) -> str | None:
@@ -487,7 +530,7 @@ class View:
 
 
 @contextmanager
-def _contained(client: Client) -> Generator[None]:
+def _contained(client: ClientSession) -> Generator[None]:
     """What goes wrong with one client ends that one, and nobody else."""
     try:
         yield
@@ -499,7 +542,7 @@ def _contained(client: Client) -> Generator[None]:
 
 def _name_user(scope: Scope) -> None:
     """Say who sends a message as the SDK wants to hear it: it lets nobody else write to a session."""
-    admitted: Admitted = scope[ADMITTED]
+    admitted: AuthenticatedRequest = scope[ADMITTED]
     groups = "\0".join(sorted(admitted.groups))
     client = f"{admitted.principal}\0{admitted.credential or ''}\0{groups}"
     token = AccessToken(token="", client_id=client, scopes=[])

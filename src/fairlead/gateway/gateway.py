@@ -1,4 +1,9 @@
-"""The gateway: one MCP endpoint in front of all servers of a host."""
+"""The gateway: one MCP endpoint in front of all servers of a host.
+
+The gateway as an ASGI application: who comes in, and where they go.
+
+Streams that are open, and the tokens they were opened with: they end when that token is refused.
+"""
 
 import time
 from collections import Counter
@@ -10,7 +15,9 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 from anyio.abc import TaskGroup
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
@@ -19,23 +26,104 @@ from fairlead.connection.peer import for_nobody
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
-from fairlead.gateway.access import Access, Revoking
-from fairlead.gateway.app import GatewayApp
-from fairlead.gateway.approvals import PATIENCE_SECONDS, PendingApprovals
-from fairlead.gateway.bridge import Bridge
-from fairlead.gateway.client import Client, SessionInfo, TokenKey
-from fairlead.gateway.endpoint import Endpoint
+from fairlead.gateway.access.auth import RequestAuthenticator, TokenRevocations, token_in
+from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.client_session import ClientSession, SessionInfo, TokenKey
+from fairlead.gateway.endpoint import GatewayEndpoint
+from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
-from fairlead.gateway.streams import OpenStreams
-from fairlead.host.bus import Subscriber
-from fairlead.host.host import Backing, Host
+from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingApprovals
+from fairlead.gateway.sdk_server import ADMITTED
+from fairlead.host.client_host import PrincipalHost, principal_host
+from fairlead.host.events import Subscriber
+from fairlead.host.host import GatewayBacking, Host
 from fairlead.host.logins import is_personal
-from fairlead.host.member import ServerStatus, combine
-from fairlead.host.principals import PrincipalHost, principal_host
+from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.jsonrpc.stdio import open_stdio
 
 if TYPE_CHECKING:
-    from fairlead.servers.server import McpServer
+    from fairlead.servers.framework.server import McpServer
+
+
+_MCP_PATHS = frozenset({"mcp", "sse", "messages"})
+
+
+class GatewayApp:
+    """Serves MCP at `/mcp` and `/mcp/<bundle>`, and to old clients at `/sse`; all else is for the routes."""
+
+    def __init__(self, gateway: "Gateway", access: RequestAuthenticator, routes: Sequence[BaseRoute]) -> None:
+        self._gateway = gateway
+        self._access = access
+        self._front = FastPath(gateway.host.tracer)
+        self._others = Starlette(routes=[*routes])
+        if isinstance(access, TokenRevocations):
+            gateway.tasks.start_soon(gateway.end_revoked, access)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._others(scope, receive, send)
+            return
+        kind, _, bundle = scope["path"].strip("/").partition("/")
+        if kind not in _MCP_PATHS or "/" in bundle:
+            await self._others(scope, receive, send)
+            return
+        admitted = await self._access.admit(scope)
+        if isinstance(admitted, RequestRefused):
+            await admitted(scope, receive, send)
+            return
+        scope[ADMITTED] = admitted
+        if scope["method"] == "GET":
+            with self._gateway.streams.opened(token_in(scope)):
+                await self._handle(kind, bundle, scope, receive, send)
+        else:
+            await self._handle(kind, bundle, scope, receive, send)
+
+    async def _handle(self, kind: str, bundle: str, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._gateway.opened(bundle or None) or await self._opened(bundle or None)
+        if endpoint is None:
+            await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+        elif kind == "mcp":
+            await self._front.handle(endpoint, scope, receive, send)
+        elif kind == "sse" and scope["method"] == "GET":
+            await endpoint.handle_sse(scope, receive, send)
+        elif kind == "messages":
+            await self._front.handle_message(endpoint, scope, receive, send)
+        else:
+            await RequestRefused.saying(405, "only GET begins a stream", {"Allow": "GET"})(
+                scope, receive, send
+            )
+
+    async def _opened(self, bundle: str | None) -> "GatewayEndpoint | None":
+        try:
+            return await self._gateway.endpoint(bundle)
+        except UnknownBundle:
+            return None
+
+
+class OpenStreams:
+    """The requests of a gateway that may last longer than the token they were let in with."""
+
+    def __init__(self) -> None:
+        self._open: dict[anyio.CancelScope, str] = {}
+
+    @contextmanager
+    def opened(self, token: str | None) -> Generator[None]:
+        """Have what is done in the block end when the token is refused. Without a token it ends by itself."""
+        with anyio.CancelScope() as scope:
+            if token:
+                self._open[scope] = token
+            try:
+                yield
+            finally:
+                self._open.pop(scope, None)
+
+    async def end_revoked(self, access: TokenRevocations) -> None:
+        """End those whose token is refused by now."""
+        refused = {token for token in {*self._open.values()} if await access.identify(token) is None}
+        for scope in [scope for scope, token in self._open.items() if token in refused]:
+            scope.cancel()
+
 
 _REAP_SECONDS = 30.0
 _REVOKE_SECONDS = 0.5
@@ -91,30 +179,30 @@ class Gateway:
         """Set when a request is over."""
         self._listen_streams: Counter[TokenKey] = Counter()
         """Open streams of `subscriptions/listen`, by principal and token."""
-        self._endpoints: dict[str | None, Endpoint] = {}
+        self._endpoints: dict[str | None, GatewayEndpoint] = {}
         self._opening = anyio.Lock()
         self._begun: Counter[TokenKey] = Counter()
         """Sessions that are being opened, by principal and token."""
         self._principals: dict[str, _Principal] = {}
         self._opening_hosts = anyio.Lock()
 
-    def app(self, access: Access, routes: Sequence[BaseRoute] = ()) -> GatewayApp:
+    def app(self, access: RequestAuthenticator, routes: Sequence[BaseRoute] = ()) -> GatewayApp:
         """The gateway as an ASGI application. `routes` are what it serves besides; they see to access."""
         return GatewayApp(self, access, routes)
 
-    async def endpoint(self, bundle: str | None = None) -> Endpoint:
+    async def endpoint(self, bundle: str | None = None) -> GatewayEndpoint:
         """The endpoint of a bundle, or of everything. Raises `UnknownBundle`."""
         found = self._endpoints.get(bundle)
         if found is not None:
             return found
         async with self._opening:
             if bundle not in self._endpoints:
-                endpoint = Endpoint(self, bundle)
+                endpoint = GatewayEndpoint(self, bundle)
                 await self.tasks.start(endpoint.run)
                 self._endpoints[bundle] = endpoint
         return self._endpoints[bundle]
 
-    def opened(self, bundle: str | None) -> Endpoint | None:
+    def opened(self, bundle: str | None) -> GatewayEndpoint | None:
         """An endpoint that somebody has used already."""
         return self._endpoints.get(bundle)
 
@@ -203,7 +291,7 @@ class Gateway:
         """Everybody who uses it."""
         return [client.info() for client in self.clients()]
 
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[ClientSession]:
         """Everybody who uses it, live."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
@@ -230,11 +318,11 @@ class Gateway:
             if not self._begun[own]:
                 del self._begun[own]
 
-    def _find_room(self, own: TokenKey) -> list[Client] | None:
+    def _find_room(self, own: TokenKey) -> list[ClientSession] | None:
         """Return which idle clients to end so that one more fits into every quota; None where none does."""
         clients = [client for endpoint in self._endpoints.values() for client in endpoint.live_clients()]
         options = self.options
-        ended: list[Client] = []
+        ended: list[ClientSession] = []
         quotas: tuple[tuple[int, Callable[[TokenKey], bool]], ...] = (
             (options.max_sessions_of_token, lambda key: key == own),
             (options.max_sessions_of_principal, lambda key: key[0] == own[0]),
@@ -260,7 +348,7 @@ class Gateway:
         return ended
 
     @contextmanager
-    def listening_stream(self, client: Client) -> Generator[bool]:
+    def listening_stream(self, client: ClientSession) -> Generator[bool]:
         """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
         own, streams = client.token_key, self._listen_streams
         of_principal = sum(number for key, number in streams.items() if key[0] == own[0])
@@ -325,7 +413,7 @@ class Gateway:
                 await endpoint.close_idle(self.options.session_idle_seconds)
             self._release_principals(self.options.session_idle_seconds)
 
-    async def end_revoked(self, access: Revoking) -> None:
+    async def end_revoked(self, access: TokenRevocations) -> None:
         """End the sessions and streams of tokens that were removed, soon after that, until cancelled."""
         while True:
             await anyio.sleep(_REVOKE_SECONDS)
@@ -397,7 +485,12 @@ async def open_gateway(
     approvals = PendingApprovals(options.approval_seconds)
     failure: BaseException | None = None
     async with Host.open(
-        loaded, env=env, servers=servers, operator=Bridge(approvals), backing=Backing(), tracer=tracer
+        loaded,
+        env=env,
+        servers=servers,
+        operator=ClientOperator(approvals),
+        backing=GatewayBacking(),
+        tracer=tracer,
     ) as host:
         async with anyio.create_task_group() as tasks:
             for_nobody()

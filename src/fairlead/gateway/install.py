@@ -1,8 +1,12 @@
-"""The gateway's entry in another agent's file: planned, shown, put in and taken out again."""
+"""The gateway's entry in another agent's file: planned, shown, put in and taken out again.
+
+The gateway in the words of other agents: what to put into their files, or to type.
+"""
 
 import difflib
 import hashlib
 import secrets
+import shlex
 import time
 import tomllib
 from collections.abc import Mapping
@@ -12,15 +16,103 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead.config.dialects import texts
-from fairlead.config.dialects.dialect import Dialect
-from fairlead.config.edit import remove_value, set_value
-from fairlead.config.files import locked, read_text, write_atomic
-from fairlead.config.paths import Place
-from fairlead.config.shapes import as_list, as_object
+from fairlead.config.dialects import registry, syntax
+from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
+from fairlead.config.document.edit import remove_value, set_value
+from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.paths import MachinePaths
+from fairlead.config.untyped import as_list, as_object
 from fairlead.errors import ConfigError, ConfigUnwritable
-from fairlead.gateway.folder import gateway_folder
-from fairlead.gateway.snippets import NAME, TOKEN_INPUT, Reach, by_reference, dialect_of
+from fairlead.gateway.registry import gateway_folder
+
+AGENTS: Final = ("claude", "codex", "cursor", "vscode", "opencode", "gemini")
+NAME: Final = "fairlead"
+"""What the gateway is called in their files."""
+TOKEN_INPUT: Final = "gateway-token"  # noqa: S105 - a name, no token
+"""What editors call it that ask for the token."""
+TOKEN_VARIABLE: Final = "FAIRLEAD_TOKEN"  # noqa: S105 - likewise
+"""The variable with the token for all agents; an agent's own token has its name at the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayRoute:
+    """How an agent gets to the gateway: by URL and token, or by starting a command that does."""
+
+    url: str | None = None
+    token: str | None = None
+    token_file: Path | None = None
+    agent: str | None = None
+    """Whose token it is, where that is one agent's alone."""
+    command: tuple[str, ...] = ("fairlead", "gateway", "--stdio")
+
+    def entry(self, authorization: str | None) -> dict[str, Any]:
+        """The gateway as a server of ours would be written."""
+        if self.url is None:
+            program, *arguments = self.command
+            return {"command": program, "args": arguments}
+        headers = {"headers": {"Authorization": authorization}} if authorization else {}
+        return {"url": self.url, **headers}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSnippet:
+    """The gateway in an agent's words."""
+
+    document: dict[str, Any]
+    has_token: bool = False
+    """The token stands there in plain text."""
+    advice: str | None = None
+    """What a person has to do for it to work."""
+
+
+def dialect_of(agent: str) -> ConfigDialect:
+    """The format of an agent that the gateway can be written for."""
+    dialect = registry.by_name(agent)
+    assert dialect.write is not None, f"{agent} is among those that are written"
+    return dialect
+
+
+def by_reference(agent: str, reach: GatewayRoute) -> AgentSnippet:
+    """The gateway with its token kept elsewhere, if the agent can look there; else in plain text."""
+    if reach.url is None or reach.token is None:
+        return AgentSnippet(document=_write(agent, reach.entry(None)).document)
+    reference, advice = _reference(agent, reach)
+    exported = _write(agent, reach.entry(f"Bearer {reference}"))
+    if not exported.notes:
+        return AgentSnippet(document=exported.document, advice=advice)
+    return AgentSnippet(document=_write(agent, reach.entry(f"Bearer {reach.token}")).document, has_token=True)
+
+
+def plainly(agent: str, reach: GatewayRoute) -> str:
+    """What to paste: with the token in it, so that it works as it is."""
+    authorization = f"Bearer {reach.token}" if reach.token else None
+    if agent == "claude" and reach.url:
+        words = ["claude", "mcp", "add", "--transport", "http", NAME, reach.url]
+        words += ["--header", f"Authorization: {authorization}"] if authorization else []
+        return shlex.join(words)
+    dialect = dialect_of(agent)
+    return syntax.dump(_write(agent, reach.entry(authorization)).document, dialect.syntax).strip()
+
+
+def _reference(agent: str, reach: GatewayRoute) -> tuple[str, str]:
+    """Where an agent finds the token, in our words, and what that takes."""
+    command = f"fairlead gateway token show {reach.agent}" if reach.agent else "fairlead gateway token show"
+    if agent == "vscode":
+        advice = f"it asks for the token once: `{command}`"
+        return f"${{keyring:fairlead/{TOKEN_INPUT}}}", advice
+    if agent == "opencode" and reach.token_file is not None:
+        return f"${{file:{reach.token_file}}}", "it reads the token from there by itself"
+    # Agents have tokens of their own, and may be started from one shell: a variable for each.
+    variable = f"{TOKEN_VARIABLE}_{reach.agent.upper()}" if reach.agent else TOKEN_VARIABLE
+    show = f'export {variable}="$({command})"'
+    return f"${{{variable}}}", f"it takes the token from its environment: {show}"
+
+
+def _write(agent: str, entry: Mapping[str, Any]) -> ExportedDocument:
+    write = dialect_of(agent).write
+    assert write is not None
+    return write({NAME: dict(entry)})
+
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""
@@ -30,7 +122,7 @@ _USUAL_SECTION = "mcpServers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class FileChange:
     """What a file would become. Nothing is written yet."""
 
     title: str
@@ -62,14 +154,14 @@ class Change:
         return "\n".join(lines)
 
 
-def planned_install(agent: str, place: Place, reach: Reach) -> Change:
+def planned_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileChange:
     """Put the gateway into the agent's own file, beside whatever is there."""
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
     before = _text(path)
     written = by_reference(agent, reach)
-    after = texts.merge_into(before or "", written.document, dialect.syntax, str(path))
-    return Change(
+    after = syntax.merge_into(before or "", written.document, dialect.syntax, str(path))
+    return FileChange(
         title=dialect.title,
         path=path,
         before=before,
@@ -79,7 +171,7 @@ def planned_install(agent: str, place: Place, reach: Reach) -> Change:
     )
 
 
-def planned_uninstall(agent: str, place: Place) -> Change:
+def planned_uninstall(agent: str, place: MachinePaths) -> FileChange:
     """Take the gateway, and nothing else, out of the agent's file.
 
     A file that is as the installation left it gets its former bytes back; in one that was edited since, the
@@ -91,21 +183,21 @@ def planned_uninstall(agent: str, place: Place) -> Change:
     installed = _Installations(place.env).get(path)
     if installed is not None and before is not None and _digest(before) == installed["digest"]:
         backup = installed["backup"]
-        return Change(
+        return FileChange(
             title=dialect.title, path=path, before=before, after=_text(Path(backup)) if backup else None
         )
-    present = texts.load(before or "", dialect.syntax, str(path))
+    present = syntax.load(before or "", dialect.syntax, str(path))
     section = _SECTIONS.get(agent, _USUAL_SECTION)
-    mark, after = texts.split_mark(before or "")
+    mark, after = syntax.split_mark(before or "")
     if NAME in as_object(present.get(section)):
         _require_ours(dialect, present, place, path)
         after = _without(after, dialect, (section, NAME), present)
     if agent == "vscode":
         after = _without_input(after, present)
-    return Change(title=dialect.title, path=path, before=before, after=mark + after)
+    return FileChange(title=dialect.title, path=path, before=before, after=mark + after)
 
 
-def apply(change: Change, env: Mapping[str, str]) -> Path | None:
+def apply(change: FileChange, env: Mapping[str, str]) -> Path | None:
     """Write the change, unless the file changed since it was shown. Returns where the old file is kept."""
     with locked(change.path):
         if _text(change.path) != change.before:
@@ -138,7 +230,7 @@ class _Installations:
         found = as_object(self._read().get(str(path)))
         return found if {"digest", "backup"} <= found.keys() else None
 
-    def record(self, change: Change, backup: Path | None) -> None:
+    def record(self, change: FileChange, backup: Path | None) -> None:
         """Remember a file as it is now. Installing again keeps what it was before the first time."""
         known = self._read()
         earlier = as_object(known.pop(str(change.path), None))
@@ -153,7 +245,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_of(dialect: Dialect, place: Place) -> Path:
+def file_of(dialect: ConfigDialect, place: MachinePaths) -> Path:
     """The user's own file of an agent: the first there is, else the one that would be."""
     own = [location.path for location in dialect.locations(place) if location.scope == "user"]
     return next((path for path in own if path.exists()), own[0])
@@ -172,7 +264,7 @@ def _back_up(path: Path, text: str, env: Mapping[str, str]) -> Path:
     return backup
 
 
-def _require_ours(dialect: Dialect, present: dict[str, Any], place: Place, path: Path) -> None:
+def _require_ours(dialect: ConfigDialect, present: dict[str, Any], place: MachinePaths, path: Path) -> None:
     entry = dialect.read(present, place).servers.get(NAME, {})
     is_command = as_list(entry.get("args"))[:1] == ["gateway"]
     is_url = "/mcp" in str(entry.get("url"))
@@ -182,7 +274,7 @@ def _require_ours(dialect: Dialect, present: dict[str, Any], place: Place, path:
         )
 
 
-def _without(text: str, dialect: Dialect, path: tuple[str, str], present: dict[str, Any]) -> str:
+def _without(text: str, dialect: ConfigDialect, path: tuple[str, str], present: dict[str, Any]) -> str:
     if dialect.syntax != "toml":
         return remove_value(text, path)
     import tomlkit

@@ -11,22 +11,22 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
-from fairlead.catalog.protocol import definition_for, version_number
-from fairlead.config.shapes import is_list, is_object
+from fairlead.catalog.repair.protocol_versions import definition_for, version_number
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
+from fairlead.config.untyped import is_list, is_object
 from fairlead.host.background import run_off_loop, size_of_definitions, size_of_tools
-from fairlead.host.resource_owners import (
-    Clash,
-    Owned,
+from fairlead.host.offers.resources import (
+    OwnedUri,
     ResourceOwners,
+    UriConflict,
     qualify,
     read_definitions,
     split_qualified,
 )
 
 if TYPE_CHECKING:
-    from fairlead.host.toolset import Toolset
+    from fairlead.host.model.toolset import Toolset
 
 MAX_INSTRUCTIONS: Final = 20_000
 """Characters of instructions, of all servers together."""
@@ -72,14 +72,14 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Route:
+class OfferRoute:
     """Where something is: which server has it, and what that server calls it."""
 
     server_id: str
     name: str
 
 
-class Offered:
+class OfferLists:
     """What servers offer besides tools, as they listed it, in the order they are configured."""
 
     def __init__(self, listings: Mapping[str, Listing], scheme: Scheme, trusted: Iterable[str] = ()) -> None:
@@ -96,7 +96,7 @@ class Offered:
             self.listings[name] is listing for name, listing in listings.items()
         )
 
-    def is_like(self, other: "Offered", kind: Literal["resources", "prompts"]) -> bool:
+    def is_like(self, other: "OfferLists", kind: Literal["resources", "prompts"]) -> bool:
         """Would a client be told the same?"""
         if kind == "prompts":
             return self.prompts == other.prompts
@@ -154,10 +154,10 @@ class Offered:
         """The templates, as they are here."""
         return [definition for _, definition in self.owners.templates]
 
-    def require_owner(self, uri: str, code: int, *, template: bool = False) -> Owned:
+    def require_owner(self, uri: str, code: int, *, template: bool = False) -> OwnedUri:
         """The server that a URI, or a template, leads to. Raises an `MCPError` where that is not one."""
         found = self.owners.resolve_template(uri) if template else self.owners.resolve(uri)
-        if isinstance(found, Clash):
+        if isinstance(found, UriConflict):
             data = {"uri": uri, "servers": [*found.servers], "hint": found.hint}
             raise MCPError(INVALID_PARAMS, f"{found}; {found.hint}", data)
         if found is None:
@@ -184,12 +184,12 @@ class Offered:
         """The prompts, under the names they have here."""
         return [{**definition, "name": self._names.names[key]} for key, definition in self._prompts.items()]
 
-    def require_prompt(self, name: str) -> Route:
+    def require_prompt(self, name: str) -> OfferRoute:
         """Where a prompt is. Raises an `MCPError` where there is none of that name."""
         key = self._names.keys.get(name)
         if key is None:
             raise MCPError(INVALID_PARAMS, f"there is no prompt `{name}`")
-        return Route(server_id=key.server_id, name=key.tool)
+        return OfferRoute(server_id=key.server_id, name=key.tool)
 
     def instructions(self) -> str | None:
         """What servers want a model to know, each under its name."""
@@ -211,7 +211,7 @@ def names_resources(raw: bytes) -> bool:
     return _NAMES_RESOURCES.search(raw) is not None
 
 
-def with_public_uris(raw: bytes, server_id: str, offered: Offered) -> bytes:
+def with_public_uris(raw: bytes, server_id: str, offered: OfferLists) -> bytes:
     """A result whose links and embedded resources lead to the server that they come from.
 
     The same object where it has none, as most.
@@ -253,7 +253,7 @@ def _lead_home(block: Definition, server_id: str, owners: ResourceOwners) -> boo
     return True
 
 
-def with_asked_uris(result: Definition, asked: str, owned: Owned) -> Definition:
+def with_asked_uris(result: Definition, asked: str, owned: OwnedUri) -> Definition:
     """What was read, under the URI that was asked for where that is a qualified one."""
     contents: object = result.get("contents")
     if split_qualified(asked) is not None and is_list(contents):

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from fairlead.catalog import gate
-from fairlead.catalog.content import (
+from fairlead.catalog.repair.content import (
     REPAIRED,
     RESERVED_META,
     Block,
@@ -30,10 +29,11 @@ from fairlead.catalog.content import (
     repair_meta,
     text_block,
 )
-from fairlead.catalog.protocol import VERSIONS
+from fairlead.catalog.repair.protocol_versions import VERSIONS
 from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check
-from fairlead.catalog.slices import decode
-from fairlead.config.shapes import is_object
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import decode
+from fairlead.config.untyped import is_object
 from fairlead.connection.tasks import RELATED_TASK
 
 MAX_CHECKED_BYTES: Final = 256 * 1024
@@ -63,27 +63,27 @@ _OURS: Final = RESERVED_META | {RELATED_TASK, DELIVERY}
 """Keys of `_meta` that only we can know, or that must be valid."""
 
 
-class _Hints(msgspec.Struct, gc=False):
+class _BlockHints(msgspec.Struct, gc=False):
     audience: list[Literal["user", "assistant"]] | UnsetType = UNSET
     priority: Annotated[float, msgspec.Meta(ge=0, le=1)] | UnsetType = UNSET
     last_modified: Raw = msgspec.field(name="lastModified", default=Raw())
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     """A content block whose long parts are not read. Only the usual forms fit; others get a closer look."""
 
     type: str
     text: Raw = Raw()
     data: Raw = Raw()
     mime_type: str = msgspec.field(name="mimeType", default="")
-    annotations: _Hints | UnsetType = UNSET
+    annotations: _BlockHints | UnsetType = UNSET
     meta: dict[str, Raw] | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
 class _Fields(msgspec.Struct, rename="camel"):
     """The fields of a result that this is about, unread. Of a field that is there twice, the last counts."""
 
-    content: list[_Block] | UnsetType = UNSET
+    content: list[_ContentBlock] | UnsetType = UNSET
     structured_content: Raw = Raw()
     is_error: bool | UnsetType = UNSET
     meta: Raw = msgspec.field(name="_meta", default=Raw())
@@ -180,7 +180,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     return _repair(result, number, keeps_null=keeps_null)
 
 
-def _are_sound(blocks: list[_Block], number: int) -> bool:
+def _are_sound(blocks: list[_ContentBlock], number: int) -> bool:
     # A loop, and plain text first: most results are that, and every call comes through here.
     for block in blocks:
         if block.type == "text" and block.annotations is UNSET and block.meta is UNSET:
@@ -191,7 +191,7 @@ def _are_sound(blocks: list[_Block], number: int) -> bool:
     return True
 
 
-def _is_sound(block: _Block, number: int) -> bool:
+def _is_sound(block: _ContentBlock, number: int) -> bool:
     """Would a client take the block? A no only asks for a closer look."""
     is_plain = block.annotations is UNSET and block.meta is UNSET
     if not is_plain and (
@@ -218,7 +218,7 @@ class _Schema(msgspec.Struct, frozen=True):
     definition: bytes
 
 
-class _Definition(msgspec.Struct, rename="camel"):
+class _OutputDefinition(msgspec.Struct, rename="camel"):
     output_schema: Raw = Raw()
 
 
@@ -228,7 +228,7 @@ def _listed_schema(definition: bytes, number: int) -> _Schema | None:
     if number < _OUTPUT_SINCE:
         return None
     try:
-        schema = msgspec.json.decode(definition, type=_Definition).output_schema
+        schema = msgspec.json.decode(definition, type=_OutputDefinition).output_schema
         said: Any = msgspec.json.decode(schema) if schema else None
     except _UNREADABLE:
         return None

@@ -4,21 +4,30 @@ The work is plain Python, beside which an event loop has to ask for the interpre
 call, and gets it after Python's switch interval. By default that is 5 ms, so that a turn of the loop with ten
 sockets would take 50 ms; while work runs here, it is `SWITCH_SECONDS`. Several threads would be in each
 other's way, and the loop last in their queue.
+
+A task group that may be closed from another task than opened it.
+
+A task group of anyio belongs to the task that enters it. Those who open a host are not always those who close
+it: fixtures of tests, lifespans of web frameworks and exit stacks of programs leave a block in another task.
+So the group lives in a task of its own.
 """
 
+import asyncio
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Final, TypeVar
 
+import anyio
 from anyio import CapacityLimiter, to_thread
+from anyio.abc import TaskGroup
 from anyio.lowlevel import RunVar
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.tools import Listing, ToolEntry
 
 AT_ONCE: Final = 100
 """So many tools, or as many other definitions, are handled on the event loop: each may take 100 µs."""
@@ -126,3 +135,40 @@ class _Switches:
 
 
 _switches = _Switches()
+
+
+@asynccontextmanager
+async def task_owner(name: str) -> AsyncGenerator[TaskGroup]:
+    """Run a task group for the length of the block, which may end in any task. Its tasks end with it.
+
+    Args:
+        name: What shows in lists of tasks.
+
+    Raises:
+        ExceptionGroup: At the end of the block, if one of its tasks failed.
+    """
+    opened: asyncio.Future[TaskGroup] = asyncio.get_running_loop().create_future()
+
+    async def own() -> None:
+        async with anyio.create_task_group() as tasks:
+            if not opened.cancelled():
+                opened.set_result(tasks)
+            await anyio.sleep_forever()
+
+    owner = asyncio.create_task(own(), name=name)  # noqa: TID251 - this is the owner of the others
+    try:
+        tasks = await opened
+        yield tasks
+    finally:
+        if opened.done() and not opened.cancelled():
+            opened.result().cancel_scope.cancel()
+        else:
+            owner.cancel()
+        with anyio.CancelScope(shield=True):
+            await _ended(owner)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        raise failure

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
 
-from fairlead.catalog.catalog import Catalog, Hidden, Offering
-from fairlead.catalog.entries import Listing, ToolEntry, ToolKey
+from fairlead.catalog.catalog import Catalog, CatalogPart, HiddenTool
 from fairlead.catalog.naming import Scheme
-from fairlead.catalog.tokens import estimate
+from fairlead.catalog.signatures import estimate
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.host.background import run_off_loop
-from fairlead.host.bundles import CatalogKey, Selection
+from fairlead.host.model.bundles import CatalogKey, Selection
 from fairlead.policy.decision import CallPolicy, Decision
-from fairlead.policy.quarantine import Screened
+from fairlead.policy.quarantine import ScreenedListing
 
 if TYPE_CHECKING:
-    from fairlead.host.member import Member  # which loads the SDK, and whoever only looks needs none
+    from fairlead.host.managed_server import (
+        ManagedServer,  # which loads the SDK, and whoever only looks needs none
+    )
 
 
 AT_ONCE: Final = 250
@@ -32,15 +34,15 @@ class Catalogs:
     until it is ready the one before is handed out, or at first one of as many servers as are small together.
     """
 
-    def __init__(self, scheme: Scheme, reserved: frozenset[str], background: "Background") -> None:
+    def __init__(self, scheme: Scheme, reserved: frozenset[str], background: "CatalogBuilder") -> None:
         self._scheme: Scheme = scheme
         self._reserved = reserved
         self._background = background
-        self._latest: dict[CatalogKey, _Latest] = {}
+        self._latest: dict[CatalogKey, _LatestCatalog] = {}
         self._builds: dict[CatalogKey, _Build] = {}
 
     def current(
-        self, selection: Selection, members: Iterable["Member"], generation: int | None = None
+        self, selection: Selection, members: Iterable["ManagedServer"], generation: int | None = None
     ) -> Catalog:
         """The catalog of what is known now. Members of the same generation need not be looked at again."""
         latest = self._latest.get(selection.catalog_key)
@@ -52,12 +54,12 @@ class Catalogs:
             return latest.catalog
         if _count(sources) <= AT_ONCE or not self._background.is_open:
             catalog = self._build(selection, sources, latest)
-            self._latest[selection.catalog_key] = _Latest(sources, catalog, generation)
+            self._latest[selection.catalog_key] = _LatestCatalog(sources, catalog, generation)
             return catalog
         self._build_soon(selection, sources)
         if latest is None:
             small = _small(sources)
-            latest = _Latest(small, self._build(selection, small, None), None)
+            latest = _LatestCatalog(small, self._build(selection, small, None), None)
             self._latest[selection.catalog_key] = latest
         return latest.catalog
 
@@ -75,8 +77,10 @@ class Catalogs:
         """Begin anew: the configuration changed, and with it what is allowed."""
         self._latest.clear()
 
-    def _build(self, selection: Selection, sources: "list[_Source]", latest: "_Latest | None") -> Catalog:
-        known: dict[int, Offering] = {}
+    def _build(
+        self, selection: Selection, sources: "list[_Source]", latest: "_LatestCatalog | None"
+    ) -> Catalog:
+        known: dict[int, CatalogPart] = {}
         before: Catalog | None = None
         if latest is not None:
             before = latest.catalog
@@ -105,7 +109,7 @@ class Catalogs:
             while done is None or not _same(done, build.sources):
                 done, latest = build.sources, self._latest.get(selection.catalog_key)
                 catalog = await run_off_loop(partial(self._build, selection, done, latest), _count(done))
-                self._latest[selection.catalog_key] = _Latest(done, catalog, None)
+                self._latest[selection.catalog_key] = _LatestCatalog(done, catalog, None)
                 before = latest.sources if latest is not None else []
                 new = {id(screened) for _, screened in done} ^ {id(screened) for _, screened in before}
                 self._background.built([member for member, screened in done if id(screened) in new])
@@ -114,7 +118,7 @@ class Catalogs:
             build.is_over.set()
 
 
-class Background(Protocol):
+class CatalogBuilder(Protocol):
     """What large catalogs are made with."""
 
     @property
@@ -126,7 +130,7 @@ class Background(Protocol):
         """Run something beside."""
         ...
 
-    def built(self, members: "Sequence[Member]") -> None:
+    def built(self, members: "Sequence[ManagedServer]") -> None:
         """Take note that a catalog now has what these servers offer."""
         ...
 
@@ -141,17 +145,17 @@ class _Build:
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
-_Source = tuple["Member", Screened]
+_Source = tuple["ManagedServer", ScreenedListing]
 
 
 @dataclass(slots=True)
-class _Latest:
+class _LatestCatalog:
     sources: list[_Source]
     catalog: Catalog
     generation: int | None
 
 
-def _sources(selection: Selection, members: Iterable["Member"]) -> list[_Source]:
+def _sources(selection: Selection, members: Iterable["ManagedServer"]) -> list[_Source]:
     sources: list[_Source] = []
     for member in members:
         server_id = member.server.server_id
@@ -186,7 +190,7 @@ def _same(before: list[_Source], now: list[_Source]) -> bool:
     return all(old[0] is new[0] and old[1] is new[1] for old, new in zip(before, now, strict=True))
 
 
-def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, Screened]) -> Catalog:
+def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, ScreenedListing]) -> Catalog:
     """The catalog that a host would have of a selection if this is what it knew, without one."""
     offerings = [
         offering_of(server, known[server_id], selection)
@@ -197,20 +201,21 @@ def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, S
     return Catalog(offerings, scheme="plain" if selection.plain_names else config.config.tools.names)
 
 
-def offering_of(server: LoadedServer, screened: Screened, selection: Selection) -> Offering:
+def offering_of(server: LoadedServer, screened: ScreenedListing, selection: Selection) -> CatalogPart:
     """What a selection has of a server that is sound: its tools, and which are denied or held back."""
     assert server.config is not None
     policy = CallPolicy(server)
     listing = screened.listing
     held_back = {
-        tool: Hidden(absence="quarantined", reason=reason) for tool, reason in screened.quarantined.items()
+        tool: HiddenTool(absence="quarantined", reason=reason)
+        for tool, reason in screened.quarantined.items()
     }
     denied = {
         entry.key.tool: _hidden(server, decision)
         for entry in listing.tools
         if (decision := selection.decide(policy, entry.key.tool, entry)).verdict == "deny"
     }
-    return Offering(
+    return CatalogPart(
         server_id=server.server_id,
         tools=listing.tools,
         rejected=listing.rejected,
@@ -220,14 +225,14 @@ def offering_of(server: LoadedServer, screened: Screened, selection: Selection) 
     )
 
 
-def _hidden(server: LoadedServer, decision: Decision) -> Hidden:
+def _hidden(server: LoadedServer, decision: Decision) -> HiddenTool:
     if decision.rule is not None:
         origin = str(decision.rule.origin or "the policy")
     elif decision.bundle is not None:
         origin = f"bundles.{decision.bundle}"
     else:
         origin = str(server.definition.origin((decision.field,) if decision.field else ()))
-    return Hidden(absence="denied", reason=decision.reason, origin=origin)
+    return HiddenTool(absence="denied", reason=decision.reason, origin=origin)
 
 
 def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:

@@ -22,62 +22,62 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from fairlead.catalog import gate
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.entries import Listing, ToolEntry, shown_entry
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import Listing, ToolEntry, shown_entry
 from fairlead.config.argument_types import check_types, require_types, wrong_type
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
-from fairlead.config.files import reserve_standard_descriptors
+from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
-from fairlead.config.log_masking import mask_logs
 from fairlead.config.models import ApprovalMode, Server
 from fairlead.config.paths import state_folder
-from fairlead.config.principal import LOCAL, Caller
-from fairlead.connection.authorization import AuthProvider
+from fairlead.config.principal import LOCAL, GroupedPrincipal
+from fairlead.config.secrets.log_filter import mask_logs
 from fairlead.connection.connection import Connection
-from fairlead.connection.guardian import Guardian
+from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.tracing import Tracer
-from fairlead.connection.transports import Surroundings
-from fairlead.errors import (
-    ConnectFailed,
-    ConsentRequired,
-    FairleadError,
-    StoreError,
+from fairlead.connection.transport.factory import TransportContext
+from fairlead.connection.transport.request_headers import AuthProvider
+from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, StoreError
+from fairlead.events import Event, McpToolsChanged
+from fairlead.host.background import run_off_loop, size_of_tools, task_owner
+from fairlead.host.call import (
+    CallRunner,
+    OnProgress,
+    call_options,
+    listing_of,
+    require_approved,
+    require_consent,
 )
-from fairlead.events import Event, ToolsChanged
-from fairlead.host.background import run_off_loop, size_of_tools
-from fairlead.host.bundles import Selection, select
-from fairlead.host.bus import EventBus, Subscriber
-from fairlead.host.calls import Calls, OnProgress, call_options
 from fairlead.host.catalogs import Catalogs
-from fairlead.host.custom import Custom, CustomCapabilities
+from fairlead.host.events import EventBus, Subscriber
+from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
 from fairlead.host.logins import Logins
-from fairlead.host.member import Member, Person, ServerStatus
-from fairlead.host.members import Members
-from fairlead.host.offers import KnownOffers
+from fairlead.host.managed_server import HumanSide, ManagedServer, ServerStatus
+from fairlead.host.managed_servers import ManagedServers
+from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.meta_tools import RESERVED
+from fairlead.host.model.toolset import Toolset
+from fairlead.host.offers.listing import KnownOffers
+from fairlead.host.offers.prompts import Prompts
+from fairlead.host.offers.resources import Resources
+from fairlead.host.offers.skills import Skills
+from fairlead.host.offers.tasks import Tasks
 from fairlead.host.operator import UNATTENDED, Operator
-from fairlead.host.own_tools import RESERVED
-from fairlead.host.permission import Permission, Proposal, require_callable
-from fairlead.host.prompts import Prompts
-from fairlead.host.readiness import listing_of, require_approved, require_consent
-from fairlead.host.records import Records, open_records
-from fairlead.host.resources import Resources
-from fairlead.host.skills import Skills
+from fairlead.host.permission import CallPermission, ProposedCall, require_callable
+from fairlead.host.records import HostRecords, open_records
 from fairlead.host.startup import Startups
-from fairlead.host.task_owner import task_owner
-from fairlead.host.tasks import Tasks
 from fairlead.host.telemetry import programs_tracer
-from fairlead.host.toolset import Toolset
-from fairlead.net.client import open_client
+from fairlead.net.http import open_client
 from fairlead.policy.approvals import Approvals
-from fairlead.policy.decision import Within
-from fairlead.policy.pins import NoPins
+from fairlead.policy.decision import BundleFilter
+from fairlead.policy.pins import UntrustedPins
 
 if TYPE_CHECKING:
-    from fairlead.servers.server import McpServer
+    from fairlead.servers.framework.server import McpServer
 
 
 # Here as well as in `Host.open`: an event loop is usually made after this import and before that call.
@@ -97,7 +97,7 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Backing:
+class GatewayBacking:
     """How a host stands behind something that serves many: its tools' names."""
 
     names: Scheme = "gateway"
@@ -110,9 +110,9 @@ class Host:
         self,
         config: LoadedConfig,
         tasks: TaskGroup,
-        around: Surroundings,
-        records: Records,
-        person: Person,
+        around: TransportContext,
+        records: HostRecords,
+        person: HumanSide,
         logins: Logins,
         names: Scheme | None = None,
     ) -> None:
@@ -133,25 +133,25 @@ class Host:
         self.prompts = Prompts(self)
         self.known_offers = KnownOffers()
         self.tasks = Tasks(self)
-        self.custom = Custom(self)
+        self.custom = ExtensionMessages(self)
         self.approvals = Approvals(records.store)
         """What people answered about calls, for as long as they wanted it to hold."""
-        self._permission = Permission(person.operator, self.approvals)
+        self._permission = CallPermission(person.operator, self.approvals)
         self.logins = logins
         """Who this host is to which server."""
         self.artifacts = records.artifacts
         """What did not fit into results."""
         self._audit = records.audit
-        self._calls = Calls(records, self._permission, self._bus)
+        self._calls = CallRunner(records, self._permission, self._bus)
         self._closed = False
 
     def _new_bus(self) -> EventBus:
         return EventBus()
 
-    def _new_members(self) -> Members:
+    def _new_members(self) -> ManagedServers:
         failure = self._records.store_error
-        no_pins = NoPins.because(failure) if failure is not None else None
-        return Members(self._tasks, self._around, self.store, self._person, self._bus, no_pins=no_pins)
+        no_pins = UntrustedPins.because(failure) if failure is not None else None
+        return ManagedServers(self._tasks, self._around, self.store, self._person, self._bus, no_pins=no_pins)
 
     @classmethod
     @check_types(hints={"config": _CONFIG_HINT})
@@ -168,7 +168,7 @@ class Host:
         operator: Operator = UNATTENDED,
         capabilities: CustomCapabilities | None = None,
         auth_providers: Mapping[str, AuthProvider] | None = None,
-        backing: Backing | None = None,
+        backing: GatewayBacking | None = None,
         subscriber: Subscriber | None = None,
         tracer: Tracer | None = None,
     ) -> AsyncGenerator["Host"]:
@@ -193,7 +193,7 @@ class Host:
             http = _http_client(stack)
             guardian = Guardian()
             stack.callback(guardian.close)
-            around = Surroundings(
+            around = TransportContext(
                 env=env,
                 guardian=guardian,
                 http=http,
@@ -214,7 +214,7 @@ class Host:
                     http=http,
                     tasks=tasks,
                 )
-                person = Person(
+                person = HumanSide(
                     operator=operator,
                     capabilities=capabilities or CustomCapabilities(),
                     log_in=logins.wanted,
@@ -250,7 +250,7 @@ class Host:
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
         failures: dict[str, FairleadError] = {}
-        members: list[Member] = []
+        members: list[ManagedServer] = []
         for server_id in server_ids:
             try:
                 members.append(self._known(server_id))
@@ -353,7 +353,9 @@ class Host:
 
         Rules that name the principal, or one of its `groups`, hide tools from it.
         """
-        return Toolset(self, select(self._config, bundle, Caller(principal, groups)), principal, groups)
+        return Toolset(
+            self, select(self._config, bundle, GroupedPrincipal(principal, groups)), principal, groups
+        )
 
     @property
     def tools(self) -> Toolset:
@@ -381,12 +383,12 @@ class Host:
         """Run something beside for as long as the host is open. For large catalogs."""
         self._tasks.start_soon(work)
 
-    def built(self, members: Sequence[Member]) -> None:
+    def built(self, members: Sequence[ManagedServer]) -> None:
         """Say that servers' tools are there now, or others. For large catalogs."""
         for member in members:
             listing = member.listing
             self._bus.emit(
-                ToolsChanged(server_id=member.server.server_id, tools=len(listing.tools) if listing else 0)
+                McpToolsChanged(server_id=member.server.server_id, tools=len(listing.tools) if listing else 0)
             )
 
     @check_types
@@ -463,7 +465,7 @@ class Host:
         on_progress: OnProgress | None = None,
         request_timeout_ms: int | None = None,
         reviewed: bool = False,
-        within: Within | None = None,
+        within: BundleFilter | None = None,
         principal: str = LOCAL,
         whole: bool = False,
         groups: frozenset[str] = frozenset(),
@@ -491,7 +493,12 @@ class Host:
         return await self._calls.call(proposal, {} if arguments is None else arguments, options)
 
     def require_callable(
-        self, server_id: str, tool: str, within: Within | None, caller: Caller, default: ApprovalMode | None
+        self,
+        server_id: str,
+        tool: str,
+        within: BundleFilter | None,
+        caller: GroupedPrincipal,
+        default: ApprovalMode | None,
     ) -> None:
         """Raise what every call of a tool is refused with (`CallDenied`, `UnknownTool`), if it is."""
         proposal = self._proposal(
@@ -565,7 +572,7 @@ class Host:
         return self._around.tracer
 
     @property
-    def members(self) -> Iterable[Member]:
+    def members(self) -> Iterable[ManagedServer]:
         """Its servers, as they stand."""
         return self._members
 
@@ -587,35 +594,35 @@ class Host:
         if eager:
             self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
 
-    def _member(self, server_id: str) -> Member:
+    def _member(self, server_id: str) -> ManagedServer:
         if self._closed:
             raise ConnectFailed(server_id, "the host is closed")
         return self._members[server_id]
 
-    def _known(self, server_id: str) -> Member:
+    def _known(self, server_id: str) -> ManagedServer:
         if self._closed:
             raise ConnectFailed(server_id, "the host is closed")
         return self._members.known(server_id)
 
-    async def _listing(self, member: Member, *, fresh: bool = False) -> Listing:
+    async def _listing(self, member: ManagedServer, *, fresh: bool = False) -> Listing:
         return await listing_of(member, self.store, fresh=fresh)
 
     def _proposal(  # noqa: PLR0913 - the parts of a proposal
         self,
         server_id: str,
         tool: str,
-        within: Within | None,
+        within: BundleFilter | None,
         principal: str,
         *,
         reviewed: bool,
         groups: frozenset[str] = frozenset(),
         default: ApprovalMode | None = None,
-    ) -> Proposal:
+    ) -> ProposedCall:
         # `check_types` would cost every call some microseconds.
         if not (
             type(server_id) is type(tool) is type(principal) is str
             and type(groups) is frozenset
-            and (within is None or type(within) is Within)
+            and (within is None or type(within) is BundleFilter)
             and (default is None or default in _APPROVAL_MODES)
         ):
             require_types(
@@ -630,7 +637,7 @@ class Host:
         member = self._member(server_id)
         if member.connection is None:
             member.live()  # raises what is wrong with it, rather than what policy would say
-        return Proposal(
+        return ProposedCall(
             member=member,
             tool=tool,
             within=within,

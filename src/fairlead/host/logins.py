@@ -11,24 +11,28 @@ from anyio.abc import TaskGroup
 from yarl import URL
 
 from fairlead.auth.broker import Broker
-from fairlead.auth.callback import Agree, BrowserRedirect, OpenUrl
-from fairlead.auth.challenge import Challenge, login_challenge
+from fairlead.auth.discovery import AuthChallenge, login_challenge
 from fairlead.auth.flow import Announce, LoginTerms, log_in, machine_login, renew
-from fairlead.auth.revocation import Revocation, revoke
-from fairlead.auth.target import Target
-from fairlead.auth.tokens import Login, Redirect, Token
+from fairlead.auth.http import HttpContext
+from fairlead.auth.redirect import Agree, BrowserRedirect, OpenUrl
+from fairlead.auth.token_endpoint import Revocation, revoke
+from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget, Token
 from fairlead.auth.vault import Vault
-from fairlead.auth.web import Web
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import OAuth, RemoteServer
+from fairlead.config.models import OAuthSettings, RemoteServer
 from fairlead.config.principal import LOCAL
-from fairlead.connection.authorization import AuthProvider, LoginHeaders, ProvidedHeaders
-from fairlead.connection.endpoint import EXCHANGE_FAILURES, Endpoint, HeaderSource, fixed_headers
+from fairlead.connection.transport.http_endpoint import (
+    EXCHANGE_FAILURES,
+    HeaderSource,
+    HttpEndpoint,
+    fixed_headers,
+)
+from fairlead.connection.transport.request_headers import AuthProvider, LoginHeaders, ProvidedHeaders
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError, ListenFailed, LoginFailed
-from fairlead.host.operator import Operator, UrlQuestion
-from fairlead.host.records import Records
-from fairlead.host.urls import UrlRefused, show_url
+from fairlead.host.elicitation.urls import UrlRefused, show_url
+from fairlead.host.operator import Operator, UrlRequest
+from fairlead.host.records import HostRecords
 
 if TYPE_CHECKING:
     import aiohttp
@@ -53,7 +57,7 @@ class Logins:
     def __init__(
         self,
         env: Mapping[str, str],
-        records: Records,
+        records: HostRecords,
         *,
         operator: Operator,
         providers: Mapping[str, AuthProvider],
@@ -61,7 +65,7 @@ class Logins:
         tasks: TaskGroup,
     ) -> None:
         self._env = env
-        self._web = Web(environment=env)
+        self._web = HttpContext(environment=env)
         self._audit = records.audit
         self._operator = operator
         self._providers = providers
@@ -99,7 +103,7 @@ class Logins:
         self._servers[server_id] = server
         is_person = target.oauth.grant == "authorization_code"
 
-        async def without_a_person(challenge: Challenge | None, previous: Login | None) -> Login:
+        async def without_a_person(challenge: AuthChallenge | None, previous: Login | None) -> Login:
             now = await self.target(server)  # what vouches for us may be a file that changes
             return await machine_login(now, self._web, challenge=challenge, previous=previous)
 
@@ -157,13 +161,13 @@ class Logins:
             del self._pending[principal, server.server_id]
             pending.done.set()
 
-    def _agree(self, target: Target, terms: Sequence[LoginTerms]) -> Agree:
+    def _agree(self, target: LoginTarget, terms: Sequence[LoginTerms]) -> Agree:
         async def agree(url: str) -> bool:
             shown = show_url(url)
             if isinstance(shown, UrlRefused):
                 raise LoginFailed(target.server_id, f"its login page cannot be opened: {shown}")
             message = _invitation(target, terms)
-            question = UrlQuestion(server_id=target.server_id, message=message, url=shown)
+            question = UrlRequest(server_id=target.server_id, message=message, url=shown)
             agreed = await self._operator.elicit_url(question) == "accept"
             if not agreed:
                 self._declined.add((target.principal, target.server_id))
@@ -171,7 +175,7 @@ class Logins:
 
         return agree
 
-    def _opening(self, target: Target) -> OpenUrl:
+    def _opening(self, target: LoginTarget) -> OpenUrl:
         async def open_url(url: str) -> bool:
             opened = await self._operator.open_url(url)
             if not opened:
@@ -187,7 +191,7 @@ class Logins:
 
     async def target(
         self, server: LoadedServer, *, account: str | None = None, principal: str = LOCAL
-    ) -> Target:
+    ) -> LoginTarget:
         """What a principal would log in to. Raises where there is nothing to log in to."""
         if server.transport not in ("http", "sse"):
             raise LoginFailed(server.server_id, "it is not reached by URL, and has no login")
@@ -201,7 +205,7 @@ class Logins:
 
     @asynccontextmanager
     async def browser(
-        self, target: Target, *, agree: Agree, open_url: OpenUrl
+        self, target: LoginTarget, *, agree: Agree, open_url: OpenUrl
     ) -> AsyncGenerator[BrowserRedirect]:
         """The way to a browser and back, at the port that an earlier login had, if that is free.
 
@@ -221,8 +225,8 @@ class Logins:
 
     async def log_in(
         self,
-        target: Target,
-        redirect: Redirect | None,
+        target: LoginTarget,
+        redirect: LoginRedirect | None,
         *,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
@@ -252,10 +256,10 @@ class Logins:
 
     async def _log_in(
         self,
-        target: Target,
-        redirect: Redirect | None,
+        target: LoginTarget,
+        redirect: LoginRedirect | None,
         *,
-        challenge: Challenge | None,
+        challenge: AuthChallenge | None,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
     ) -> Login:
@@ -279,9 +283,9 @@ class Logins:
         self._audit.noted("login", principal=target.principal, server=target.server_id, details=details)
         return login
 
-    async def _challenge(self, target: Target) -> Challenge | None:
+    async def _challenge(self, target: LoginTarget) -> AuthChallenge | None:
         """What the server says to somebody who is not logged in; None where it says nothing useful."""
-        endpoint = Endpoint(target.url, self._http(), fixed_headers({}))
+        endpoint = HttpEndpoint(target.url, self._http(), fixed_headers({}))
         try:
             with anyio.move_on_after(_PROBE_SECONDS):
                 response = await endpoint.request("POST", _PROBE_HEADERS, _PROBE)
@@ -304,7 +308,7 @@ class Logins:
             return Revocation(outcome="failed", reason=str(exc))
         return await revoke(target, login, self._web)
 
-    async def _target_of(self, login: Login, servers: Iterable[LoadedServer]) -> Target:
+    async def _target_of(self, login: Login, servers: Iterable[LoadedServer]) -> LoginTarget:
         """What a login is for: one of the servers, or else what the login itself says."""
         wanted = (login.principal, login.account, login.resource)
         for server in servers:
@@ -312,7 +316,7 @@ class Logins:
             if (target.principal, target.account, target.resource) == wanted:
                 return target
         url, account = login.resource, login.account
-        return Target(server_id=url, url=url, principal=login.principal, account=account)
+        return LoginTarget(server_id=url, url=url, principal=login.principal, account=account)
 
 
 def _port_of(previous: Login | None) -> int | None:
@@ -335,7 +339,7 @@ def is_personal(server: LoadedServer) -> bool:
     return config.oauth is None or config.oauth.grant == "authorization_code"
 
 
-def _invitation(target: Target, terms: Sequence[LoginTerms]) -> str:
+def _invitation(target: LoginTarget, terms: Sequence[LoginTerms]) -> str:
     whose = "" if target.principal == LOCAL else f" The login will be that of `{target.principal}` alone."
     issuer = f" {terms[-1].words}" if terms else ""
     return f"To use it you have to log in.{whose}{issuer} The page of its login is:"
@@ -343,16 +347,16 @@ def _invitation(target: Target, terms: Sequence[LoginTerms]) -> str:
 
 def target_of(
     server_id: str, resolved: RemoteServer, *, account: str | None = None, principal: str = LOCAL
-) -> Target:
+) -> LoginTarget:
     """What a server's entry says about logging in to it.
 
     A client's own credential, and a login that all share, is that of the local user.
     """
     is_client = resolved.oauth and resolved.oauth.grant != "authorization_code"
-    return Target(
+    return LoginTarget(
         server_id=server_id,
         url=resolved.url,
         principal=LOCAL if resolved.login == "shared" or is_client else principal,
         account=resolved.account or "" if account is None else account,
-        oauth=resolved.oauth or OAuth(),
+        oauth=resolved.oauth or OAuthSettings(),
     )

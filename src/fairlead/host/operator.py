@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 from fairlead.config.argument_types import fits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import WrongType
-from fairlead.host.forms import Form, Value
-from fairlead.host.urls import ShownUrl
+from fairlead.host.elicitation.forms import Form, Value
+from fairlead.host.elicitation.urls import ShownUrl
 
 if TYPE_CHECKING:
     from mcp_types import CreateMessageRequestParams, CreateMessageResult, ListRootsResult
@@ -24,7 +24,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ApprovalQuestion:
+class ApprovalRequest:
     """May this very call be made? `claims` is what the server says of the tool, which proves nothing."""
 
     server_id: str
@@ -42,7 +42,7 @@ class ApprovalQuestion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FormQuestion:
+class FormRequest:
     """A server wants a form filled in. Its words are safe to show, and are still its words."""
 
     server_id: str
@@ -61,7 +61,7 @@ class FormAnswer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UrlQuestion:
+class UrlRequest:
     """A server wants a person to open a page."""
 
     server_id: str
@@ -88,15 +88,15 @@ class Operator(Protocol):
         """What it can do at all."""
         ...
 
-    async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
+    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
         """May a call be made? About different tools, several questions may be open at once."""
         ...
 
-    async def elicit_form(self, question: FormQuestion) -> FormAnswer:
+    async def elicit_form(self, question: FormRequest) -> FormAnswer:
         """Have a form filled in."""
         ...
 
-    async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
+    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
         """Ask whether a page is to be opened. Nothing is opened before the answer."""
         ...
 
@@ -114,7 +114,7 @@ class Operator(Protocol):
 
 
 @runtime_checkable
-class KnowsRoots(Protocol):
+class RootsProvider(Protocol):
     """An operator that can say where its person works: one with the ability `roots`."""
 
     async def list_roots(self, server_id: str) -> "ListRootsResult":
@@ -123,7 +123,7 @@ class KnowsRoots(Protocol):
 
 
 @runtime_checkable
-class HearsOfPages(Protocol):
+class UrlCompletionListener(Protocol):
     """An operator that wants to know when all is done on a page that its person was asked to open."""
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
@@ -135,9 +135,9 @@ class HearsOfPages(Protocol):
 class Callbacks:
     """An operator made of functions of yours. What you leave out, it cannot do."""
 
-    on_approve: Callable[[ApprovalQuestion], Awaitable[ApprovalAnswer]] | None = None
-    on_form: Callable[[FormQuestion], Awaitable[FormAnswer]] | None = None
-    on_url: Callable[[UrlQuestion], Awaitable[UrlAnswer]] | None = None
+    on_approve: Callable[[ApprovalRequest], Awaitable[ApprovalAnswer]] | None = None
+    on_form: Callable[[FormRequest], Awaitable[FormAnswer]] | None = None
+    on_url: Callable[[UrlRequest], Awaitable[UrlAnswer]] | None = None
     on_sample: Callable[[SampleRequest], Awaitable["CreateMessageResult"]] | None = None
     on_open_url: Callable[[str], Awaitable[bool]] | None = None
     on_notify: Callable[[str, str], None] | None = None
@@ -165,16 +165,16 @@ class Callbacks:
         }
         return frozenset(name for name, function in functions.items() if function is not None)
 
-    async def approve(self, question: ApprovalQuestion) -> ApprovalAnswer:
+    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Ask your function; without one the answer is no, which is never sent as anybody's word."""
         return await _ask("on_approve", self.on_approve(question)) if self.on_approve else "no"
 
-    async def elicit_form(self, question: FormQuestion) -> FormAnswer:
+    async def elicit_form(self, question: FormRequest) -> FormAnswer:
         """Ask your function."""
         assert self.on_form is not None, "it was not declared"
         return await _ask("on_form", self.on_form(question), FormAnswer)
 
-    async def elicit_url(self, question: UrlQuestion) -> UrlAnswer:
+    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
         """Ask your function."""
         assert self.on_url is not None, "it was not declared"
         return await _ask("on_url", self.on_url(question), UrlAnswer)

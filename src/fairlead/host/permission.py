@@ -11,14 +11,14 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from fairlead.catalog.cleaning import mask_tool
-from fairlead.catalog.digest import digests_of
-from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.definitions import digests_of
+from fairlead.catalog.sanitize.definitions import mask_tool
+from fairlead.catalog.tools import ToolKey
 from fairlead.config.argument_types import fits
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
-from fairlead.config.principal import LOCAL, LOCAL_CALLER, Caller
+from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
 from fairlead.errors import (
     ApprovalRequired,
     ArgumentsInvalid,
@@ -27,26 +27,25 @@ from fairlead.errors import (
     UnknownTool,
     WrongType,
 )
-from fairlead.host.member import Member
-from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion, Operator
-from fairlead.policy.allowing import hint_to_write, pattern_kept_by_reviews
-from fairlead.policy.approvals import Approval, Approvals
+from fairlead.host.managed_server import ManagedServer
+from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Operator
+from fairlead.policy.approvals import Approvals, RememberedApproval
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
-from fairlead.policy.claims import claims_of
-from fairlead.policy.decision import Decision, Within
+from fairlead.policy.decision import BundleFilter, Decision, claims_of
 from fairlead.policy.pins import pins_key
-from fairlead.policy.typed_names import review_command
+from fairlead.policy.review import hint_to_write, pattern_kept_by_reviews
+from fairlead.policy.tool_names import review_command
 
 READING_SECONDS: Final = 5.0
 """How long the file system may take to say where the paths in a call's arguments lead."""
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that somebody wants made."""
 
-    member: Member
+    member: ManagedServer
     tool: str
-    within: Within | None
+    within: BundleFilter | None
     principal: str
     reviewed: bool
     """A person looked at this very call and wants it."""
@@ -56,11 +55,11 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The mode of tools that no rule and no other mode is about, where the surface has one."""
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> GroupedPrincipal:
         """Whom the call is made for, where any rule tells callers apart."""
         if not self.member.policy.tells_callers_apart:
             return LOCAL_CALLER
-        return Caller(self.principal, self.groups)
+        return GroupedPrincipal(self.principal, self.groups)
 
     def decide(self, arguments: ArgumentReadings | None = None) -> Decision:
         """What the configuration says about it."""
@@ -98,24 +97,24 @@ class _Line:
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting:
+class _WaitingCall:
     """A call that the user is being asked about."""
 
-    proposal: Proposal
+    proposal: ProposedCall
     readings: ArgumentReadings | None
     scope: anyio.CancelScope
 
 
-class Permission:
+class CallPermission:
     """Decides about the calls of one host. Asks about each tool one question at a time."""
 
     def __init__(self, operator: Operator, approvals: Approvals) -> None:
         self._operator = operator
         self._approvals = approvals
         self._lines: dict[tuple[str, str, str], _Line] = {}
-        self._waiting: set[_Waiting] = set()
+        self._waiting: set[_WaitingCall] = set()
 
-    def refuse_hopeless(self, proposal: Proposal) -> None:
+    def refuse_hopeless(self, proposal: ProposedCall) -> None:
         """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
         refusal = proposal.member.refusal(proposal.tool)
         if refusal is not None and refusal.kind == "quarantined":
@@ -124,7 +123,7 @@ class Permission:
         if decision.verdict == "deny":
             raise denial(proposal, decision)
 
-    def granted(self, proposal: Proposal, readings: ArgumentReadings | None) -> Permit | None:
+    def granted(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Permit | None:
         """Why this very call may be made, where that is clear without asking anybody or the store."""
         require_callable(proposal)
         decision = proposal.decide(readings)
@@ -132,7 +131,7 @@ class Permission:
 
     async def permit(
         self,
-        proposal: Proposal,
+        proposal: ProposedCall,
         arguments: Mapping[str, Any],
         readings: ArgumentReadings | None,
         on_question: Callable[[], None],
@@ -165,16 +164,16 @@ class Permission:
             if proposal.member.is_retired or proposal.decide(waiting.readings).verdict != "ask":
                 waiting.scope.cancel()
 
-    async def allow_always(self, proposal: Proposal) -> None:
+    async def allow_always(self, proposal: ProposedCall) -> None:
         """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
         await self._approvals.allow_always(_known_approval(proposal))
 
-    def allow_for_session(self, proposal: Proposal) -> None:
+    def allow_for_session(self, proposal: ProposedCall) -> None:
         """The same for as long as this host is open."""
         self._approvals.allow_for_session(_known_approval(proposal))
 
     @asynccontextmanager
-    async def _alone(self, proposal: Proposal) -> AsyncGenerator[None]:
+    async def _alone(self, proposal: ProposedCall) -> AsyncGenerator[None]:
         """Wait until nobody else is being asked about this tool for this principal."""
         key = (proposal.principal, proposal.member.server.server_id, proposal.tool)
         line = self._lines.setdefault(key, _Line())
@@ -187,19 +186,19 @@ class Permission:
             if not line.length:
                 del self._lines[key]
 
-    async def _is_answered(self, approval: Approval | None, decision: Decision) -> bool:
+    async def _is_answered(self, approval: RememberedApproval | None, decision: Decision) -> bool:
         return approval is not None and not decision.every_time and await self._approvals.look_up(approval)
 
     async def _ask(
         self,
-        proposal: Proposal,
+        proposal: ProposedCall,
         decision: Decision,
         arguments: Mapping[str, Any],
         readings: ArgumentReadings | None,
-        approval: Approval | None,
+        approval: RememberedApproval | None,
     ) -> Permit:
         server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
-        question = ApprovalQuestion(
+        question = ApprovalRequest(
             server_id=server_id,
             tool=proposal.tool,
             arguments=dict(arguments),
@@ -210,7 +209,7 @@ class Permission:
             hint=_settling_hint(proposal, decision),
         )
         answer: ApprovalAnswer | None = None
-        waiting = _Waiting(proposal, readings, anyio.CancelScope())
+        waiting = _WaitingCall(proposal, readings, anyio.CancelScope())
         self._waiting.add(waiting)
         try:
             with waiting.scope:
@@ -247,7 +246,7 @@ class Permission:
         return Permit(by="person", reason=f"a person said `{answer}`")
 
 
-def _decide_again(proposal: Proposal, readings: ArgumentReadings | None) -> Decision:
+def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:
     """Decide on a call whose approval was waited for: meanwhile a review may have denied or allowed it.
 
     Raises:
@@ -323,7 +322,7 @@ def _is_finite(value: object) -> bool:
     return True
 
 
-async def read_for_rules(proposal: Proposal, arguments: Mapping[str, Any]) -> ArgumentReadings | None:
+async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -> ArgumentReadings | None:
     """The readings of arguments that rules look at; None where no rule does.
 
     Symbolic links are looked up in a thread, since a file system may hang; one that does not answer in time
@@ -345,7 +344,7 @@ async def read_for_rules(proposal: Proposal, arguments: Mapping[str, Any]) -> Ar
     )
 
 
-def _path_context(member: Member) -> PathContext:
+def _path_context(member: ManagedServer) -> PathContext:
     """What relative paths and `~` mean to a server: known for a local process, not for a URL."""
     server, config = member.server, member.config
     declared: Mapping[str, str] = getattr(config, "env", {})
@@ -357,7 +356,7 @@ def _path_context(member: Member) -> PathContext:
     return PathContext(cwd=os.path.abspath(folder) if folder else os.getcwd(), homes=tuple(known))
 
 
-def denial(proposal: Proposal, decision: Decision) -> CallDenied:
+def denial(proposal: ProposedCall, decision: Decision) -> CallDenied:
     """The error for a call that may not be made: what decides it and where, and what would allow it."""
     server_id, tool = proposal.member.server.server_id, proposal.tool
     origin = None
@@ -373,7 +372,7 @@ def denial(proposal: Proposal, decision: Decision) -> CallDenied:
     )
 
 
-def _settling_hint(proposal: Proposal, decision: Decision) -> str:
+def _settling_hint(proposal: ProposedCall, decision: Decision) -> str:
     """The one command or edit after which the call is made, or asked about no more."""
     server, key = proposal.member.server, ToolKey(proposal.member.server.server_id, proposal.tool)
     call = f"`{command_line('call', key.server_id, key.typed_tool, options=('--yes',))}`"
@@ -398,13 +397,13 @@ def _settling_hint(proposal: Proposal, decision: Decision) -> str:
     return by_hand or f"run `{review_command(key)}` to allow it"
 
 
-def _place_of_rule(proposal: Proposal, rule: LoadedRule) -> str:
+def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:
     if rule.origin is None:
         return "the administrator's policy"
     return str(rule.origin) if proposal.principal == LOCAL else "the gateway's configuration"
 
 
-def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
+def _unanswered(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
     return ApprovalRequired(
         f"`{proposal.member.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
         f" {decision.reason}",
@@ -412,7 +411,7 @@ def _unanswered(proposal: Proposal, decision: Decision) -> ApprovalRequired:
     )
 
 
-def require_callable(proposal: Proposal) -> None:
+def require_callable(proposal: ProposedCall) -> None:
     """Raise unless the tool may be called now, as far as pins, locks and its definition go.
 
     Raises:
@@ -437,7 +436,7 @@ def require_callable(proposal: Proposal) -> None:
     )
 
 
-def _known_approval(proposal: Proposal) -> Approval:
+def _known_approval(proposal: ProposedCall) -> RememberedApproval:
     """What an answer is bound to. Raises where the tool is held back, or its definition is not known."""
     require_callable(proposal)
     approval = _approval(proposal)
@@ -447,13 +446,13 @@ def _known_approval(proposal: Proposal) -> Approval:
     return approval
 
 
-def _approval(proposal: Proposal) -> Approval | None:
+def _approval(proposal: ProposedCall) -> RememberedApproval | None:
     """What an answer is bound to; None where the tool is not known, and so nothing can be remembered."""
     entry = proposal.member.listed_entry(proposal.tool)
     if entry is None:
         return None
     server = proposal.member.server
-    return Approval(
+    return RememberedApproval(
         principal=proposal.principal,
         server_id=server.server_id,
         server_digest=pins_key(server),

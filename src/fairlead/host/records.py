@@ -1,23 +1,257 @@
-"""What a host keeps: its store, the audit of its calls, and what did not fit into their results."""
+"""What a host keeps: its store, the audit of its calls, and what did not fit into their results.
 
+What did not fit into results: kept for whoever the call was made for, and read on demand, page by page.
+"""
+
+import base64
+import hashlib
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
+from pydantic import Field
+
+from fairlead.catalog.results import ResultNotes, ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.config.argument_types import check_types
+from fairlead.config.models import ArtifactSettings as ArtifactLimits
 from fairlead.config.models import Config
 from fairlead.config.paths import state_folder, store_file
-from fairlead.errors import StoreError
-from fairlead.host.artifacts import Artifacts
+from fairlead.config.principal import LOCAL
+from fairlead.errors import StoreError, ToolFailed, UnknownArtifact
+from fairlead.host.model.meta_tools import HostTools, encoded, told
 from fairlead.policy.audit import AuditLog
-from fairlead.store.sqlite import SqliteStore
-from fairlead.store.store import Store
+from fairlead.policy.results import (
+    MAX_AS_IT_CAME,
+    MAX_IMAGE,
+    READ_TOOL,
+    KeptArtifact,
+    ResultSource,
+    as_it_came,
+    hand_over_steps,
+)
+from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
+from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.protocol import Store
+
+PAGE_CHARACTERS = 20_000
+LONGEST_PAGE = 100_000
+SECONDS_OF_A_DAY = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactPage:
+    """Some of an artifact: so many characters of a text, or all bytes of anything else."""
+
+    artifact: Artifact
+    total: int
+    """How many characters, or bytes, there are."""
+    start: int = 0
+    text: str | None = field(default=None, repr=False)
+    data: bytes | None = field(default=None, repr=False)
+
+    @property
+    def next_start(self) -> int | None:
+        """Where to read on; None at the end."""
+        end = self.start + len(self.text) if self.text is not None else self.total
+        return end if end < self.total else None
+
+
+class Artifacts:
+    """The artifacts of a host: `host.artifacts`. Without a store there are none, and calls work as ever."""
+
+    def __init__(self, store: Store | None, folder: Path, limits: ArtifactLimits) -> None:
+        self._files: ArtifactFiles | None = None
+        if store is not None and limits.max_bytes > 0:
+            seconds = limits.max_age_days * SECONDS_OF_A_DAY
+            kept = RetentionLimits(max_bytes=limits.max_bytes, max_age_seconds=seconds)
+            self._files = ArtifactFiles(store, folder, kept)
+
+    @property
+    def are_kept(self) -> bool:
+        """Can anything be kept here?"""
+        return self._files is not None
+
+    async def deliver(
+        self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
+    ) -> ToolResult:
+        """A server's result as it may be handed on, with whatever did not fit kept for the principal.
+
+        What cannot be kept, because the disk is full or there is no store, costs only itself.
+        """
+        if len(raw) <= MAX_AS_IT_CAME and (result := as_it_came(bytes(raw), source)) is not None:
+            return result
+        return await self.deliver_cleaned(raw, source, principal=principal)
+
+    async def deliver_cleaned(
+        self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
+    ) -> ToolResult:
+        """The same for a result that cannot be handed on as it came (`as_it_came`)."""
+        handed = await gate.run(hand_over_steps(raw, source, keeping=self._files is not None))
+        if handed.kept and not await self._keep(handed.kept, source, principal):
+            return (await gate.run(hand_over_steps(raw, source, keeping=False))).result
+        return handed.result
+
+    @check_types
+    async def keep(
+        self, content: bytes, media_type: str, source: ResultSource, *, principal: str = LOCAL
+    ) -> str | None:
+        """Keep something for the principal, and return its handle; None where it cannot be kept."""
+        kept = KeptArtifact(
+            content=content, media_type=media_type, sha256=hashlib.sha256(content).hexdigest()
+        )
+        saved = self._files is not None and await self._keep((kept,), source, principal)
+        return kept.handle if saved else None
+
+    @check_types
+    async def read(
+        self, handle: str, *, principal: str = LOCAL, start: int = 0, length: int = PAGE_CHARACTERS
+    ) -> ArtifactPage:
+        """Read so many characters of a text, from `start`, or all of anything else.
+
+        Raises `UnknownArtifact` where the principal has none by that handle, whoever else may.
+        """
+        artifact, content = await self.whole(handle, principal=principal)
+        if not artifact.is_text:
+            return ArtifactPage(artifact=artifact, total=len(content), data=content)
+        text = await gate.run(gate.file_steps(content))
+        return ArtifactPage(
+            artifact=artifact, total=len(text), start=start, text=text[start : start + length]
+        )
+
+    @check_types
+    async def whole(self, handle: str, *, principal: str = LOCAL) -> tuple[Artifact, bytes]:
+        """An artifact and all that is in it, as it was kept. Raises `UnknownArtifact`."""
+        if self._files is not None:
+            artifact = await self._files.find(principal, handle.removeprefix(SCHEME))
+            content = await self._files.content(artifact) if artifact is not None else None
+            if artifact is not None and content is not None:
+                return artifact, content
+        hint = "artifacts are kept for a while only; call the tool again"
+        raise UnknownArtifact(f"there is no artifact `{gate.text(handle, 100)}`", hint=hint)
+
+    @check_types
+    async def of(self, principal: str = LOCAL) -> Sequence[Artifact]:
+        """All that belongs to a principal, newest first."""
+        return await self._files.of(principal) if self._files is not None else ()
+
+    async def _keep(self, kept: Sequence[KeptArtifact], source: ResultSource, principal: str) -> bool:
+        assert self._files is not None
+        try:
+            for one in kept:
+                artifact = Artifact(
+                    sha256=one.sha256,
+                    principal=principal,
+                    media_type=one.media_type,
+                    size=len(one.content),
+                    server_id=source.server_id,
+                    tool=source.tool,
+                    untrusted=not source.trusted,
+                    created=time.time(),
+                )
+                await self._files.keep(artifact, one.content)
+        except StoreError:
+            logger.warning("an artifact is not kept", extra={"server": source.server_id}, exc_info=True)
+            return False
+        return True
+
+
+class ReadArtifactInput(ToolModel):
+    """What to read."""
+
+    handle: str
+    start: Annotated[int, Field(ge=0)] = 0
+    length: Annotated[int, Field(ge=1, le=LONGEST_PAGE)] = PAGE_CHARACTERS
+
+
+class ReadArtifactOutput(ToolModel):
+    """Where it came from. The page itself is content."""
+
+    server: str
+    untrusted: bool
+
+
+class ArtifactTools(HostTools):
+    """With this a model reads what did not fit.
+
+    It is always offered where something can be kept: a tool that came with the first artifact would change
+    the list of tools in the middle of a conversation, and with it all that a provider has cached of it.
+    """
+
+    def __init__(self, artifacts: Artifacts, principal: str = LOCAL) -> None:
+        self._artifacts = artifacts
+        self._principal = principal
+        tool = ToolDefinition(
+            name=READ_TOOL,
+            description="Read on where a result was cut, or see what was left out of it.",
+            input=ReadArtifactInput,
+            output=ReadArtifactOutput,
+            handler=self._read,
+        )
+        super().__init__({"mcp.readArtifact": tool})
+
+    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+        """The page alone, marked as what its server is."""
+        if result.is_error:
+            return await super().handed(tool, arguments, result)
+        origin = ReadArtifactOutput.model_validate(result.structured_content)
+        page = encoded(result.model_copy(update={"structured_content": None}))
+        handles = {0: str(arguments["handle"])}  # for a provider that does not take such media
+        remarks = ResultNotes(handles=handles)
+        return ToolResult(origin.server, page, untrusted=origin.untrusted, remarks=remarks)
+
+    async def _read(self, context: ToolContext, asked: ReadArtifactInput) -> Reply[ReadArtifactOutput]:
+        reading = self._artifacts.read(
+            asked.handle, principal=self._principal, start=asked.start, length=asked.length
+        )
+        page = await told(reading)
+        artifact = page.artifact
+        output = ReadArtifactOutput(server=artifact.server_id, untrusted=artifact.untrusted)
+        return Reply(output=output, content=tuple(_blocks(page)))
+
+
+def _blocks(page: ArtifactPage) -> Iterator[ContentBlock]:
+    artifact = page.artifact
+    if page.text is not None:
+        yield TextContent(text=page.text)
+        more = "" if page.next_start is None else f" Read on: start={page.next_start}."
+        end = page.start + len(page.text)
+        yield TextContent(text=f"[Characters {page.start:,} to {end:,} of {page.total:,}.{more}]")
+        return
+    data = base64.b64encode(page.data or b"").decode()
+    if len(data) > MAX_IMAGE:
+        hint = f"`fairlead artifacts show {artifact.handle} --output FILE` writes it to a file"
+        raise ToolFailed(f"{artifact.media_type}, {page.total:,} bytes: too large for a model", hint=hint)
+    match artifact.media_type.partition("/")[0]:
+        case "image":
+            yield ImageContent(data=data, mime_type=artifact.media_type)
+        case "audio":
+            yield AudioContent(data=data, mime_type=artifact.media_type)
+        case _:
+            blob = BlobResourceContents(uri=artifact.handle, mime_type=artifact.media_type, blob=data)
+            yield EmbeddedResource(resource=blob)
+
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Records:
+class HostRecords:
     """Where things are kept. A host without a store remembers nothing, and has no tools that need pins."""
 
     store: Store | None
@@ -27,7 +261,7 @@ class Records:
     """Why there is no store."""
 
 
-async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, str]) -> Records:
+async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, str]) -> HostRecords:
     """Open what a configuration says, until the stack is left."""
     store: Store | None = None
     failure: StoreError | None = None
@@ -37,7 +271,7 @@ async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, 
     except StoreError as exc:
         failure = exc
         logger.warning("no store: nothing is remembered", exc_info=True)
-    return Records(
+    return HostRecords(
         store=store,
         audit=await AuditLog.open(store, config.audit),
         artifacts=Artifacts(store, state_folder(env) / "artifacts", config.artifacts),

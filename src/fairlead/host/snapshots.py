@@ -12,8 +12,8 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from fairlead.catalog.cleaning import mask_listing
-from fairlead.catalog.entries import Listing, RejectedTool, read_tools
+from fairlead.catalog.sanitize.definitions import mask_listing
+from fairlead.catalog.tools import Listing, RejectedTool, read_tools
 from fairlead.config.consent import entry_digest
 from fairlead.config.load import LoadedServer
 from fairlead.config.principal import LOCAL
@@ -23,11 +23,11 @@ from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import stored_under
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
-from fairlead.policy.pins import NoPins, Pins, is_guarded, pins_key, read_pins, save_first_use
+from fairlead.policy.pins import Pins, UntrustedPins, is_guarded, pins_key, read_pins, save_first_use
 from fairlead.policy.quarantine import prepare
 from fairlead.policy.upgrade import follows_trust, load_before_defaults
-from fairlead.store.database import MAX_VALUE_BYTES
-from fairlead.store.store import NewValue, Store
+from fairlead.store.protocol import NewValue, Store
+from fairlead.store.sqlite import MAX_VALUE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Snapshot:
         return time.time() - self.saved_at > (self.listing.ttl_ms or ttl_ms) / 1000
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class LastFailure(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong with a server when it was last tried. What it offered after that outdates it."""
 
     state: str
@@ -70,7 +70,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
     @classmethod
-    def cleared(cls, at: float) -> "Trouble":
+    def cleared(cls, at: float) -> "LastFailure":
         """What is kept in its place once the server works again."""
         return cls(state="ready", message="", at=at)
 
@@ -101,7 +101,7 @@ class StoredSnapshot(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_trouble = msgspec.json.Decoder(Trouble).decode
+_decode_trouble = msgspec.json.Decoder(LastFailure).decode
 _decode = msgspec.json.Decoder(StoredSnapshot).decode
 
 
@@ -118,11 +118,11 @@ def snapshot_key(server: LoadedServer, principal: str = LOCAL) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownServerState:
     """What is known of a server before it is asked: what it offered, and what it is held to."""
 
     snapshot: Snapshot | None = None
-    pins: Pins | NoPins | None = None
+    pins: Pins | UntrustedPins | None = None
     """What is pinned of it, if anything, or why that cannot be known."""
     lock: LockedServer | str | None = None
     """What a lock says of it, or why that cannot be known."""
@@ -136,9 +136,9 @@ async def load_known(
     store: Store | None,
     servers: Sequence[LoadedServer],
     *,
-    no_pins: NoPins | None = None,
+    no_pins: UntrustedPins | None = None,
     principal: str = LOCAL,
-) -> dict[str, Known]:
+) -> dict[str, KnownServerState]:
     """What is known of each server. A snapshot that cannot be read is as good as none; pins are not.
 
     Args:
@@ -148,7 +148,7 @@ async def load_known(
         principal: Whose listings are wanted, of servers that have logins.
     """
     snapshots: dict[str, Snapshot | None] = {}
-    pins: dict[str, Pins | NoPins | None] = {}
+    pins: dict[str, Pins | UntrustedPins | None] = {}
     approved: dict[str, bool] = {}
     before_defaults: dict[str, bool] = {}
     if no_pins is not None:
@@ -181,7 +181,7 @@ async def load_known(
                 partial(prepare, server, snapshot.listing, *held_to), size_of(snapshot.listing)
             )
     return {
-        name: Known(
+        name: KnownServerState(
             snapshot=snapshots.get(name),
             pins=pins.get(name),
             lock=locks.get(name),
@@ -202,7 +202,7 @@ async def is_approved(store: Store, server: LoadedServer) -> bool:
         return False
 
 
-async def load_pins(store: Store, server: LoadedServer) -> Pins | NoPins | None:
+async def load_pins(store: Store, server: LoadedServer) -> Pins | UntrustedPins | None:
     """What is pinned of a server, if anything is, or why that cannot be known."""
     try:
         found = await store.get(PINS, pins_key(server))
@@ -212,7 +212,7 @@ async def load_pins(store: Store, server: LoadedServer) -> Pins | NoPins | None:
         return await run_off_loop(read, len(found.value) // USUAL_BYTES)
     except StoreError as exc:
         logger.warning("pins cannot be read", exc_info=True, extra={"server_id": server.server_id})
-        return NoPins.because(exc)
+        return UntrustedPins.because(exc)
 
 
 async def load_snapshot(store: Store, server: LoadedServer, principal: str = LOCAL) -> Snapshot | None:
@@ -258,25 +258,25 @@ def snapshot_of(server_id: str, stored: StoredSnapshot) -> Snapshot:
     )
 
 
-def read_trouble(value: bytes) -> Trouble:
+def read_trouble(value: bytes) -> LastFailure:
     """Read a stored record of what went wrong."""
     return _decode_trouble(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class News:
+class SnapshotUpdate:
     """What is to be kept of a server."""
 
     server: LoadedServer
     snapshot: Snapshot | None
-    trouble: Trouble | None
+    trouble: LastFailure | None
     pins: Pins | None
     """What was pinned on first use."""
     principal: str = LOCAL
     """Whose login the server was asked with."""
 
 
-async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]:
+async def save_news(store: Store, news: Sequence[SnapshotUpdate]) -> dict[str, StoreError]:
     """Keep what servers offer and what went wrong with them. Returns why pins were not kept, by server."""
     values: list[NewValue] = []
     for of_one in news:
@@ -298,7 +298,7 @@ async def save_news(store: Store, news: Sequence[News]) -> dict[str, StoreError]
     return failures
 
 
-def _values(news: News) -> list[NewValue]:
+def _values(news: SnapshotUpdate) -> list[NewValue]:
     key = snapshot_key(news.server, news.principal)
     values: list[NewValue] = []
     if news.snapshot is not None:

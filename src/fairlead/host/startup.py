@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
-from fairlead.catalog import gate
+from fairlead.catalog.sanitize import gate
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
 from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, StartupStatus, State
-from fairlead.host.member import Member
+from fairlead.host.managed_server import ManagedServer
 
 _LOOK_AGAIN_SECONDS = 0.1
 
-Ready = Callable[[Member], Awaitable[object]]
+Ready = Callable[[ManagedServer], Awaitable[object]]
 """Gets a server ready and waits for it, or raises what is wrong."""
 
 
@@ -24,7 +24,7 @@ class Startups:
         self._emit = emit
         self._starting: set[str] = set()
 
-    async def start(self, members: Iterable[Member], ready: Ready) -> dict[str, FairleadError]:
+    async def start(self, members: Iterable[ManagedServer], ready: Ready) -> dict[str, FairleadError]:
         """Get servers ready, all at once. Returns what went wrong, by server.
 
         Who stops waiting stops no server: the start is told of to its end all the same.
@@ -36,7 +36,7 @@ class Startups:
             self._emit(McpStartupUpdate(server_id=server_id, status="starting"))
         failures: dict[str, FairleadError] = {}
 
-        async def one(server_id: str, member: Member) -> None:
+        async def one(server_id: str, member: ManagedServer) -> None:
             try:
                 await ready(member)
             except FairleadError as exc:
@@ -72,7 +72,11 @@ class Startups:
             self._settle(start, member, status, vitals.last_error if vitals and status != "ready" else None)
 
     def _settle(
-        self, start: "_Start", member: Member, status: StartupStatus, error: FairleadError | None = None
+        self,
+        start: "_Start",
+        member: ManagedServer,
+        status: StartupStatus,
+        error: FairleadError | None = None,
     ) -> None:
         server_id = member.server.server_id
         if server_id not in start.members or server_id in start.updates:
@@ -89,12 +93,12 @@ class Startups:
 class _Start:
     """One start: its servers, and how those ended that it is over for."""
 
-    def __init__(self, members: Iterable[Member]) -> None:
+    def __init__(self, members: Iterable[ManagedServer]) -> None:
         self.members = {member.server.server_id: member for member in members}
         self.updates: dict[str, McpStartupUpdate] = {}
 
     @property
-    def unsettled(self) -> list[Member]:
+    def unsettled(self) -> list[ManagedServer]:
         """The servers that are still starting."""
         return [member for name, member in self.members.items() if name not in self.updates]
 
@@ -122,7 +126,7 @@ _ENDS: Mapping[State, StartupStatus] = {"ready": "ready", "error": "failed", "au
 """What the states of a connection say of its start. In all others it was closed."""
 
 
-def _status_after(error: FairleadError, member: Member) -> StartupStatus:
+def _status_after(error: FairleadError, member: ManagedServer) -> StartupStatus:
     if isinstance(error, AuthRequired):
         return "auth_required"
     # One that somebody closed while it connected is as if it had not begun.

@@ -11,8 +11,8 @@ from mcp.shared.exceptions import MCPError
 from opentelemetry import trace as api
 from opentelemetry.trace import SpanKind, StatusCode
 
-from fairlead.catalog import gate
-from fairlead.connection.tracing import About, Trace, Tracer
+from fairlead.catalog.sanitize import gate
+from fairlead.connection.tracing import SpanDetails, Trace, Tracer
 from fairlead.errors import CallRejected, FairleadError
 
 SERVER_ID: Final = "fairlead.server.id"
@@ -31,15 +31,15 @@ class OpenTelemetry:
     def __init__(self, provider: api.TracerProvider) -> None:
         self._tracer = provider.get_tracer("fairlead", installed_version("fairlead"))
 
-    def serving(self, about: About, parent: Trace | None) -> "_Span":
+    def serving(self, about: SpanDetails, parent: Trace | None) -> "_Span":
         """Record a request that a client makes."""
         return self._begun(about, parent, SpanKind.SERVER)
 
-    def requesting(self, about: About, parent: Trace | None) -> "_Span":
+    def requesting(self, about: SpanDetails, parent: Trace | None) -> "_Span":
         """Record a request to a server."""
         return self._begun(about, parent, SpanKind.CLIENT)
 
-    def _begun(self, about: About, parent: Trace | None, kind: SpanKind) -> "_Span":
+    def _begun(self, about: SpanDetails, parent: Trace | None, kind: SpanKind) -> "_Span":
         attributes = _attributes(about)
         target = next((attributes[key] for key in _NAMES.values() if key in attributes), None)
         name = f"{attributes[_METHOD]} {target}" if target else attributes[_METHOD]
@@ -109,7 +109,7 @@ def _remembered(trace: Trace) -> api.Span:
     return api.NonRecordingSpan(context)
 
 
-def _attributes(about: About) -> dict[str, str]:
+def _attributes(about: SpanDetails) -> dict[str, str]:
     said = {
         _METHOD: about.method,
         "mcp.protocol.version": about.version,

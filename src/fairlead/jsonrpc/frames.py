@@ -13,8 +13,8 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from fairlead.catalog import gate
-from fairlead.catalog.slices import (
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import (
     CONSTANT_NOTE,
     finish,
     has_more_values,
@@ -65,7 +65,7 @@ class LineSplitter:
         self.completed = 0
         """How many lines ended in what was fed last, empty ones included."""
 
-    def feed(self, data: bytes) -> Iterator["bytes | bytearray | Unusable"]:
+    def feed(self, data: bytes) -> Iterator["bytes | bytearray | UnusableLine"]:
         """Yield the lines that `data` completes, without their newline; empty ones are left out.
 
         Raises `LineTooLong`, after the lines before it, where a line past the limit is no message or does not
@@ -88,13 +88,13 @@ class LineSplitter:
             if self._skipped or len(self._partial) > self._limit:
                 self._partial = self._ends_of(self._partial)
 
-    def finish(self) -> Iterator["bytes | bytearray | Unusable"]:
+    def finish(self) -> Iterator["bytes | bytearray | UnusableLine"]:
         """Yield what the stream ended with, if it ended without a newline."""
         partial, self._partial = self._partial, bytearray()
         if partial:
             yield self._long_line(partial) if self._skipped else partial
 
-    def _long_line(self, line: bytearray) -> "Unusable":
+    def _long_line(self, line: bytearray) -> "UnusableLine":
         return too_long(self._ends_of(line), self._limit)
 
     def _ends_of(self, line: bytearray) -> bytearray:
@@ -113,7 +113,7 @@ def ends_of(message: bytes | bytearray) -> bytearray:
     return bytearray(message[:_HEAD_BYTES]) + message[max(_HEAD_BYTES, len(message) - _TAIL_BYTES) :]
 
 
-def too_long(ends: bytes | bytearray, limit: int) -> "Unusable":
+def too_long(ends: bytes | bytearray, limit: int) -> "UnusableLine":
     """What a message past the limit is, given its ends (`ends_of`): unusable, and whose answer it was."""
     return _unusable(ends, str(LineTooLong(limit)))
 
@@ -147,7 +147,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unusable:
+class UnusableLine:
     """A line that is no message, or none that can be used.
 
     `answers` is the id of the request of ours it was meant for, `asks` that of one the server waits for.
@@ -182,7 +182,7 @@ _USUAL_ANSWER = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?(0|[1-9][0-9]{0,14})
 _RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb"\s*)*\}\s*\Z")
 
 
-def parse(line: bytes | bytearray) -> list[Frame | Unusable]:
+def parse(line: bytes | bytearray) -> list[Frame | UnusableLine]:
     """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
     is_large = len(line) > _LARGE_BYTES
     if is_large or _is_long_text(line):
@@ -210,7 +210,7 @@ def _is_long_text(line: bytes | bytearray) -> bool:
     )
 
 
-def _large_message(line: bytes | bytearray) -> Frame | Unusable | None:
+def _large_message(line: bytes | bytearray) -> Frame | UnusableLine | None:
     """Return a large message: an answer as it is, all else only where it can be decoded quickly.
 
     The envelope is decoded natively whatever is in it; what a request or notification carries, to objects.
@@ -272,7 +272,7 @@ def _without_lone_surrogates(line: bytes | bytearray) -> bytes | bytearray:
     return sound.replace(b"\0\0", b"\\\\") if 0 < count < _MAX_SURROGATES else line
 
 
-def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
+def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | UnusableLine]:
     found = _LEFTOVERS.match(line, 0, _HEAD_BYTES)
     text = line[found.end() :] if found else line
     match text[:1], len(text) < len(line):
@@ -285,7 +285,7 @@ def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
         case b"[", _:
             return _batch(text, reason)
         case _:
-            return [Unusable(reason=reason, excerpt=_excerpt(line))]
+            return [UnusableLine(reason=reason, excerpt=_excerpt(line))]
 
 
 def _answer_with_constants(text: bytes | bytearray) -> Frame | None:
@@ -310,17 +310,17 @@ def _answer_with_constants(text: bytes | bytearray) -> Frame | None:
     return Frame(id=frame.id, result=msgspec.Raw(_encode(fields)))
 
 
-def _batch(text: bytes | bytearray, reason: str) -> list[Frame | Unusable]:
+def _batch(text: bytes | bytearray, reason: str) -> list[Frame | UnusableLine]:
     if len(text) > MAX_BATCH_BYTES:
         reason = f"a batch is longer than the limit of {MAX_BATCH_BYTES} bytes"
-        return [Unusable(reason=reason, excerpt=_excerpt(text))]
+        return [UnusableLine(reason=reason, excerpt=_excerpt(text))]
     try:
         messages = [bytes(message) for message in _decode_batch(text)]
     except (ValueError, RecursionError):
         messages = []
     is_sound = 0 < len(messages) <= MAX_BATCH_MESSAGES
     if not is_sound or not all(message.startswith(b"{") for message in messages):
-        return [Unusable(reason=reason, excerpt=_excerpt(text))]
+        return [UnusableLine(reason=reason, excerpt=_excerpt(text))]
     return [item for message in messages for item in parse(message)]
 
 
@@ -328,12 +328,12 @@ def _excerpt(line: bytes | bytearray) -> bytes:
     return bytes(line[: _EXCERPT_BYTES + gate.secret_reach()])
 
 
-def _unusable(text: bytes | bytearray, reason: str) -> Unusable:
+def _unusable(text: bytes | bytearray, reason: str) -> UnusableLine:
     members = _outer_members(text)
     request_id = _request_id(members.get(b"id", b""))
     asks = b"method" in members
     answers = not asks and (b"result" in members or b"error" in members)
-    return Unusable(
+    return UnusableLine(
         reason=reason,
         excerpt=_excerpt(text),
         answers=request_id if answers else None,

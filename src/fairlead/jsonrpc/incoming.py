@@ -26,7 +26,7 @@ from mcp_types import (
 )
 from msgspec import UNSET, UnsetType
 
-from fairlead.jsonrpc.frames import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Frame, Unusable, parse
+from fairlead.jsonrpc.frames import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Frame, UnusableLine, parse
 
 _UNREADABLE: Final = (ValueError, RecursionError)
 _MAX_DEPTH: Final = 190
@@ -59,7 +59,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any] | None).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class MessageRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """The error that a message is answered with which cannot be handled."""
 
     code: int
@@ -73,9 +73,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return _encode({"jsonrpc": "2.0", "id": self.id, "error": error})
 
 
-def read_messages(line: bytes | bytearray | Unusable) -> list[JSONRPCMessage | Refusal]:
+def read_messages(line: bytes | bytearray | UnusableLine) -> list[JSONRPCMessage | MessageRefusal]:
     """Return the messages in one line, with a refusal for each that wants an answer and cannot be handled."""
-    if isinstance(line, Unusable):
+    if isinstance(line, UnusableLine):
         return [_refuse(line)]
     if parts := split_batch(line):
         read = map(read_part, parts)
@@ -95,21 +95,25 @@ def split_batch(body: bytes | bytearray) -> list[bytes] | None:
     return messages if len(messages) <= MAX_BATCH_MESSAGES else None
 
 
-def read_part(part: bytes) -> JSONRPCMessage | Refusal | None:
+def read_part(part: bytes) -> JSONRPCMessage | MessageRefusal | None:
     """Return the message in one part of a batch, or its refusal; None for what is to be ignored."""
     if not part.startswith(b"{"):
-        return Refusal(code=INVALID_REQUEST, reason="a part of a batch is a JSON object")
-    (frame,) = _frames(part) or [Unusable(reason="it is empty", excerpt=b"")]
+        return MessageRefusal(code=INVALID_REQUEST, reason="a part of a batch is a JSON object")
+    (frame,) = _frames(part) or [UnusableLine(reason="it is empty", excerpt=b"")]
     return _read_frame(frame, part)
 
 
-def _read_frame(frame: Frame | Unusable, line: bytes | bytearray) -> JSONRPCMessage | Refusal | None:
+def _read_frame(
+    frame: Frame | UnusableLine, line: bytes | bytearray
+) -> JSONRPCMessage | MessageRefusal | None:
     """Return the message of a frame, given the line that it alone stood on."""
-    if isinstance(frame, Unusable):
+    if isinstance(frame, UnusableLine):
         return _refuse(frame, is_json=_is_json(line))
     if frame.method is not None and frame.id is None and _has_null_id(line):
         # Not a notification: its sender waits for an answer.
-        return Refusal(code=INVALID_REQUEST, reason="an id is a string or a whole number, and never null")
+        return MessageRefusal(
+            code=INVALID_REQUEST, reason="an id is a string or a whole number, and never null"
+        )
     return _message(frame)
 
 
@@ -130,7 +134,7 @@ def _is_json(line: bytes | bytearray) -> bool:
     return True
 
 
-def repair_body(body: bytes) -> bytes | Refusal:
+def repair_body(body: bytes) -> bytes | MessageRefusal:
     """Return the body of an HTTP request as JSON-RPC that the SDK's server can read, or a refusal.
 
     A body with nothing to repair comes back as the same object. Invalid UTF-8 is refused over HTTP.
@@ -138,13 +142,15 @@ def repair_body(body: bytes) -> bytes | Refusal:
     is_utf8 = body.isascii() or _is_utf8(body)
     frames = _frames(body)
     if len(frames) > 1:
-        return Refusal(code=INVALID_REQUEST, reason="a batch is not taken here: send one message at a time")
-    message = _read_frame(frames[0] if frames else Unusable(reason="it is empty", excerpt=b""), body)
-    if not is_utf8 or message is None or isinstance(message, Refusal):
-        return Refusal(
-            code=message.code if isinstance(message, Refusal) else PARSE_ERROR,
-            reason=message.reason if isinstance(message, Refusal) else "the body is not JSON in UTF-8",
-            id=getattr(message, "id", None) if isinstance(message, Refusal | JSONRPCRequest) else None,
+        return MessageRefusal(
+            code=INVALID_REQUEST, reason="a batch is not taken here: send one message at a time"
+        )
+    message = _read_frame(frames[0] if frames else UnusableLine(reason="it is empty", excerpt=b""), body)
+    if not is_utf8 or message is None or isinstance(message, MessageRefusal):
+        return MessageRefusal(
+            code=message.code if isinstance(message, MessageRefusal) else PARSE_ERROR,
+            reason=message.reason if isinstance(message, MessageRefusal) else "the body is not JSON in UTF-8",
+            id=getattr(message, "id", None) if isinstance(message, MessageRefusal | JSONRPCRequest) else None,
         )
     try:
         sound = (
@@ -154,7 +160,7 @@ def repair_body(body: bytes) -> bytes | Refusal:
             pydantic_core.from_json(sound)
     except _UNREADABLE as exc:
         request_id = message.id if isinstance(message, JSONRPCRequest) else None
-        return Refusal(code=PARSE_ERROR, reason=f"it cannot be read: {_shorten(exc)}", id=request_id)
+        return MessageRefusal(code=PARSE_ERROR, reason=f"it cannot be read: {_shorten(exc)}", id=request_id)
     return sound
 
 
@@ -174,7 +180,7 @@ def _is_sound(body: bytes) -> bool:
     return True
 
 
-def _frames(line: bytes | bytearray) -> list[Frame | Unusable]:
+def _frames(line: bytes | bytearray) -> list[Frame | UnusableLine]:
     # What is sound is taken at any size: what bounds servers' messages would refuse large arguments here.
     try:
         return [_decode_frame(line)] if line.isascii() else parse(line)
@@ -182,7 +188,7 @@ def _frames(line: bytes | bytearray) -> list[Frame | Unusable]:
         return parse(line)
 
 
-def _message(frame: Frame) -> JSONRPCMessage | Refusal | None:
+def _message(frame: Frame) -> JSONRPCMessage | MessageRefusal | None:
     request_id = _whole(frame.id)
     if frame.method is None:
         return _answer(frame, request_id)
@@ -191,19 +197,23 @@ def _message(frame: Frame) -> JSONRPCMessage | Refusal | None:
     except _UNREADABLE as exc:
         # A notification wants no answer, not even this one.
         reason = f"`params` cannot be read: {_shorten(exc)}"
-        return None if request_id is None else Refusal(code=INVALID_PARAMS, reason=reason, id=request_id)
+        return (
+            None if request_id is None else MessageRefusal(code=INVALID_PARAMS, reason=reason, id=request_id)
+        )
     if request_id is None:
         return JSONRPCNotification(jsonrpc="2.0", method=frame.method, params=params)
     if isinstance(request_id, float):
-        return Refusal(code=INVALID_REQUEST, reason="an id is a string or a whole number", id=request_id)
+        return MessageRefusal(
+            code=INVALID_REQUEST, reason="an id is a string or a whole number", id=request_id
+        )
     return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=frame.method, params=params)
 
 
-def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessage | Refusal | None:
+def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessage | MessageRefusal | None:
     """Return the client's answer to a request of ours; one that cannot be read ends our wait all the same."""
     if not frame.result and not frame.error:
         reason = "a message has a `method`, a `result` or an `error`"
-        return Refusal(code=INVALID_REQUEST, reason=reason, id=request_id)
+        return MessageRefusal(code=INVALID_REQUEST, reason=reason, id=request_id)
     if request_id is None or isinstance(request_id, float):
         return None
     try:
@@ -221,11 +231,11 @@ def _unreadable_answer(request_id: RequestId, reason: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
-def _refuse(line: Unusable, *, is_json: bool = False) -> JSONRPCMessage | Refusal:
+def _refuse(line: UnusableLine, *, is_json: bool = False) -> JSONRPCMessage | MessageRefusal:
     if line.answers is not None:
         return _unreadable_answer(line.answers, line.reason)
     reason = f"it cannot be read as JSON-RPC: {line.reason[:_MAX_REASON]}"
-    return Refusal(code=INVALID_REQUEST if is_json else PARSE_ERROR, reason=reason, id=line.asks)
+    return MessageRefusal(code=INVALID_REQUEST if is_json else PARSE_ERROR, reason=reason, id=line.asks)
 
 
 def _whole(request_id: float | str | None) -> RequestId | float | None:

@@ -30,8 +30,8 @@ from mcp_types import (
 )
 from pydantic_core import PydanticSerializationError
 
-from fairlead.jsonrpc.frames import LineSplitter, Unusable
-from fairlead.jsonrpc.incoming import Refusal, read_messages
+from fairlead.jsonrpc.frames import LineSplitter, UnusableLine
+from fairlead.jsonrpc.incoming import MessageRefusal, read_messages
 from fairlead.jsonrpc.limits import LineTooLong
 
 _MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -52,7 +52,7 @@ async def open_stdio(grace_seconds: float) -> AsyncGenerator[tuple[Received, Sen
         grace_seconds: How long requests under way may go on after the client closed stdin.
     """
     with _private_descriptors() as (stdin, stdout):
-        lines = _Lines(stdout, grace_seconds)
+        lines = _StdioLines(stdout, grace_seconds)
         chunks = _read_in_thread(stdin)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lines.read, chunks, tasks.cancel_scope)
@@ -61,7 +61,7 @@ async def open_stdio(grace_seconds: float) -> AsyncGenerator[tuple[Received, Sen
             chunks.close()
 
 
-class _Lines:
+class _StdioLines:
     """The lines in both directions, and the requests that wait for an answer."""
 
     def __init__(self, stdout: int, grace_seconds: float) -> None:
@@ -85,7 +85,7 @@ class _Lines:
                     for line in splitter.finish():
                         await self._take(line)
                 except LineTooLong as exc:
-                    await self._write_line(Refusal(code=PARSE_ERROR, reason=str(exc)).encode())
+                    await self._write_line(MessageRefusal(code=PARSE_ERROR, reason=str(exc)).encode())
                 with anyio.move_on_after(self._grace_seconds):
                     while self._unanswered:
                         self._answered = anyio.Event()
@@ -95,9 +95,9 @@ class _Lines:
             except OSError:
                 scope.cancel()  # the client is gone, and takes no refusal
 
-    async def _take(self, line: bytes | bytearray | Unusable) -> None:
+    async def _take(self, line: bytes | bytearray | UnusableLine) -> None:
         for message in read_messages(line):
-            if isinstance(message, Refusal):
+            if isinstance(message, MessageRefusal):
                 await self._write_line(message.encode())
                 continue
             if isinstance(message, JSONRPCRequest):

@@ -7,18 +7,18 @@ import msgspec
 
 from fairlead.adapters.anthropic import anthropic_result
 from fairlead.catalog.results import ToolResult
-from fairlead.config.shapes import as_object, is_list
-from fairlead.host.toolset import ProviderTools, Toolset
-from fairlead.loop.dialect import (
+from fairlead.config.untyped import as_object, is_list
+from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.loop.events import Usage
+from fairlead.loop.provider import (
     ChatModel,
     Message,
-    Turn,
+    ModelTurn,
     WantedCall,
     arguments_in,
     complaint_in,
     counted,
 )
-from fairlead.loop.events import Usage
 
 BASE_URL: Final = "https://api.anthropic.com"
 VERSION: Final = "2023-06-01"
@@ -133,7 +133,7 @@ class BlockReader:
         self._pieces[index].append(piece)
         return piece if kind == "text_delta" else ""
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """All of it."""
         content: list[dict[str, Any]] = []
         calls: list[WantedCall] = []
@@ -151,7 +151,7 @@ class BlockReader:
                 case _:
                     content.append(block)
         said = [block for block in content if block.get("type") != "text" or block["text"]]
-        return Turn(
+        return ModelTurn(
             text="".join(block["text"] for block in said if block.get("type") == "text"),
             calls=tuple(calls),
             stop=_STOPS.get(self._stop, "done"),

@@ -1,4 +1,7 @@
-"""One step: a request to a model's API, its streamed answer, and what can go wrong on the way."""
+"""One step: a request to a model's API, its streamed answer, and what can go wrong on the way.
+
+What a model's API says is wrong, in words that say what to do about it.
+"""
 
 import os
 import random
@@ -11,18 +14,105 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from fairlead.config.masking import SECRETS
-from fairlead.config.redact import redact_url
-from fairlead.connection.eventstream import EventStream
-from fairlead.connection.http_outcomes import connection_trouble
+from fairlead.catalog.sanitize import gate
+from fairlead.config.secrets.masking import SECRETS
+from fairlead.config.secrets.redaction import redact_url
+from fairlead.connection.outcomes import connection_trouble
+from fairlead.connection.transport.event_stream import EventStream
 from fairlead.errors import ModelFailed, ModelUnavailable
 from fairlead.jsonrpc.limits import LineTooLong
-from fairlead.loop.complaints import Passing, judged, refused
-from fairlead.loop.dialect import ChatModel, Complaint, Dialect, Turn, TurnReader
 from fairlead.loop.events import RunEvent, StepRetried, TextDelta
-from fairlead.net.client import CONNECT_SECONDS
-from fairlead.net.proxy import proxy_for
-from fairlead.net.tls import tls_context
+from fairlead.loop.provider import ChatModel, Complaint, ModelTurn, ProviderApi, TurnReader, complaint_in
+from fairlead.net.http import CONNECT_SECONDS, proxy_for, tls_context
+
+_PASSING_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+_PASSING_KINDS: Final = ("overloaded", "server_error", "api_error", "rate_limit", "timeout", "unavailable")
+_UNPAID: Final = ("insufficient_quota", "billing")
+_TOO_LONG: Final = (
+    "context_length",
+    "context length",
+    "context size",
+    "context window",
+    "maximum context",
+    "prompt is too long",
+    "too many tokens",
+)
+_MAX_WORDS = 300
+
+
+class TemporaryFailure(Exception):
+    """Something went wrong that may be over soon. `midway`: the answer had begun."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        seconds: float | None = None,
+        midway: bool = False,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        """How long to wait, if the API said so."""
+        self.midway = midway
+        self.hint = hint
+
+
+def refused(status: int, body: bytes, model: ChatModel, *, named: str, wait: float | None) -> Exception:
+    """What an answer means that is none."""
+    complaint = complaint_in(body) or Complaint("", "")
+    words = f"HTTP {status}{_words(complaint)}"
+    if _says(complaint, _UNPAID):
+        return ModelFailed(f"{named}: {words}", hint="look at what your account with the provider may use")
+    if status in _PASSING_STATUSES:
+        return TemporaryFailure(words, seconds=wait, hint="try again later, or choose another model")
+    if status == 413 or _says(complaint, _TOO_LONG):
+        return _too_long(named, words)
+    return ModelFailed(f"{named}: {words}", hint=_hint(status, model))
+
+
+def judged(complaint: Complaint, named: str) -> Exception:
+    """What it means that an API complains in the middle of its answer."""
+    words = f"it gave up{_words(complaint)}"
+    if _says(complaint, _TOO_LONG):
+        return _too_long(named, words)
+    if complaint.kind.startswith(_PASSING_KINDS):
+        return TemporaryFailure(words, midway=True)
+    return ModelFailed(f"{named}: {words}")
+
+
+def _too_long(named: str, words: str) -> ModelFailed:
+    hint = "let it see less: fewer tools with a bundle, smaller results with `max_result_bytes`"
+    return ModelFailed(f"{named}: the conversation is too long for it: {words}", hint=hint)
+
+
+def _hint(status: int, model: ChatModel) -> str | None:
+    match status:
+        case 401 | 403 if model.api_key is None:
+            return f"it wants an API key: {model.key_from}"
+        case 401 | 403:
+            return f"is the key right? It comes from {model.key_from}"
+        case 404 if model.base_url:
+            where = redact_url(model.base_url)
+            return f"does it know the model `{model.name}`? Is {where} right? Most end in `/v1`"
+        case 404:
+            return f"does the provider have a model `{model.name}`?"
+        case _ if 300 <= status < 400:
+            return "it leads elsewhere, and a key is not sent there: give that address as `base_url`"
+        case _:
+            return None
+
+
+def _says(complaint: Complaint, signs: tuple[str, ...]) -> bool:
+    said = f"{complaint.kind} {complaint}".lower()
+    return any(sign in said for sign in signs)
+
+
+def _words(complaint: Complaint) -> str:
+    """What the API says, fit to be shown."""
+    words = " ".join(gate.error_text(complaint).split())[:_MAX_WORDS]
+    return f": {words}" if words else ""
+
 
 Emit = Callable[[RunEvent], Awaitable[None]]
 
@@ -38,10 +128,12 @@ _FIRST_WAIT_SECONDS = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
 
 
-class Api:
+class ModelApi:
     """A model's API. It is told apart from the model itself: what is wrong here, no model said."""
 
-    def __init__(self, http: aiohttp.ClientSession, model: ChatModel, dialect: Dialect, emit: Emit) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, model: ChatModel, dialect: ProviderApi, emit: Emit
+    ) -> None:
         self.model = model
         self.dialect = dialect
         self._http = http
@@ -49,13 +141,13 @@ class Api:
         self._url = _address(dialect.url(model))
         SECRETS.learn(model.api_key or "")
 
-    async def turn(self, body: bytes) -> Turn:
+    async def turn(self, body: bytes) -> ModelTurn:
         """Ask for one step, more than once where that may help. Raises `ModelFailed`."""
         tries = broken = 0
         while True:
             try:
                 return await self._once(body)
-            except Passing as exc:
+            except TemporaryFailure as exc:
                 tries, broken = tries + 1, broken + exc.midway
                 wait = exc.seconds if exc.seconds is not None else _backoff(tries)
                 if tries == MAX_TRIES or broken == MAX_BROKEN or wait > MAX_WAIT_SECONDS:
@@ -68,7 +160,7 @@ class Api:
     def _named(self) -> str:
         return f"the model `{self.model.name}` at {self._url.host}"
 
-    async def _once(self, body: bytes) -> Turn:
+    async def _once(self, body: bytes) -> ModelTurn:
         reader = self.dialect.reader()
         began = False
         try:
@@ -83,11 +175,11 @@ class Api:
                 silent = isinstance(exc, aiohttp.SocketTimeoutError)
                 words = "it said nothing for too long" if silent else connection_trouble(exc)
                 hint = None if began or silent else f"is it running, and is {self._url.origin()} right?"
-                raise Passing(words, midway=began or silent, hint=hint) from None
+                raise TemporaryFailure(words, midway=began or silent, hint=hint) from None
         except Complaint as exc:
             raise judged(exc, self._named) from None
         if not reader.whole:
-            raise Passing("its answer broke off", midway=True)
+            raise TemporaryFailure("its answer broke off", midway=True)
         return reader.turn()
 
     async def _send(self, body: bytes) -> aiohttp.ClientResponse:

@@ -92,7 +92,7 @@ class StepFinished:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
+class RunFinished:
     """The run is over. `text` is what the model said last, `usage` is of all steps."""
 
     text: str
@@ -101,4 +101,4 @@ class Finished:
     usage: Usage
 
 
-RunEvent = TextDelta | StepRetried | ToolCalled | ToolReturned | StepFinished | Finished
+RunEvent = TextDelta | StepRetried | ToolCalled | ToolReturned | StepFinished | RunFinished

@@ -10,18 +10,18 @@ from yarl import URL
 
 from fairlead.adapters.openai import openai_messages
 from fairlead.catalog.results import ToolResult
-from fairlead.config.shapes import as_list, as_object, is_object
-from fairlead.host.toolset import ProviderTools, Toolset
-from fairlead.loop.dialect import (
+from fairlead.config.untyped import as_list, as_object, is_object
+from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.loop.events import Usage
+from fairlead.loop.provider import (
     ChatModel,
     Message,
-    Turn,
+    ModelTurn,
     WantedCall,
     arguments_in,
     complaint_in,
     counted,
 )
-from fairlead.loop.events import Usage
 
 BASE_URL: Final = "https://api.openai.com/v1"
 
@@ -73,7 +73,7 @@ class OpenAI:
 
 
 @dataclass
-class _Call:
+class _PartialCall:
     """A call that is still being written."""
 
     call_id: str = ""
@@ -89,8 +89,8 @@ class ChunkReader:
     def __init__(self) -> None:
         self.ended = False
         self._text: list[str] = []
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
+        self._calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
         self._finish = ""
         self._refused = False
         self._usage = Usage()
@@ -117,7 +117,7 @@ class ChunkReader:
         self._text.append(text)
         return text
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """All of it. That there are calls counts for more than the reason a server gives for stopping."""
         text = "".join(self._text)
         calls = [(call, arguments_in("".join(call.arguments))) for call in self._calls if call.name]
@@ -127,7 +127,7 @@ class ChunkReader:
                 {"id": call.call_id, "type": "function", "function": _function(call, arguments)} | call.rest
                 for call, arguments in calls
             ]
-        return Turn(
+        return ModelTurn(
             text=text,
             calls=tuple(
                 WantedCall(call_id=call.call_id, name=call.name, arguments=arguments)
@@ -157,26 +157,26 @@ class ChunkReader:
             call.arguments.append(msgspec.json.encode(arguments).decode())
         call.rest |= {key: value for key, value in part.items() if key not in _OF_THE_STREAM}
 
-    def _call_of(self, index: object, call_id: object, name: object) -> _Call:
+    def _call_of(self, index: object, call_id: object, name: object) -> _PartialCall:
         """The call that a part belongs to.
 
         Some servers send whole calls, all of them with the same index or none, and some without an id.
         """
-        known: _Call | None = None
+        known: _PartialCall | None = None
         if isinstance(index, int):
             known = self._by_index.get(index)
         elif self._calls:
             known = self._calls[-1]
         another = call_id != known.call_id if known and call_id else bool(name and known and known.name)
         if known is None or another:
-            known = _Call()
+            known = _PartialCall()
             self._calls.append(known)
             if isinstance(index, int):
                 self._by_index[index] = known
         return known
 
 
-def _function(call: _Call, arguments: dict[str, Any] | None) -> dict[str, str]:
+def _function(call: _PartialCall, arguments: dict[str, Any] | None) -> dict[str, str]:
     # What is no JSON would have some servers refuse the whole conversation.
     written = "".join(call.arguments).strip() if arguments is not None else ""
     return {"name": call.name, "arguments": written or "{}"}

@@ -1,35 +1,32 @@
-"""The loop: the model is asked, what it calls is called, what comes back is shown to it, until it is done."""
+"""The loop: the model is asked, what it calls is called, what comes back is shown to it, until it is done.
+
+A model's answer for a server that asks for one: a single step, without tools and without our history.
+"""
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 
 import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp_types import CreateMessageResult, SamplingMessageContentBlock, TextContent
 
 from fairlead.catalog.results import ToolResult
-from fairlead.config.shapes import as_object
-from fairlead.errors import ArgumentsInvalid, FairleadError, RunCancelled
-from fairlead.host.own_tools import RESERVED
-from fairlead.host.toolset import ProviderTools, Toolset
+from fairlead.config.untyped import as_object
+from fairlead.errors import ArgumentsInvalid, FairleadError, ModelFailed, RunCancelled
+from fairlead.host.model.meta_tools import RESERVED
+from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.host.operator import SampleRequest
 from fairlead.loop.anthropic import Anthropic
-from fairlead.loop.api import Api, Emit
-from fairlead.loop.dialect import ChatModel, Dialect, Message, Provider, Turn, WantedCall
-from fairlead.loop.events import (
-    Finished,
-    Outcome,
-    RunEvent,
-    StepFinished,
-    ToolCalled,
-    ToolReturned,
-    Usage,
-)
+from fairlead.loop.api import Emit, ModelApi
+from fairlead.loop.events import Outcome, RunEvent, RunFinished, StepFinished, ToolCalled, ToolReturned, Usage
 from fairlead.loop.openai import OpenAI
-from fairlead.net.client import open_client
+from fairlead.loop.provider import ChatModel, Message, ModelTurn, Provider, ProviderApi, WantedCall
+from fairlead.net.http import open_client
 
 CALLS_AT_ONCE: Final = 8
 
@@ -39,14 +36,14 @@ SYSTEM: Final = (
     " returned. When you are done, answer the user."
 )
 
-DIALECTS: Final[dict[Provider, Dialect]] = {"openai": OpenAI(), "anthropic": Anthropic()}
+DIALECTS: Final[dict[Provider, ProviderApi]] = {"openai": OpenAI(), "anthropic": Anthropic()}
 
 _NEEDS_A_PERSON = frozenset({"approval_required", "auth_required", "consent_required"})
 _NOT_CALLED = "not called: the run has reached its limit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class RunLimits:
     """How far a run may go: how often the model is asked, and how many tokens that may take in all."""
 
     max_steps: int = 20
@@ -59,7 +56,7 @@ async def run_task(
     model: ChatModel,
     task: str,
     *,
-    bounds: Bounds | None = None,
+    bounds: RunLimits | None = None,
     system: str = SYSTEM,
     history: list[Message] | None = None,
 ) -> AsyncGenerator[AsyncIterator[RunEvent]]:
@@ -80,8 +77,8 @@ async def run_task(
         async def play() -> None:
             async with send:
                 try:
-                    api = Api(http, model, DIALECTS[model.provider], send.send)
-                    await _Run(toolset, api, send.send, bounds or Bounds()).play(system, messages)
+                    api = ModelApi(http, model, DIALECTS[model.provider], send.send)
+                    await _Run(toolset, api, send.send, bounds or RunLimits()).play(system, messages)
                 except FairleadError as exc:
                     events.failure = exc
 
@@ -116,7 +113,7 @@ class _Events:
 class _Run:
     """One run, step by step."""
 
-    def __init__(self, toolset: Toolset, api: Api, emit: Emit, bounds: Bounds) -> None:
+    def __init__(self, toolset: Toolset, api: ModelApi, emit: Emit, bounds: RunLimits) -> None:
         self._toolset = toolset
         self._api = api
         self._dialect = api.dialect
@@ -143,10 +140,10 @@ class _Run:
                 messages += self._whole(turn, answered)
             await self._emit(StepFinished(step=step, usage=turn.usage))
             if outcome is not None:
-                await self._emit(Finished(text=turn.text, outcome=outcome, steps=step, usage=usage))
+                await self._emit(RunFinished(text=turn.text, outcome=outcome, steps=step, usage=usage))
                 return
 
-    def _outcome(self, turn: Turn, step: int, usage: Usage) -> Outcome | None:
+    def _outcome(self, turn: ModelTurn, step: int, usage: Usage) -> Outcome | None:
         """How the run ends with this turn, if it does."""
         if turn.stop == "length":
             return "cut_off"
@@ -159,7 +156,7 @@ class _Run:
         limit = self._bounds.max_tokens
         return "max_tokens" if limit is not None and usage.total >= limit else None
 
-    def _whole(self, turn: Turn, answered: Sequence[ToolResult]) -> list[Message]:
+    def _whole(self, turn: ModelTurn, answered: Sequence[ToolResult]) -> list[Message]:
         """What a step adds to the conversation: APIs refuse one in which a call has no result."""
         if turn.calls:
             return [turn.message, *self._dialect.results([*zip(turn.calls, answered, strict=True)])]
@@ -222,3 +219,46 @@ def _meant(call: WantedCall, tools: ProviderTools) -> tuple[str, dict[str, Any] 
     if isinstance(wanted, str) and wanted not in RESERVED:
         return wanted, as_object(arguments.get("arguments"))
     return call.name, arguments
+
+
+SAMPLING_SYSTEM: Final = "Answer what you are asked. You have no tools."
+"""What a model is told where the server has nothing to tell it."""
+
+
+async def sampled(model: ChatModel, request: SampleRequest) -> CreateMessageResult:
+    """Have a model answer a server. Raises `ModelFailed` where it does not, or the question is not text."""
+    params = request.params
+    messages: list[Message] = [
+        {"role": message.role, "content": words_in(message.content_as_list)} for message in params.messages
+    ]
+    most = min(request.max_tokens, model.max_output_tokens or request.max_tokens)
+    bounded = replace(model, max_output_tokens=most)
+    dialect = DIALECTS[model.provider]
+    body = msgspec.json.encode(
+        dialect.request(bounded, params.system_prompt or SAMPLING_SYSTEM, messages, [])
+    )
+    async with open_client() as http:
+        turn = await ModelApi(http, bounded, dialect, _unheard).turn(body)
+    return _result(model, turn)
+
+
+def words_in(blocks: Sequence[SamplingMessageContentBlock]) -> str:
+    """What is said in a message that is all words."""
+    if not all(isinstance(block, TextContent) for block in blocks):
+        raise ModelFailed("a server asks the model about something that is not text")
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
+
+
+def _result(model: ChatModel, turn: ModelTurn) -> CreateMessageResult:
+    if turn.stop == "refused":
+        raise ModelFailed(f"the model `{model.name}` refused to answer")
+    return CreateMessageResult(
+        role="assistant",
+        content=TextContent(text=turn.text),
+        model=model.name,
+        stop_reason="maxTokens" if turn.stop == "length" else "endTurn",
+    )
+
+
+async def _unheard(event: RunEvent) -> None:
+    """Nobody reads along: the answer is for the server, which gets it whole."""

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from fairlead.store.database import Database
-from fairlead.store.store import ANY, Store, Stored
+from fairlead.store.protocol import ANY, Store, StoredValue
+from fairlead.store.sqlite import Database
 
 NAMESPACE: Final = "approvals"
 FRESH_SECONDS: Final = 2.0
@@ -22,7 +22,7 @@ FRESH_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Approval:
+class RememberedApproval:
     """A call that a person allowed: whose, of which server and tool, defined how."""
 
     principal: str
@@ -38,7 +38,7 @@ class Approval:
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptApproval(msgspec.Struct, frozen=True, kw_only=True):
     """An answer as it is kept, for people to look at and to take back."""
 
     principal: str
@@ -47,18 +47,18 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     approved_at: float
 
 
-def read_kept(stored: Iterable[Stored]) -> list[tuple[str, Kept]]:
+def read_kept(stored: Iterable[StoredValue]) -> list[tuple[str, KeptApproval]]:
     """The answers that hold for good, each with its key in the store, by server and tool."""
-    kept = [(found.key, msgspec.json.decode(found.value, type=Kept)) for found in stored]
+    kept = [(found.key, msgspec.json.decode(found.value, type=KeptApproval)) for found in stored]
     return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
 
 
-def by_tool(kept: Iterable[tuple[str, Kept]]) -> list[tuple[list[str], Kept]]:
+def by_tool(kept: Iterable[tuple[str, KeptApproval]]) -> list[tuple[list[str], KeptApproval]]:
     """The answers of one principal about one tool together: their keys, and the newest of them.
 
     There are several where a tool or its server changed and was allowed again.
     """
-    found: dict[tuple[str, str, str], tuple[list[str], Kept]] = {}
+    found: dict[tuple[str, str, str], tuple[list[str], KeptApproval]] = {}
     for key, one in kept:
         about = (one.server_id, one.tool, one.principal)
         keys, newest = found.get(about, ([], one))
@@ -82,15 +82,15 @@ class Approvals:
     def __init__(self, store: Store | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._session: set[Approval] = set()
-        self._read: dict[Approval, float] = {}
+        self._session: set[RememberedApproval] = set()
+        self._read: dict[RememberedApproval, float] = {}
 
-    def holds(self, approval: Approval) -> bool:
+    def holds(self, approval: RememberedApproval) -> bool:
         """Was it allowed, as far as is known without asking the store?"""
         read = self._read.get(approval)
         return approval in self._session or (read is not None and self._clock() - read < FRESH_SECONDS)
 
-    async def look_up(self, approval: Approval) -> bool:
+    async def look_up(self, approval: RememberedApproval) -> bool:
         """Was it allowed, in this session or for good?"""
         if self.holds(approval):
             return True
@@ -100,11 +100,11 @@ class Approvals:
         self._read[approval] = self._clock()
         return True
 
-    def of_session(self) -> list[Approval]:
+    def of_session(self) -> list[RememberedApproval]:
         """What was allowed for as long as this host runs, by server and tool."""
         return sorted(self._session, key=lambda one: (one.server_id, one.tool, one.principal))
 
-    async def kept(self) -> list[tuple[str, Kept]]:
+    async def kept(self) -> list[tuple[str, KeptApproval]]:
         """What was allowed for good, each with its key, by server and tool."""
         return read_kept(await self._store.scan(NAMESPACE)) if self._store is not None else []
 
@@ -119,15 +119,15 @@ class Approvals:
         """Ask again about what was allowed for this session: of one server, or of all."""
         self._session = {one for one in self._session if server_id not in (None, one.server_id)}
 
-    def allow_for_session(self, approval: Approval) -> None:
+    def allow_for_session(self, approval: RememberedApproval) -> None:
         """Ask no more while this host runs."""
         self._session.add(approval)
 
-    async def allow_always(self, approval: Approval) -> None:
+    async def allow_always(self, approval: RememberedApproval) -> None:
         """Ask no more. Without a store that lasts as long as this host does."""
         self._session.add(approval)
         if self._store is not None:
-            kept = Kept(
+            kept = KeptApproval(
                 principal=approval.principal,
                 server_id=approval.server_id,
                 tool=approval.tool,

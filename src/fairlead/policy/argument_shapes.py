@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlead.catalog.sanitise import clean
-from fairlead.config.masking import MASK, Masker
-from fairlead.config.redact import looks_secret
-from fairlead.config.shapes import is_object
+from fairlead.catalog.sanitize.text import clean
+from fairlead.config.secrets.masking import MASK, Masker
+from fairlead.config.secrets.redaction import looks_secret
+from fairlead.config.untyped import is_object
 
 MAX_NAME = 120
 MAX_KEYS = 24

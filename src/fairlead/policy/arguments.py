@@ -28,9 +28,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from fairlead.catalog.sanitise import clean
-from fairlead.config.shapes import is_list, is_object
-from fairlead.policy.spellings import (
+from fairlead.catalog.sanitize.text import clean
+from fairlead.config.untyped import is_list, is_object
+from fairlead.policy.path_spellings import (
     DRIVE,
     FILE_URL,
     LOCAL_HOSTS,
@@ -116,7 +116,7 @@ def read_arguments(
                 globs[glob] = tuple(_glob_forms(glob, context))
                 located[glob] = (*globs[glob], *_located_forms(glob, context))
             if name not in named and (values := _values(arguments, name)):
-                named[name] = _Reader(context).read(values)
+                named[name] = _ArgumentReader(context).read(values)
     return ArgumentReadings(values=named, globs=globs, located=located)
 
 
@@ -323,7 +323,7 @@ def _all_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 # What a value may mean.
 
 
-class _Reader:
+class _ArgumentReader:
     """Collects the readings of one argument."""
 
     def __init__(self, context: PathContext) -> None:

@@ -2,34 +2,201 @@
 
 A call that is over before its record is written takes one record; one that lasts has a first record that says
 it was sent, should this process not live to see its end.
+
+The audit as it is kept and read back: who called what, who decided, and how it went.
 """
 
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import msgspec
 
-from fairlead.catalog.effort import is_flat_and_short
-from fairlead.config.masking import SECRETS, Masker
-from fairlead.config.models import Audit
+from fairlead.catalog.schema.effort import is_flat_and_short
+from fairlead.config.models import AuditSettings
+from fairlead.config.principal import LOCAL
+from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.policy.argument_shapes import Fingerprint, SafeNames, masked_values, shape_of
-from fairlead.policy.audit_records import (
-    LOG,
-    CallFields,
-    SharedFields,
-    Stage,
-    encode,
-    encode_shared,
-    encode_with,
-    noted,
-)
-from fairlead.store.store import ANY, NewRecordValue, Store
+from fairlead.policy.argument_shapes import Fingerprint, SafeNames, masked_value, masked_values, shape_of
+from fairlead.store.protocol import ANY, LogRecord, NewRecordValue, Store
+from fairlead.store.sqlite import Database
+
+LOG = "audit"
+PAGE = 1000
+_CLOCK_SLACK = 60.0
+
+Stage = Literal["", "asked", "sent", "refused", "returned"]
+"""How far a call is: a person is asked, it went to its server, it never will, it is over."""
+
+
+class SharedFields(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What the records of many calls have in common: who called which tool, and what policy said."""
+
+    principal: str = ""
+    server: str = ""
+    tool: str = ""
+    definition_digest: str = ""
+    verdict: str = ""
+    reason: str = ""
+    by: str = ""
+
+
+class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
+    """One record. Each of a call says all that is known by then, so the last one of a call tells it whole."""
+
+    at: float
+    """When the call was proposed, or what is noted happened."""
+    kind: str = "call"
+    call: str = ""
+    """What all records of one call share."""
+    stage: Stage = ""
+    arguments: dict[str, Any] | None = None
+    """Their shape."""
+    arguments_digest: str = ""
+    values: Any = None
+    asked_at: float | None = None
+    sent_at: float | None = None
+    seconds: float | None = None
+    """From sending to the end."""
+    bytes: int | None = None
+    """The size of the result as it came."""
+    delivery: str = ""
+    outcome: str = ""
+    findings: tuple[str, ...] = ()
+    details: dict[str, Any] | None = None
+
+
+class CallFields(msgspec.Struct, omit_defaults=True, gc=False):
+    """What a call's record says of this call alone, in the words of `AuditRecord`.
+
+    Every call makes one: given by position, it takes half of the time that it takes by name.
+    """
+
+    at: float
+    call: str
+    stage: Stage
+    arguments: dict[str, Any] | None = None
+    arguments_digest: str = ""
+    values: Any = None
+    asked_at: float | None = None
+    sent_at: float | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    delivery: str = ""
+    outcome: str = ""
+    findings: tuple[str, ...] = ()
+
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AuditRecord).decode
+
+
+def encode_shared(shared: SharedFields) -> bytes:
+    """The end of records that have these fields in common, for `encode_with`."""
+    encoded = encode(shared)
+    return b"," + encoded[1:] if len(encoded) > len(b"{}") else b"}"
+
+
+def encode_with(shared: bytes, fields: CallFields) -> bytes:
+    """A call's record, with the shared fields as they are encoded already."""
+    return encode(fields)[:-1] + shared
+
+
+def noted(
+    kind: str, principal: str, server: str, details: Mapping[str, Any] | None, masker: Masker = SECRETS
+) -> AuditRecord:
+    """A record of something else than a call. Details are kept less secrets."""
+    kept: Any = masked_value("", dict(details), masker) if details else None
+    return AuditRecord(at=time.time(), kind=kind, principal=principal, server=server, details=kept)
+
+
+def note(
+    database: Database,
+    settings: AuditSettings,
+    kind: str,
+    *,
+    server: str = "",
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    """Record what a person did on the command line: an approval, a review, a login."""
+    if settings.enabled:
+        database.append(LOG, encode(noted(kind, LOCAL, server, details)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditQuery:
+    """Which records somebody wants to see; what is None does not matter."""
+
+    since: float | None = None
+    until: float | None = None
+    server: str | None = None
+    tool: str | None = None
+    principal: str | None = None
+    outcome: str | None = None
+
+    def fits(self, record: AuditRecord) -> bool:
+        """Is it one of them?"""
+        return (
+            (self.since is None or record.at >= self.since)
+            and (self.until is None or record.at <= self.until)
+            and self.server in (None, record.server)
+            and self.tool in (None, record.tool)
+            and self.principal in (None, record.principal)
+            and self.outcome in (None, record.outcome)
+        )
+
+
+def decode(record: LogRecord) -> AuditRecord | None:
+    """Read a stored record; None where it is none, as one of a newer version may be."""
+    try:
+        return _decode(record.value)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def latest_calls(database: Database, wanted: AuditQuery, limit: int) -> list[AuditRecord]:
+    """The last calls and notes that are wanted, each as its last record tells it, in the order they began."""
+    found: list[AuditRecord] = []
+    seen: set[str] = set()
+    for record in _backwards(database, wanted.since):
+        if record.call:
+            if record.call in seen:
+                continue
+            seen.add(record.call)
+        if wanted.fits(record):
+            found.append(record)
+            if len(found) == limit:
+                break
+    return sorted(found, key=lambda record: record.at)
+
+
+def latest_records(database: Database, wanted: AuditQuery, limit: int) -> list[AuditRecord]:
+    """The last records that are wanted, as they were kept, oldest first."""
+    found: list[AuditRecord] = []
+    for record in _backwards(database, wanted.since):
+        if wanted.fits(record):
+            found.append(record)
+            if len(found) == limit:
+                break
+    return found[::-1]
+
+
+def _backwards(database: Database, since: float | None) -> Iterator[AuditRecord]:
+    before: int | None = None
+    while page := database.last_records(LOG, before=before, limit=PAGE):
+        for stored in page:
+            # Processes write in turn, so that records are in order but for a moment.
+            if since is not None and stored.time < since - _CLOCK_SLACK:
+                return
+            if (record := decode(stored)) is not None:
+                yield record
+        before = page[-1].sequence
+
 
 NAMESPACE = "audit"
 ROTATION_SECONDS = 3600.0
@@ -47,7 +214,7 @@ class CallSubject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     definition_digest: str = ""
 
 
-class _End(msgspec.Struct, frozen=True, gc=False):
+class _CallEnd(msgspec.Struct, frozen=True, gc=False):
     """How a call ended."""
 
     outcome: str
@@ -72,7 +239,7 @@ class AuditedCall(msgspec.Struct, gc=False):
     _principal: str
     _at: float
     _number: int
-    _arguments: "dict[str, Any] | _Described"
+    _arguments: "dict[str, Any] | _DescribedArguments"
     """A copy of arguments that stay as they are, to be described with the record; or their description."""
     _verdict: str = ""
     _reason: str = ""
@@ -81,7 +248,7 @@ class AuditedCall(msgspec.Struct, gc=False):
     _asked_at: float | None = None
     _sent_at: float | None = None
     _began: float = 0.0
-    _end: _End | None = None
+    _end: _CallEnd | None = None
     _waits: bool = False
 
     def asked(self) -> None:
@@ -95,7 +262,7 @@ class AuditedCall(msgspec.Struct, gc=False):
 
     def refused(self, outcome: str) -> None:
         """It will not be sent; `outcome` is the code of the error that says so."""
-        self._end = _End(outcome, "not_sent", None, (), 0.0)
+        self._end = _CallEnd(outcome, "not_sent", None, (), 0.0)
         self._take(stage="refused")
 
     def sent(self) -> None:
@@ -108,7 +275,7 @@ class AuditedCall(msgspec.Struct, gc=False):
         self, outcome: str, delivery: str, *, size: int | None = None, findings: Sequence[str] = ()
     ) -> None:
         """It is over: `ok`, `tool_error` or the code of an error, how far it got, and how much came back."""
-        self._end = _End(outcome, delivery, size, findings, time.perf_counter())
+        self._end = _CallEnd(outcome, delivery, size, findings, time.perf_counter())
         self._stage = "returned"
         if not self._waits:
             self._take(stage="returned")
@@ -146,7 +313,7 @@ class AuditedCall(msgspec.Struct, gc=False):
         return encode_with(shared, fields)
 
 
-class _Described(msgspec.Struct, frozen=True):
+class _DescribedArguments(msgspec.Struct, frozen=True):
     """What a record says of a call's arguments."""
 
     shape: dict[str, Any] | None = None
@@ -157,7 +324,9 @@ class _Described(msgspec.Struct, frozen=True):
 class AuditLog:
     """The audit of one host."""
 
-    def __init__(self, store: Store | None, settings: Audit, *, key: bytes, masker: Masker = SECRETS) -> None:
+    def __init__(
+        self, store: Store | None, settings: AuditSettings, *, key: bytes, masker: Masker = SECRETS
+    ) -> None:
         self._store = store
         self.settings = settings
         self._masker = masker
@@ -174,7 +343,9 @@ class AuditLog:
         self._lost_unsaid = 0
 
     @classmethod
-    async def open(cls, store: Store | None, settings: Audit, *, masker: Masker = SECRETS) -> "AuditLog":
+    async def open(
+        cls, store: Store | None, settings: AuditSettings, *, masker: Masker = SECRETS
+    ) -> "AuditLog":
         """The audit in a store, with the store's own key for digests; without a store, nothing is kept."""
         return cls(store, settings, key=await _key(store), masker=masker)
 
@@ -248,10 +419,10 @@ class AuditLog:
             )
         return shared
 
-    def describe(self, arguments: Mapping[str, Any] | msgspec.Raw) -> _Described:
+    def describe(self, arguments: Mapping[str, Any] | msgspec.Raw) -> _DescribedArguments:
         """What a record says of these arguments."""
         values = masked_values(arguments, self._masker) if self.settings.values else None
-        return _Described(shape_of(arguments, self._name), self._fingerprint(arguments), values)
+        return _DescribedArguments(shape_of(arguments, self._name), self._fingerprint(arguments), values)
 
     def noted(
         self, kind: str, *, principal: str, server: str = "", details: Mapping[str, Any] | None = None
@@ -307,12 +478,12 @@ class _Unrecorded(AuditedCall):
 
 
 _UNRECORDED = _Unrecorded(
-    AuditLog(None, Audit(), key=b"", masker=Masker()),
+    AuditLog(None, AuditSettings(), key=b"", masker=Masker()),
     CallSubject(server="", tool=""),
     "",
     0.0,
     0,
-    _Described(),
+    _DescribedArguments(),
 )
 
 

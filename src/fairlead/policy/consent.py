@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.config.consent import ConsentKey
-from fairlead.store.database import Database
-from fairlead.store.store import ANY
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 
 NAMESPACE = "consent"
 

@@ -6,23 +6,78 @@ deny, then ask, then allow. The user's own word for one call stands for a place 
 answer, and for nothing else: rules, modes and `deny_tools` deny what they deny. Where none of them is about a
 tool there is one default for every surface: the tools of a trusted or built-in server go by their annotations
 (`auto`), those of an untrusted server are asked about.
+
+What a server says of a tool's effects. From one that is not trusted these are words and no more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
-from fairlead.catalog.entries import ToolEntry
+from fairlead.catalog.tools import ToolEntry
 from fairlead.config.load import LoadedRule, LoadedServer
 from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, PolicyRule, Server
-from fairlead.config.principal import LOCAL_CALLER, Caller
+from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.policy.arguments import ArgumentReadings, match
-from fairlead.policy.claims import is_destructive, is_harmless
-from fairlead.policy.tool_patterns import exact_name, is_glob, matches_any, refuses_any
-from fairlead.policy.tool_patterns import matches as fits
+from fairlead.policy.tool_names import exact_name, is_glob, matches_any, refuses_any
+from fairlead.policy.tool_names import matches as fits
+
+
+class _Annotations(msgspec.Struct, rename="camel"):
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class _Annotated(msgspec.Struct):
+    annotations: _Annotations | None = None
+
+
+_decode = msgspec.json.Decoder(_Annotated).decode
+
+
+@lru_cache(maxsize=16_384)
+def _annotations(definition: bytes) -> _Annotations:
+    try:
+        return _decode(definition).annotations or _Annotations()
+    except (ValueError, RecursionError):
+        return _Annotations()  # hints that cannot be read say nothing
+
+
+def is_harmless(definition: bytes) -> bool:
+    """Does the definition say that the tool only reads, or adds without destroying anything?"""
+    said = _annotations(definition)
+    return said.read_only_hint is True or said.destructive_hint is False
+
+
+def is_destructive(definition: bytes) -> bool:
+    """Does the definition say, in so many words, that the tool may destroy something?"""
+    said = _annotations(definition)
+    return said.destructive_hint is True and said.read_only_hint is not True
+
+
+def claims_of(definition: bytes) -> tuple[str, ...]:
+    """What the definition says of the tool's effects, in words for a person who is asked."""
+    return tuple(_claims(_annotations(definition)))
+
+
+def _claims(said: _Annotations) -> Iterator[str]:
+    if said.read_only_hint is not None:
+        yield "it only reads" if said.read_only_hint else "it changes things"
+    if said.destructive_hint is not None and not said.read_only_hint:
+        yield "it may destroy things" if said.destructive_hint else "it destroys nothing"
+    if said.idempotent_hint is not None and not said.read_only_hint:
+        again = "changes nothing more" if said.idempotent_hint else "does it again"
+        yield f"calling it twice {again}"
+    if said.open_world_hint is not None:
+        yield "it reaches the outside world" if said.open_world_hint else "it stays in its own world"
+
 
 Verdict = Literal["allow", "ask", "deny"]
 _Claim = Literal["harmless", "destructive", "unknown"]
@@ -31,7 +86,7 @@ _MOST_SETTLED = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Within:
+class BundleFilter:
     """What a bundle takes from a server. One that the user wrote can grant what the entry does not."""
 
     bundle: str
@@ -74,16 +129,16 @@ class CallPolicy:
             loaded.rule.principal is not None for loaded in (*server.rules, *server.admin_rules)
         )
         """Does any rule name a principal or a group?"""
-        self._settled: dict[tuple[object, ...], _Settled] = {}
+        self._settled: dict[tuple[object, ...], _SettledDecision] = {}
 
     def decide(  # noqa: PLR0913 - all that a decision depends on
         self,
         tool: str,
-        within: Within | None = None,
+        within: BundleFilter | None = None,
         *,
         entry: ToolEntry | None = None,
         arguments: ArgumentReadings | None = None,
-        caller: Caller = LOCAL_CALLER,
+        caller: GroupedPrincipal = LOCAL_CALLER,
         default: ApprovalMode | None = None,
         own_word: bool = False,
     ) -> Decision:
@@ -108,8 +163,8 @@ class CallPolicy:
     def argument_patterns(
         self,
         tool: str,
-        within: Within | None = None,
-        caller: Caller = LOCAL_CALLER,
+        within: BundleFilter | None = None,
+        caller: GroupedPrincipal = LOCAL_CALLER,
         *,
         own_word: bool = False,
     ) -> tuple[Mapping[str, str], ...]:
@@ -119,12 +174,12 @@ class CallPolicy:
     def _settle(
         self,
         tool: str,
-        within: Within | None,
-        caller: Caller,
+        within: BundleFilter | None,
+        caller: GroupedPrincipal,
         default: ApprovalMode | None,
         *,
         own_word: bool,
-    ) -> "_Settled":
+    ) -> "_SettledDecision":
         key = (tool, within, default, caller if self.tells_callers_apart else None, own_word)
         settled = self._settled.get(key)
         if settled is None:
@@ -139,7 +194,7 @@ class CallPolicy:
         return settled
 
 
-class _Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class _SettledDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that can be said about a tool before there is a call."""
 
     by_claim: Mapping[_Claim, Decision]
@@ -153,21 +208,23 @@ class _Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
 
 
-def _settle(server: LoadedServer, tool: str, caller: Caller, usual: "_Default") -> _Settled:
+def _settle(
+    server: LoadedServer, tool: str, caller: GroupedPrincipal, usual: "_DefaultAnswer"
+) -> _SettledDecision:
     """What rules and modes say about a tool, whatever the lists do."""
     assert server.config is not None, "nobody calls a server whose entry is not sound"
     every = (*server.rules, *server.admin_rules)
     rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
-    return _Settled(
+    return _SettledDecision(
         by_claim={claim: _strictest(server, tool, plain, claim, usual) for claim in _CLAIMS},
         looking=looking,
         patterns=tuple(loaded.rule.arguments for loaded in looking),
     )
 
 
-def _beside_lists(settled: _Settled, lists: Decision, *, own_word: bool) -> _Settled:
+def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool) -> _SettledDecision:
     """The same for a tool that the lists refuse.
 
     The user's own word overrules an allowlist, so that rules and modes must still be there to deny the call.
@@ -175,7 +232,7 @@ def _beside_lists(settled: _Settled, lists: Decision, *, own_word: bool) -> _Set
     a review would not help.
     """
     if lists.field == "deny_tools":
-        return _Settled(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
+        return _SettledDecision(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     if own_word:
         asked = msgspec.structs.replace(lists, verdict="ask")
         by_claim = {
@@ -187,7 +244,7 @@ def _beside_lists(settled: _Settled, lists: Decision, *, own_word: bool) -> _Set
         claim: decision if decision.verdict == "deny" and _is_beyond_reviews(decision) else lists
         for claim, decision in settled.by_claim.items()
     }
-    return _Settled(by_claim=by_claim, looking=())
+    return _SettledDecision(by_claim=by_claim, looking=())
 
 
 def _is_beyond_reviews(decision: Decision) -> bool:
@@ -203,7 +260,7 @@ def _is_about(rule: PolicyRule, tool: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Default:
+class _DefaultAnswer:
     """What holds where no rule and no mode matches a tool."""
 
     mode: ApprovalMode
@@ -213,23 +270,23 @@ class _Default:
 
 def _default_mode(
     server: LoadedServer, configured: ApprovalMode | None, *, before_defaults: bool
-) -> _Default:
+) -> _DefaultAnswer:
     """The one default, by where it is said: `policy.approval`, the surface's own setting, else by trust."""
     if (mode := server.approval or configured) is not None:
-        return _Default(mode=mode)
+        return _DefaultAnswer(mode=mode)
     if server.transport == "builtin":
-        return _Default(mode="auto", reason="it comes with Fairlead")
+        return _DefaultAnswer(mode="auto", reason="it comes with Fairlead")
     assert server.config is not None
     if server.config.trust != "trusted":
-        return _Default(mode="ask", reason="its server is untrusted, and no review allows the tool")
+        return _DefaultAnswer(mode="ask", reason="its server is untrusted, and no review allows the tool")
     if before_defaults:
         reason = "its server was trusted before trusted servers went by their annotations"
-        return _Default(mode="ask", reason=reason)
-    return _Default(mode="auto", reason="its server is trusted")
+        return _DefaultAnswer(mode="ask", reason=reason)
+    return _DefaultAnswer(mode="auto", reason="its server is trusted")
 
 
 def _strictest(
-    server: LoadedServer, tool: str, by_rules: list[Decision], claim: _Claim, usual: _Default
+    server: LoadedServer, tool: str, by_rules: list[Decision], claim: _Claim, usual: _DefaultAnswer
 ) -> Decision:
     assert server.config is not None
     said = [*by_rules]
@@ -246,7 +303,7 @@ def _strictest(
     return max(said, key=lambda decision: STRICTNESS[decision.verdict])
 
 
-def _by_default(usual: _Default, claim: _Claim) -> Decision:
+def _by_default(usual: _DefaultAnswer, claim: _Claim) -> Decision:
     if usual.reason is None:
         return _by_mode(usual.mode, "", None, claim=claim)
     if usual.mode == "auto":
@@ -340,7 +397,7 @@ def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     return "destructive" if is_destructive(entry.definition) else "unknown"
 
 
-def listed(server: Server, tool: str, within: Within | None = None) -> Decision:
+def listed(server: Server, tool: str, within: BundleFilter | None = None) -> Decision:
     """What the lists of an entry and a bundle say: deny beats allow, and nothing is allowed by accident."""
     if refuses_any(tool, server.deny_tools):
         return Decision(verdict="deny", reason="it is in deny_tools", field="deny_tools")
@@ -359,7 +416,7 @@ def listed(server: Server, tool: str, within: Within | None = None) -> Decision:
     return Decision(verdict="deny", reason=reason, field="trust")
 
 
-def _refused_within(tool: str, within: Within) -> Decision | None:
+def _refused_within(tool: str, within: BundleFilter) -> Decision | None:
     if refuses_any(tool, within.deny_tools):
         reason = f"it is in deny_tools of the bundle `{within.bundle}`"
         return Decision(verdict="deny", reason=reason, field="deny_tools", bundle=within.bundle)

@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from fairlead.catalog.digest import FORMAT, entry_digests, field_digests, text_digest
-from fairlead.catalog.entries import Listing, ToolEntry
-from fairlead.config.files import read_text
+from fairlead.catalog.definitions import FORMAT, entry_digests, field_digests, text_digest
+from fairlead.catalog.tools import Listing, ToolEntry
+from fairlead.config.document.files import read_text
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
-from fairlead.config.shapes import as_list, as_object
+from fairlead.config.untyped import as_list, as_object
 from fairlead.errors import ConfigError, ConfigUnreadable
-from fairlead.policy.pins import UNCHANGED, Change, Verdicts, change_of
+from fairlead.policy.pins import UNCHANGED, Change, PinDifferences, change_of
 
 VERSION = 2
 """Version 1 was written by the first releases; its digests are of format 1."""
@@ -197,7 +197,7 @@ def _lock_or_reason(path: Path) -> Lock | str | None:
 # Holding servers to it.
 
 
-def check_lock(locked: LockedServer, listing: Listing) -> Verdicts:
+def check_lock(locked: LockedServer, listing: Listing) -> PinDifferences:
     """Hold a listing against a lock: what is not in it is new."""
     if not listing.tools and listing.instructions is None:
         return UNCHANGED
@@ -209,7 +209,7 @@ def check_lock(locked: LockedServer, listing: Listing) -> Verdicts:
             verdicts[entry.key.tool] = verdict
     said = listing.instructions
     changed = said is not None and text_digest(said) != locked.instructions
-    return Verdicts(tools=verdicts, instructions_changed=changed)
+    return PinDifferences(tools=verdicts, instructions_changed=changed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

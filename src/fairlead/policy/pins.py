@@ -19,19 +19,18 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.catalog.cleaning import mask_tool
-from fairlead.catalog.definitions import visible_definition
-from fairlead.catalog.digest import FORMAT, entry_digests, without_default_texts
-from fairlead.catalog.entries import Listing, ToolEntry
+from fairlead.catalog.definitions import FORMAT, entry_digests, visible_definition, without_default_texts
+from fairlead.catalog.sanitize.definitions import mask_tool
+from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
 from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
-from fairlead.policy.decision import Within
-from fairlead.policy.tool_patterns import matches_any
-from fairlead.store.database import Database
-from fairlead.store.file import NO_DEFINITION, text_digest
-from fairlead.store.store import Store, update
+from fairlead.policy.decision import BundleFilter
+from fairlead.policy.tool_names import matches_any
+from fairlead.store.protocol import Store, update
+from fairlead.store.sqlite import Database
+from fairlead.store.sqlite_file import NO_DEFINITION, text_digest
 
 NAMESPACE = "pins"
 MAX_PINS_BYTES = 32 * 1024 * 1024
@@ -75,35 +74,37 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NoPins:
+class UntrustedPins:
     """Why the pins of a server cannot be trusted, and what mends that. Its tools wait until it is mended."""
 
     reason: str
     hint: str | None = None
 
     @classmethod
-    def because(cls, error: StoreError) -> "NoPins":
+    def because(cls, error: StoreError) -> "UntrustedPins":
         """The store cannot be used."""
         return cls(reason=f"its pins cannot be trusted: {error}", hint=error.hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdicts:
+class PinDifferences:
     """How a listing differs from what is pinned. A tool that is not in `tools` does not."""
 
     tools: Mapping[str, Change] = field(default_factory=dict[str, Change])
     instructions_changed: bool = False
 
 
-UNCHANGED = Verdicts()
+UNCHANGED = PinDifferences()
 
 
-def check(pins: Pins, listing: Listing) -> Verdicts:
+def check(pins: Pins, listing: Listing) -> PinDifferences:
     """Hold a listing against what is pinned. What is pinned and gone has not changed: it may come back."""
     verdicts: dict[str, Change] = {
         entry.key.tool: verdict for entry in listing.tools if (verdict := _change(pins, entry)) is not None
     }
-    return Verdicts(tools=verdicts, instructions_changed=are_instructions_new(listing.instructions, pins))
+    return PinDifferences(
+        tools=verdicts, instructions_changed=are_instructions_new(listing.instructions, pins)
+    )
 
 
 def are_instructions_new(instructions: str | None, pins: Pins) -> bool:
@@ -113,9 +114,9 @@ def are_instructions_new(instructions: str | None, pins: Pins) -> bool:
     return pins.instructions != text_digest(instructions)  # all that is left of those an earlier release kept
 
 
-def check_reviewed(pins: Pins, listing: Listing) -> Verdicts:
+def check_reviewed(pins: Pins, listing: Listing) -> PinDifferences:
     """Hold a trusted server's listing against what reviews saw of it; its other tools may change."""
-    return Verdicts(
+    return PinDifferences(
         tools={
             entry.key.tool: "changed"
             for entry in listing.tools
@@ -202,14 +203,14 @@ def may_be_pinned(server: LoadedServer) -> bool:
     return server.config is not None and server.transport not in ("builtin", "in_process")
 
 
-def is_held(server: LoadedServer, pins: "Pins | NoPins | None") -> bool:
+def is_held(server: LoadedServer, pins: "Pins | UntrustedPins | None") -> bool:
     """Is any tool of a server held to a pin: all of an untrusted one, the reviewed ones of a trusted one?"""
     if is_guarded(server) or not isinstance(pins, Pins):
         return is_guarded(server)
     return may_be_pinned(server) and any(pin.by == "review" for pin in pins.tools.values())
 
 
-def granting(server: Server, within: Within | None = None) -> tuple[str, ...]:
+def granting(server: Server, within: BundleFilter | None = None) -> tuple[str, ...]:
     """The patterns that allow tools of a server: those of its entry, else those of a bundle that may."""
     if server.allow_tools is not None:
         return server.allow_tools

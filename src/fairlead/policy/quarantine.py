@@ -11,19 +11,19 @@ from functools import cached_property
 from typing import Literal
 
 from fairlead.catalog.catalog import usable_tool
-from fairlead.catalog.digest import without_default_texts
-from fairlead.catalog.entries import Listing, ToolEntry
-from fairlead.catalog.protocol import valid_listing
+from fairlead.catalog.definitions import without_default_texts
+from fairlead.catalog.repair.protocol_versions import valid_listing
+from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
-from fairlead.policy.decision import Within
+from fairlead.policy.decision import BundleFilter
 from fairlead.policy.lockfile import LockedServer, check_lock
 from fairlead.policy.pins import (
     UNCHANGED,
-    NoPins,
+    PinDifferences,
     Pins,
-    Verdicts,
+    UntrustedPins,
     check,
     check_reviewed,
     granting,
@@ -38,7 +38,7 @@ MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class CallRefusal:
     """Why a tool may not be called now, whatever rules and approvals say."""
 
     kind: Literal["quarantined", "rejected", "unlisted"]
@@ -48,7 +48,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Screened:
+class ScreenedListing:
     """A listing of visible, valid definitions, all of them reviewed, and the tools that wait for a review."""
 
     listing: Listing
@@ -63,7 +63,9 @@ class Screened:
     """The quarantined tools that only a lock holds back."""
     needs_pins: bool = False
     """Is a tool that is not listed refused? There can be no pin of it."""
-    _answers: dict[str, Refusal | None] = field(default_factory=dict[str, "Refusal | None"], repr=False)
+    _answers: dict[str, CallRefusal | None] = field(
+        default_factory=dict[str, "CallRefusal | None"], repr=False
+    )
 
     @cached_property
     def _entries(self) -> dict[str, ToolEntry]:
@@ -73,7 +75,7 @@ class Screened:
         """The visible definition of a tool."""
         return self._entries.get(tool)
 
-    def refusal(self, tool: str) -> Refusal | None:
+    def refusal(self, tool: str) -> CallRefusal | None:
         """Why a tool may not be called now; None where nothing but the policy decides."""
         try:
             return self._answers[tool]
@@ -83,40 +85,42 @@ class Screened:
             answer = self._answers[tool] = self._refusal(tool)
             return answer
 
-    def _refusal(self, tool: str) -> Refusal | None:
+    def _refusal(self, tool: str) -> CallRefusal | None:
         reason = self.quarantined.get(tool)
         if reason is not None:
             hint = self.lock_hint if tool in self.locked_out else self.hint
-            return Refusal(kind="quarantined", reason=reason, hint=hint)
+            return CallRefusal(kind="quarantined", reason=reason, hint=hint)
         entry = self.entry(tool)
         if entry is not None:
             rejected = entry.derive(usable_tool).rejected
-            return Refusal(kind="rejected", reason=rejected) if rejected is not None else None
+            return CallRefusal(kind="rejected", reason=rejected) if rejected is not None else None
         rejected = next((each.reason for each in self.listing.rejected if each.name == tool), None)
         if rejected is not None:
-            return Refusal(kind="rejected", reason=rejected)
+            return CallRefusal(kind="rejected", reason=rejected)
         if self.needs_pins:
-            return Refusal(kind="unlisted", reason="its server does not list it, so that it cannot be pinned")
+            return CallRefusal(
+                kind="unlisted", reason="its server does not list it, so that it cannot be pinned"
+            )
         return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedListing:
     """A listing as `first_use` and `screen` see it, worked out beforehand; and what from."""
 
     server: LoadedServer
     listing: Listing
-    pins: Pins | NoPins | None
+    pins: Pins | UntrustedPins | None
     lock: LockedServer | str | None
     first_use: Pins | None
-    screened: Screened
+    screened: ScreenedListing
     """With the pins of the first use, where there are any."""
 
     def is_about(
         self,
         server: LoadedServer,
         listing: Listing,
-        pins: Pins | NoPins | None,
+        pins: Pins | UntrustedPins | None,
         lock: LockedServer | str | None,
     ) -> bool:
         """Was it worked out from these very objects?"""
@@ -124,8 +128,8 @@ class Prepared:
 
 
 def prepare(
-    server: LoadedServer, listing: Listing, pins: Pins | NoPins | None, lock: LockedServer | str | None
-) -> Prepared:
+    server: LoadedServer, listing: Listing, pins: Pins | UntrustedPins | None, lock: LockedServer | str | None
+) -> PreparedListing:
     """Work out everything about a listing that takes long, so that nothing of it has to be done in the loop.
 
     For a thread: the tools remember what is worked out about them, and nothing else changes.
@@ -137,17 +141,19 @@ def prepare(
     if is_guarded(server):
         for entry in listing.tools:
             pin_of(entry, "first use", 0)
-    return Prepared(server=server, listing=listing, pins=pins, lock=lock, first_use=pinned, screened=screened)
+    return PreparedListing(
+        server=server, listing=listing, pins=pins, lock=lock, first_use=pinned, screened=screened
+    )
 
 
 def first_use(
     server: LoadedServer,
     listing: Listing,
-    pins: Pins | NoPins | None,
+    pins: Pins | UntrustedPins | None,
     lock: LockedServer | str | None,
     *,
     at: float,
-    within: Within | None = None,
+    within: BundleFilter | None = None,
 ) -> Pins | None:
     """The pins with what an allow list lets through for the first time; None where that is nothing.
 
@@ -159,7 +165,7 @@ def first_use(
         at: The time of the new pins.
         within: The bundle whose allow list counts where the server has none of its own.
     """
-    if server.config is None or not is_guarded(server) or isinstance(pins, NoPins):
+    if server.config is None or not is_guarded(server) or isinstance(pins, UntrustedPins):
         return None
     patterns = granting(server.config, within)
     if not patterns or (pins is not None and set(patterns) <= set(pins.patterns)):
@@ -171,10 +177,10 @@ def first_use(
 def screen(
     server: LoadedServer,
     listing: Listing,
-    pins: Pins | NoPins | None,
+    pins: Pins | UntrustedPins | None,
     lock: LockedServer | str | None,
     elsewhere: Mapping[str, str] | None = None,
-) -> Screened:
+) -> ScreenedListing:
     """Hold what a server lists to what is pinned and locked.
 
     Args:
@@ -191,13 +197,13 @@ def screen(
     lock_hint = _lock_hint(server.server_id)
     if unknown is not None:
         lock_hint = f"restore {LOCK_NAME} as it was, or write it anew with `fairlead lock`"
-    if isinstance(pins, NoPins):
+    if isinstance(pins, UntrustedPins):
         if guarded:
             unknown, hint = pins.reason, pins.hint or hint
         pins = None
     if unknown is not None:
         reasons = {entry.key.tool: unknown for entry in visible.tools}
-        return Screened(
+        return ScreenedListing(
             listing=replace(visible, instructions=None, notes=(*visible.notes, unknown)),
             quarantined=reasons,
             hint=lock_hint if unknown == lock else hint,
@@ -206,12 +212,12 @@ def screen(
     by_pins = _by_pins(server, pins, listing) if pins is not None else UNCHANGED
     by_lock = check_lock(lock, listing) if lock is not None and not isinstance(lock, str) else UNCHANGED
     if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere:
-        return Screened(listing=visible, needs_pins=guarded)
+        return ScreenedListing(listing=visible, needs_pins=guarded)
     pinned_out, locked_out = _pinned_out(by_pins, pins), _locked_out(by_lock)
     quarantined = {**(elsewhere or {}), **locked_out, **pinned_out}
     withheld = by_pins.instructions_changed or by_lock.instructions_changed
     notes = (*visible.notes, *_notes(server.server_id, by_pins, by_lock))
-    return Screened(
+    return ScreenedListing(
         listing=replace(
             visible,
             tools=tuple(_as_known(entry, pins, by_pins, by_lock) for entry in visible.tools),
@@ -226,13 +232,13 @@ def screen(
     )
 
 
-def _by_pins(server: LoadedServer, pins: Pins, listing: Listing) -> Verdicts:
+def _by_pins(server: LoadedServer, pins: Pins, listing: Listing) -> PinDifferences:
     if is_guarded(server):
         return check(pins, listing)
     return check_reviewed(pins, listing) if may_be_pinned(server) else UNCHANGED
 
 
-def _pinned_out(verdicts: Verdicts, pins: Pins | None) -> dict[str, str]:
+def _pinned_out(verdicts: PinDifferences, pins: Pins | None) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for tool, change in verdicts.tools.items():
         if change == "new":
@@ -243,7 +249,7 @@ def _pinned_out(verdicts: Verdicts, pins: Pins | None) -> dict[str, str]:
     return reasons
 
 
-def _locked_out(verdicts: Verdicts) -> dict[str, str]:
+def _locked_out(verdicts: PinDifferences) -> dict[str, str]:
     return {
         tool: f"{LOCK_NAME} does not have it" if change == "new" else f"it is not what {LOCK_NAME} says"
         for tool, change in verdicts.tools.items()
@@ -251,7 +257,9 @@ def _locked_out(verdicts: Verdicts) -> dict[str, str]:
     }
 
 
-def _as_known(entry: ToolEntry, pins: Pins | None, by_pins: Verdicts, by_lock: Verdicts) -> ToolEntry:
+def _as_known(
+    entry: ToolEntry, pins: Pins | None, by_pins: PinDifferences, by_lock: PinDifferences
+) -> ToolEntry:
     """The tool without texts of defaults that nobody looked at, where it is the same but for those."""
     tool = entry.key.tool
     if by_lock.tools.get(tool) == "defaults":
@@ -266,7 +274,7 @@ def _without_default_texts(entry: ToolEntry, known: bytes | None) -> ToolEntry:
     return replace(entry, definition=without_default_texts(entry.definition, known))
 
 
-def _notes(server_id: str, by_pins: Verdicts, by_lock: Verdicts) -> Iterator[str]:
+def _notes(server_id: str, by_pins: PinDifferences, by_lock: PinDifferences) -> Iterator[str]:
     changed = sum(change == "changed" for change in by_pins.tools.values())
     new = sum(change == "new" for change in by_pins.tools.values())
     unlocked = sum(change != "defaults" for change in by_lock.tools.values())

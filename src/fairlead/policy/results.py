@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from fairlead.catalog import gate
-from fairlead.catalog.results import Remarks, ToolResult, mentions, says_error
-from fairlead.catalog.slices import CONSTANT_NOTE, may_have_constants, without_constants_steps
-from fairlead.config.shapes import as_object, is_list, is_object
+from fairlead.catalog.results import ResultNotes, ToolResult, mentions, says_error
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import CONSTANT_NOTE, may_have_constants, without_constants_steps
+from fairlead.config.untyped import as_object, is_list, is_object
 from fairlead.errors import CallFailed
 from fairlead.store.artifacts import SCHEME
 
@@ -52,7 +52,7 @@ _LOST = "could not be kept."
 Block = dict[str, Any]
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class ResultSource(msgspec.Struct, frozen=True, kw_only=True):
     """Whose result it is, and how much of it may be handed on."""
 
     server_id: str
@@ -67,7 +67,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class KeptArtifact:
     """Something to be kept as an artifact."""
 
     content: bytes | memoryview = field(repr=False)
@@ -80,11 +80,11 @@ class Kept:
         return f"{SCHEME}{self.sha256}"
 
 
-class HandedOver(msgspec.Struct, frozen=True):
+class PreparedResult(msgspec.Struct, frozen=True):
     """A result that may be handed on, once what it has handles of is kept."""
 
     result: ToolResult
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptArtifact, ...] = ()
 
 
 SMALL = 65_536
@@ -98,12 +98,12 @@ _AROUND = len(b'{"content":[{"type":"text","text":""}],"isError":false,"resultTy
 """What stands around a text, and costs nothing."""
 
 
-def hand_over(raw: msgspec.Raw | bytes, source: Source, *, keeping: bool = True) -> HandedOver:
+def hand_over(raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True) -> PreparedResult:
     """The result as it may be handed on, at once. Where others wait, use `hand_over_steps`."""
     return gate.finish(hand_over_steps(raw, source, keeping=keeping))
 
 
-def as_it_came(body: bytes, source: Source) -> ToolResult | None:
+def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
     """A small result that may be handed on as it is, as nearly all may; None asks for `hand_over_steps`."""
     size, limit = len(body), source.limit
     if limit is not None and size > limit and not (body.startswith(_TEXT_BEGINS) and size <= limit + _AROUND):
@@ -117,8 +117,8 @@ def as_it_came(body: bytes, source: Source) -> ToolResult | None:
 
 
 def hand_over_steps(
-    raw: msgspec.Raw | bytes, source: Source, *, keeping: bool = True
-) -> "gate.Steps[HandedOver]":
+    raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True
+) -> "gate.Steps[PreparedResult]":
     """The result as it may be handed on. Raises `CallFailed` where it would have to be read and cannot be.
 
     Without `keeping` no artifacts are made: what did not fit is lost to a model, and the notes say so.
@@ -141,11 +141,11 @@ def hand_over_steps(
                 result = ToolResult(
                     source.server_id, body, untrusted=not source.trusted, definition=source.definition
                 )
-                return HandedOver(result)
+                return PreparedResult(result)
         if not is_opened:
             return (yield from _unopened_steps(body, source, keeping=keeping))
         rest, structured = (body, None) if fits else _set_apart(body, source)
-        opened = gate.Opened(rest)
+        opened = gate.SlicedDocument(rest)
         if not (yield from opened.take_out_steps()):
             return (yield from _unopened_steps(body, source, keeping=keeping))
         return (yield from _opened_steps(opened, body, structured, source, keeping=keeping))
@@ -197,7 +197,7 @@ def _has_media_steps(body: bytes) -> "gate.Steps[bool]":
     return False
 
 
-def _set_apart(body: bytes, source: Source) -> tuple[bytes, bytes | None]:
+def _set_apart(body: bytes, source: ResultSource) -> tuple[bytes, bytes | None]:
     """A result without its structured content, and that content, where it has a budget of its own.
 
     It is delivered as it came, and so it never has to be parsed, however many values it has.
@@ -211,16 +211,18 @@ def _set_apart(body: bytes, source: Source) -> tuple[bytes, bytes | None]:
     return msgspec.json.encode(fields), bytes(structured)
 
 
-def _unopened_steps(body: bytes, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
+def _unopened_steps(body: bytes, source: ResultSource, *, keeping: bool) -> "gate.Steps[PreparedResult]":
     """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
     if source.limit is not None:
         return (yield from _kept_steps(body, source, keeping=keeping))
     cleaned = yield from gate.clean_literals_steps(body)
     result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
-    return HandedOver(result)
+    return PreparedResult(result)
 
 
-def _kept_steps(body: bytes | memoryview, source: Source, *, keeping: bool) -> "gate.Steps[HandedOver]":
+def _kept_steps(
+    body: bytes | memoryview, source: ResultSource, *, keeping: bool
+) -> "gate.Steps[PreparedResult]":
     """A note in place of a result, which is kept as it came."""
     parcel = _Parcel(source.limit, source.max_structured_bytes, keeping=keeping)
     yield from parcel.leave_unopened_steps(body)
@@ -229,10 +231,10 @@ def _kept_steps(body: bytes | memoryview, source: Source, *, keeping: bool) -> "
         msgspec.json.encode({"content": parcel.blocks, "isError": says_error(body)}),
         original=body,
         untrusted=not source.trusted,
-        remarks=Remarks(notes=tuple(parcel.notes), ours=frozenset(parcel.ours)),
+        remarks=ResultNotes(notes=tuple(parcel.notes), ours=frozenset(parcel.ours)),
         definition=source.definition,
     )
-    return HandedOver(result, tuple(parcel.kept.values()))
+    return PreparedResult(result, tuple(parcel.kept.values()))
 
 
 _AT_ONCE = 1024 * 1024
@@ -272,8 +274,8 @@ def _without_ours(meta: bytes) -> bytes:
 
 
 def _opened_steps(
-    opened: gate.Opened, body: bytes, structured: bytes | None, source: Source, *, keeping: bool
-) -> "gate.Steps[HandedOver]":
+    opened: gate.SlicedDocument, body: bytes, structured: bytes | None, source: ResultSource, *, keeping: bool
+) -> "gate.Steps[PreparedResult]":
     fields = msgspec.json.decode(opened.short, type=dict[str, msgspec.Raw])
     yield
     cleaner = gate.Cleaner(opened)
@@ -306,7 +308,7 @@ def _opened_steps(
         (yield from _written_steps(parcel.blocks, rest)),
         original=body,
         untrusted=not source.trusted,
-        remarks=Remarks(
+        remarks=ResultNotes(
             findings=tuple(cleaner.found.values()),
             notes=notes,
             handles=parcel.handles,
@@ -314,7 +316,7 @@ def _opened_steps(
         ),
         definition=source.definition,
     )
-    return HandedOver(result, tuple(parcel.kept.values()))
+    return PreparedResult(result, tuple(parcel.kept.values()))
 
 
 def _written_steps(blocks: list[Block], rest: dict[str, msgspec.Raw]) -> "gate.Steps[bytes]":
@@ -402,7 +404,7 @@ class _Parcel:
         self.blocks: list[Block] = []
         self.ours: list[int] = []
         self.handles: dict[int, str] = {}
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, KeptArtifact] = {}
         self.notes: list[str] = []
 
     def add_steps(self, block: Block) -> "gate.Steps[None]":
@@ -513,7 +515,7 @@ class _Parcel:
     def _keep_steps(self, content: bytes | memoryview, kind: str) -> "gate.Steps[str | None]":
         if not self._keeping or len(self.kept) >= MOST_KEPT:
             return None
-        kept = Kept(content=content, media_type=kind, sha256=(yield from _digest_steps(content)))
+        kept = KeptArtifact(content=content, media_type=kind, sha256=(yield from _digest_steps(content)))
         self.kept.setdefault(kept.sha256, kept)
         return kept.handle
 

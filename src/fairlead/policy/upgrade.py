@@ -13,9 +13,9 @@ from typing import Final
 from fairlead.config.load import LoadedServer
 from fairlead.errors import StoreError
 from fairlead.policy.pins import pins_key
-from fairlead.store.database import Database
-from fairlead.store.file import GENERATION, STORE_NAMESPACE
-from fairlead.store.store import ANY, Store
+from fairlead.store.protocol import ANY, Store
+from fairlead.store.sqlite import Database
+from fairlead.store.sqlite_file import GENERATION, STORE_NAMESPACE
 
 logger = logging.getLogger(__name__)
 

@@ -5,18 +5,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.servers.confine import Confinement
-from fairlead.servers.definition import AnyTool
-from fairlead.servers.docs import docs_tool
-from fairlead.servers.files import file_tools
-from fairlead.servers.ripgrep import search_tool
-from fairlead.servers.server import McpServer
+from fairlead.servers.docs.docs import docs_tool
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import AnyTool
+from fairlead.servers.repo.files import file_tools
+from fairlead.servers.repo.folders import Confinement
+from fairlead.servers.repo.ripgrep import search_tool
 
 NAMES = ("repo", "docs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class BuiltinAccess:
     """What the built-in servers can see: folders, and pages of allowed domains."""
 
     roots: tuple[Path, ...]
@@ -26,7 +26,7 @@ class Reach:
 
 
 @contextmanager
-def built_in_server(names: Iterable[str], reach: Reach) -> Generator[McpServer]:
+def built_in_server(names: Iterable[str], reach: BuiltinAccess) -> Generator[McpServer]:
     """One server with the tools of all that are named, for the length of the block."""
     with ExitStack() as stack:
         tools: list[AnyTool] = []

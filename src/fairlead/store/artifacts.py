@@ -17,7 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.store.store import ANY, Store, Stored
+from fairlead.store.protocol import ANY, Store, StoredValue
 
 NAMESPACE = "artifacts"
 SCHEME = "artifact://"
@@ -59,7 +59,7 @@ _decode = msgspec.json.Decoder(Artifact).decode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class RetentionLimits:
     """How much is kept, and for how long."""
 
     max_bytes: int
@@ -69,7 +69,7 @@ class Limits:
 class ArtifactFiles:
     """The artifacts of a store, in a folder. Every method may raise `StoreError`, and nothing else."""
 
-    def __init__(self, store: Store, folder: Path, limits: Limits) -> None:
+    def __init__(self, store: Store, folder: Path, limits: RetentionLimits) -> None:
         self._store = store
         self._folder = folder
         self._limits = limits
@@ -126,12 +126,14 @@ class ArtifactFiles:
         self._bytes = sum(staying.values())
         return len(removed)
 
-    def _sorted_out(self, stored: Sequence[Stored], max_bytes: int) -> tuple[dict[str, int], list[Stored]]:
+    def _sorted_out(
+        self, stored: Sequence[StoredValue], max_bytes: int
+    ) -> tuple[dict[str, int], list[StoredValue]]:
         """The sizes of the files that stay, and the entries that go."""
         known = [(_read(entry), entry) for entry in stored]
         known.sort(key=lambda pair: pair[0].created if pair[0] else 0.0, reverse=True)
         staying: dict[str, int] = {}
-        going: list[Stored] = []
+        going: list[StoredValue] = []
         room = max_bytes
         for artifact, entry in known:  # the newest first: the oldest are what there is no room for
             if artifact is None or self._is_old(artifact):
@@ -144,7 +146,7 @@ class ArtifactFiles:
                 staying[artifact.sha256] = artifact.size
         return staying, going
 
-    async def _forget(self, entry: Stored) -> bool:
+    async def _forget(self, entry: StoredValue) -> bool:
         try:
             return await self._store.delete(NAMESPACE, entry.key, expect=entry.version)
         except VersionConflict:
@@ -167,7 +169,7 @@ def _key(artifact: Artifact) -> str:
     return f"{artifact.principal}/{artifact.sha256}"
 
 
-def _read(stored: Stored) -> Artifact | None:
+def _read(stored: StoredValue) -> Artifact | None:
     try:
         return _decode(stored.value)
     except msgspec.DecodeError:

@@ -1,61 +1,89 @@
-"""The store in a SQLite file, safe for many processes of one machine at a time."""
+"""The verbs of a store on a SQLite file, without an event loop: what the command line uses directly."""
 
 import contextlib
 import itertools
-import logging
+import sqlite3
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
-import anyio
+from fairlead.errors import LockLost, StoreError, ValueTooLarge, VersionConflict
+from fairlead.store.protocol import ANY, AnyVersion, Expected, Lease, LogRecord, NewValue, StoredValue
+from fairlead.store.sqlite_file import connect, connect_for_reading, explained, require_trusted
 
-from fairlead.errors import LockBusy, LockLost, StoreError
-from fairlead.store.database import Database, Message, NewRecord
-from fairlead.store.store import Anything, Expected, Lease, NewRecordValue, NewValue, Record, Stored
-from fairlead.store.worker import Worker
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+"""The largest value that is read."""
+MESSAGES_KEPT = 1000
+MESSAGE_SECONDS = 60.0
 
-_FLUSH_SECONDS = 0.08
-UNFLUSHED_RECORDS = 10_000
-_LOOK_SECONDS = 0.2
-UNREAD_MESSAGES = 1000
-_RETRY_SECONDS = 1.0
+_PUT = "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)"
 
-logger = logging.getLogger(__name__)
+_APPEND = "INSERT INTO record (log, time, value) VALUES (?, ?, ?)"
+_ROWS_AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+_APPENDS = {rows: _APPEND + ", (?, ?, ?)" * (rows - 1) for rows in _ROWS_AT_ONCE}
+
+NewRecord: TypeAlias = tuple[str, float, bytes]
+"""A log's name, the time of the record, the record."""
 
 
-class SqliteStore:
-    """A `Store` in one file. `SqliteStore.open` gives one, for use in the event loop it was called in."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedMessage:
+    """One published message. Positions have no gaps, so a missing one tells that messages were lost."""
 
-    def __init__(self, worker: Worker, *, position: int) -> None:
-        self._worker = worker
-        self._log = _LogBuffer(worker)
-        self._messages = _Messages(worker, position=position)
+    position: int
+    topic: str
+    payload: bytes
+
+
+class Database:
+    """An open store file, for one thread. The verbs mean what they mean in `Store`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._file = require_trusted(path)
+        self._data_version = 0
+        self._synchronous = ""
 
     @classmethod
-    @contextlib.asynccontextmanager
-    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
-        """The store at `path`, which is made where it is missing. Leaving the block flushes the logs.
+    @contextlib.contextmanager
+    def open(cls, path: Path) -> Generator[Self]:
+        """The database at `path`, which is made where it is missing, for the length of a block."""
+        with contextlib.closing(connect(path)) as connection:
+            yield cls(connection, path)
 
-        Args:
-            path: Its file.
-            for_reading: Nothing will be written: then its folder may be read-only, and the file must exist.
-        """
-        async with Worker.open(path, for_reading=for_reading) as worker:
-            store = cls(worker, position=await worker.run(Database.last_position))
-            try:
-                yield store
-            finally:
-                store._messages.close()
-                with anyio.CancelScope(shield=True):
-                    await store._log.close()
+    @classmethod
+    @contextlib.contextmanager
+    def open_for_reading(cls, path: Path) -> Generator[Self]:
+        """The database at `path`, which exists, for a block that only reads: its folder may be read-only."""
+        with contextlib.closing(connect_for_reading(path)) as connection:
+            yield cls(connection, path)
 
-    async def get(self, namespace: str, key: str) -> Stored | None:
+    # Values
+
+    def get(self, namespace: str, key: str) -> StoredValue | None:
         """The value, or None where there is none."""
-        return await self._worker.run(lambda database: database.get(namespace, key))
+        with explained(self._path):
+            # The size of a blob is in its head: one that is too large is never read.
+            row: tuple[bytes | None, int, int] | None = self._connection.execute(
+                "SELECT CASE WHEN length(value) <= ?1 THEN value END, version, length(value)"
+                " FROM entry WHERE namespace = ?2 AND key = ?3",
+                (MAX_VALUE_BYTES, namespace, key),
+            ).fetchone()
+        if row is None:
+            return None
+        value, version, size = row
+        if value is None:
+            raise ValueTooLarge(
+                f"a value in {self._path} ({namespace}) has {size} bytes; {MAX_VALUE_BYTES} is the most",
+                hint="what servers offer is listed anew; for pins, run `fairlead review` for the server",
+                version=version,
+            )
+        return StoredValue(key=key, value=value, version=version)
 
-    async def put(
+    def put(
         self,
         namespace: str,
         key: str,
@@ -66,306 +94,214 @@ class SqliteStore:
         durable: bool = True,
     ) -> int:
         """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
-        return await self._worker.run(
-            lambda database: database.put(namespace, key, value, expect=expect, fence=fence, durable=durable)
-        )
+        with self._changing(namespace, key, expect, fence, durable=durable):
+            cursor = self._connection.execute(_PUT, (namespace, key, value))
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
 
-    async def put_all(self, values: Sequence[NewValue]) -> None:
+    def put_all(self, values: Sequence[NewValue]) -> None:
         """Store values, whatever is there: all of them or none. They may be lost to a power cut."""
-        await self._worker.run(lambda database: database.put_all(values))
+        with self._writing():
+            self._connection.executemany(_PUT, values)
 
-    async def delete(
-        self, namespace: str, key: str, *, expect: int | Literal[Anything.ANY], fence: Lease | None = None
+    def delete(
+        self, namespace: str, key: str, *, expect: int | Literal[AnyVersion.ANY], fence: Lease | None = None
     ) -> bool:
         """Remove a value and say whether there was any, or raise `VersionConflict` or `LockLost`."""
-        return await self._worker.run(
-            lambda database: database.delete(namespace, key, expect=expect, fence=fence)
-        )
+        with self._changing(namespace, key, expect, fence):
+            cursor = self._connection.execute(
+                "DELETE FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+            )
+        return cursor.rowcount > 0
 
-    async def scan(self, namespace: str, prefix: str = "") -> list[Stored]:
+    def scan(self, namespace: str, prefix: str = "") -> list[StoredValue]:
         """All values whose key starts with `prefix`, in the order of their keys."""
-        return await self._worker.run(lambda database: database.scan(namespace, prefix))
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT key, value, version FROM entry WHERE namespace = ? AND key >= ? ORDER BY key",
+                (namespace, prefix),
+            )
+            found = (StoredValue(key=key, value=value, version=version) for key, value, version in rows)
+            return list(itertools.takewhile(lambda stored: stored.key.startswith(prefix), found))
 
-    @contextlib.asynccontextmanager
-    async def lock(
-        self, name: str, *, lease_seconds: float = 15.0, wait_seconds: float = 30.0
-    ) -> AsyncGenerator[Lease]:
-        """Hold a lock for the length of a block. Raises `LockBusy` before it, `LockLost` out of it."""
-        lease = await self._acquire(name, lease_seconds, wait_seconds)
-        kept = False
-        with anyio.CancelScope() as block:
-            renewal = _Renewal(lease, lease_seconds, on_loss=lambda: self._worker.tell(block.cancel))
-            self._worker.schedule(renewal.pause, renewal)
-            try:
-                yield lease
-            finally:
-                renewal.stopped = True
-                with anyio.CancelScope(shield=True):
-                    kept = await self._release(lease)
-        if block.cancel_called or not kept:
-            raise LockLost(
-                f"lock `{name}` was lost: its lease of {lease_seconds:g} s ran out",
-                hint="the process or the whole machine was suspended; do it again",
+    # Locks
+
+    def acquire(self, name: str, lease_seconds: float) -> Lease | None:
+        """Take a lock for that long, or None where somebody holds it."""
+        if self._is_held(name):
+            return None  # a waiter that only looks takes no write lock from those who work
+        with self._writing():
+            if self._is_held(name):
+                return None
+            cursor = self._connection.execute(
+                "INSERT OR REPLACE INTO lease (name, renewed, seconds) VALUES (?, ?, ?)",
+                (name, time.time(), lease_seconds),
+            )
+        assert cursor.lastrowid is not None
+        return Lease(name=name, token=cursor.lastrowid)
+
+    def renew(self, lease: Lease) -> bool:
+        """Start the lease anew; False where somebody else has taken the lock since."""
+        with self._writing():
+            cursor = self._connection.execute(
+                "UPDATE lease SET renewed = ? WHERE token = ?", (time.time(), lease.token)
+            )
+        return cursor.rowcount > 0
+
+    def release(self, lease: Lease) -> bool:
+        """Give the lock back; False where somebody else has taken it since."""
+        with self._writing():
+            cursor = self._connection.execute("DELETE FROM lease WHERE token = ?", (lease.token,))
+        return cursor.rowcount > 0
+
+    def _is_held(self, name: str) -> bool:
+        with explained(self._path):
+            row: tuple[float, float] | None = self._connection.execute(
+                "SELECT renewed, seconds FROM lease WHERE name = ?", (name,)
+            ).fetchone()
+        # The distance, not the difference: a lease must not last longer because the clock was set back.
+        return row is not None and abs(time.time() - row[0]) < row[1]
+
+    # Messages
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Leave a message for all who look within a minute, and drop the ones nobody will read any more."""
+        now = time.time()
+        with self._writing():
+            cursor = self._connection.execute(
+                "INSERT INTO message (topic, time, payload) VALUES (?, ?, ?)", (topic, now, payload)
+            )
+            assert cursor.lastrowid is not None
+            self._connection.execute(
+                "DELETE FROM message WHERE position <= ? OR time < ?",
+                (cursor.lastrowid - MESSAGES_KEPT, now - MESSAGE_SECONDS),
             )
 
-    async def publish(self, topic: str, payload: bytes) -> None:
-        """Tell all current subscribers of a topic, in every process."""
-        await self._messages.publish(topic, payload)
+    def last_position(self) -> int:
+        """The position of the newest message, 0 where there was never one."""
+        with explained(self._path):
+            (position,) = self._connection.execute("SELECT max(position) FROM message").fetchone()
+        return position or 0
 
-    @contextlib.asynccontextmanager
-    async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[bytes | None]]:
-        """The payloads published to a topic from now on; None stands for some that were lost."""
-        subscription = await self._messages.subscribe(topic)
-        try:
-            yield subscription
-        finally:
-            self._messages.unsubscribe(topic, subscription)
+    def messages(self, *, after: int) -> list[PublishedMessage]:
+        """What was published since, as far as it is kept, oldest first."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT position, topic, payload FROM message WHERE position > ? ORDER BY position", (after,)
+            )
+            return [
+                PublishedMessage(position=position, topic=topic, payload=payload)
+                for position, topic, payload in rows
+            ]
 
-    def append(self, log: str, record: NewRecordValue) -> bool:
-        """Add a record to a log. It is on disk 50 ms later; False where it was dropped."""
-        return self._log.append(log, record)
+    def require_trusted(self) -> None:
+        """Raise `StoreError` where the file was removed or replaced, or others could have written to it."""
+        if require_trusted(self._path) != self._file:
+            raise StoreError(
+                f"store `{self._path}`: another file has taken its place",
+                hint="end this process and start it again",
+            )
 
-    async def flush(self) -> None:
-        """Wait until everything appended so far is on disk."""
-        await self._log.flush()
+    def changed_by_others(self) -> bool:
+        """Whether another connection wrote anything since this was last asked. Costs microseconds."""
+        with explained(self._path):
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        changed = version != self._data_version
+        self._data_version = version
+        return changed
 
-    async def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
-        """The oldest records with a sequence number above `after`, oldest first; flushes before it looks."""
-        await self.flush()
-        return await self._worker.run(lambda database: database.read_log(log, after=after, limit=limit))
+    # Logs
 
-    async def prune_log(
-        self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None
-    ) -> int:
+    def append(self, log: str, record: bytes) -> None:
+        """Add a record to a log."""
+        self.append_all([(log, time.time(), record)])
+
+    def append_all(self, records: Sequence[NewRecord]) -> None:
+        """Add records, of any logs, in one go."""
+        done = 0
+        with self._writing():
+            # As few statements as can be: after each, this thread waits for its turn again.
+            for rows in _ROWS_AT_ONCE:
+                while len(records) - done >= rows:
+                    values = itertools.chain.from_iterable(records[done : done + rows])
+                    self._connection.execute(_APPENDS[rows], tuple(values))
+                    done += rows
+
+    def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
+        """The oldest records with a sequence number above `after`, oldest first."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT sequence, time, value FROM record WHERE log = ? AND sequence > ?"
+                " ORDER BY sequence LIMIT ?",
+                (log, after, limit),
+            )
+            return [LogRecord(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
+
+    def last_records(self, log: str, *, before: int | None = None, limit: int = 1000) -> list[LogRecord]:
+        """The newest records with a sequence number below `before`, newest first."""
+        with explained(self._path):
+            rows = self._connection.execute(
+                "SELECT sequence, time, value FROM record WHERE log = ? AND (? IS NULL OR sequence < ?)"
+                " ORDER BY sequence DESC LIMIT ?",
+                (log, before, before, limit),
+            )
+            return [LogRecord(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
+
+    def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
         """Drop the records that are too old, and all but the newest `keep`; return how many went."""
-        await self.flush()
-        return await self._worker.run(
-            lambda database: database.prune_log(log, older_than_seconds=older_than_seconds, keep=keep)
-        )
+        removed = 0
+        with self._writing():
+            if older_than_seconds is not None:
+                removed += self._connection.execute(
+                    "DELETE FROM record WHERE log = ? AND time < ?", (log, time.time() - older_than_seconds)
+                ).rowcount
+            if keep is not None:
+                removed += self._connection.execute(
+                    "DELETE FROM record WHERE log = ? AND sequence <= (SELECT sequence FROM record"
+                    " WHERE log = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
+                    (log, log, keep),
+                ).rowcount
+        return removed
 
-    async def _acquire(self, name: str, lease_seconds: float, wait_seconds: float) -> Lease:
-        deadline = anyio.current_time() + wait_seconds
-        lease: Lease | None = None
-        for pause in itertools.chain((0.005, 0.01, 0.02), itertools.repeat(0.05)):
-            # Not to be cancelled: a lock that was taken must reach the one who gives it back.
-            with anyio.CancelScope(shield=True):
-                lease = await self._worker.run(lambda database: database.acquire(name, lease_seconds))
-            if lease is not None:
-                return lease
-            remaining = deadline - anyio.current_time()
-            if remaining <= 0:
-                break
-            await anyio.sleep(min(pause, remaining))
-        raise LockBusy(f"lock `{name}` was held by others for {wait_seconds:g} s", hint="try again later")
+    # Transactions
 
-    async def _release(self, lease: Lease) -> bool:
-        try:
-            return await self._worker.run(lambda database: database.release(lease))
-        except StoreError:
-            logger.warning(
-                "lock not released, its lease will run out", extra={"lock": lease.name}, exc_info=True
+    @contextlib.contextmanager
+    def _writing(self, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> Generator[None]:
+        """One write transaction. NORMAL survives the death of the process, FULL also a power cut."""
+        with explained(self._path), self._connection:
+            if synchronous != self._synchronous:
+                self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+                self._synchronous = synchronous
+            # A transaction that reads first and writes later could not wait for its turn; this one does.
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+
+    @contextlib.contextmanager
+    def _changing(
+        self, namespace: str, key: str, expect: Expected, fence: Lease | None, *, durable: bool = True
+    ) -> Generator[None]:
+        """A transaction on one value, entered only if the writer knows what is there and holds its lock.
+
+        It waits for the disk where the value is a promise to a person (a consent, a login); what can be had
+        again need not.
+        """
+        with self._writing(synchronous="FULL" if durable else "NORMAL"):
+            if fence is not None:
+                self._check_fence(fence)
+            if expect is not ANY:
+                self._check_version(namespace, key, expect)
+            yield
+
+    def _check_fence(self, fence: Lease) -> None:
+        # A lease that ran out but was not taken by anybody still protects: nobody else can have written.
+        if self._connection.execute("SELECT 1 FROM lease WHERE token = ?", (fence.token,)).fetchone() is None:
+            raise LockLost(
+                f"lock `{fence.name}` is no longer held: its lease ran out and somebody else took it"
             )
-            return True
 
-
-class _Renewal:
-    """Keeps a lease from running out, in the worker's thread, which no busy event loop holds up."""
-
-    def __init__(self, lease: Lease, seconds: float, *, on_loss: Callable[[], None]) -> None:
-        self.pause = seconds / 3
-        self.stopped = False
-        self._lease = lease
-        self._seconds = seconds
-        self._on_loss = on_loss
-        self._renewed = time.monotonic()
-
-    def __call__(self, database: Database) -> float | None:
-        if self.stopped:
-            return None
-        try:
-            kept = database.renew(self._lease)
-        except StoreError:
-            logger.warning("lock not renewed", extra={"lock": self._lease.name}, exc_info=True)
-            kept = time.monotonic() - self._renewed < self._seconds
-        else:
-            self._renewed = time.monotonic()
-        if kept:
-            return self.pause
-        self._on_loss()
-        return None
-
-
-class _LogBuffer:
-    """Collects records in memory and writes them in batches, one wake-up of the thread for each batch."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._records: deque[tuple[str, float, NewRecordValue]] = deque()
-        self._flush_is_due = False
-        self._failing = False
-
-    def append(self, log: str, record: NewRecordValue) -> bool:
-        if self._worker.is_closed:  # looked at here: every call of a tool is recorded
-            self._worker.require_open()
-        if len(self._records) >= UNFLUSHED_RECORDS:
-            return False
-        self._records.append((log, time.time(), record))
-        # After the record is in: a flush that has yet to begin will see it, and clears this before it looks.
-        if not self._flush_is_due:
-            self._flush_is_due = True
-            self._worker.schedule(_FLUSH_SECONDS, self._flush_when_due)
-        return True
-
-    async def flush(self) -> None:
-        await self._worker.run(self._write)
-
-    async def close(self) -> None:
-        try:
-            await self.flush()
-        except StoreError:
-            logger.exception("log records lost", extra={"records": len(self._records)})
-
-    def _flush_when_due(self, database: Database) -> float | None:
-        self._flush_is_due = False
-        try:
-            self._write(database)
-        except StoreError:
-            if not self._failing:  # once for each time of trouble: it is tried every second
-                logger.warning("log not flushed", extra={"records": len(self._records)}, exc_info=True)
-            self._failing = self._flush_is_due = True
-            return _RETRY_SECONDS
-        self._failing = False
-        return None
-
-    def _write(self, database: Database) -> None:
-        waiting = [self._records.popleft() for _ in range(len(self._records))]
-        if not waiting:
-            return
-        batch: list[NewRecord] = [
-            (log, at, record if isinstance(record, bytes) else record()) for log, at, record in waiting
-        ]
-        try:
-            database.append_all(batch)
-        except StoreError:
-            self._records.extendleft(reversed(batch))
-            raise
-
-
-class _Messages:
-    """Finds what all processes publish, in the worker's thread, and hands it out in the event loop."""
-
-    def __init__(self, worker: Worker, *, position: int) -> None:
-        self._worker = worker
-        self._subscriptions: dict[str, set[_Subscription]] = {}
-        self._looking = False
-        # The following belong to the thread.
-        self._position = position
-        self._changed = False
-
-    async def publish(self, topic: str, payload: bytes) -> None:
-        def work(database: Database) -> None:
-            database.publish(topic, payload)
-            self._look(database)  # one's own writes do not count as a change
-
-        await self._worker.run(work)
-
-    async def subscribe(self, topic: str) -> "_Subscription":
-        await self._worker.run(self._look_closely)  # what is older is not for this subscriber
-        subscription = _Subscription()
-        self._subscriptions.setdefault(topic, set()).add(subscription)
-        if not self._looking:
-            self._looking = True
-            self._worker.schedule(_LOOK_SECONDS, self._look_if_changed)
-        return subscription
-
-    def unsubscribe(self, topic: str, subscription: "_Subscription") -> None:
-        self._subscriptions[topic].discard(subscription)
-        subscription.close()
-
-    def close(self) -> None:
-        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
-            subscription.close()
-
-    def _look_if_changed(self, database: Database) -> float:
-        try:
-            database.require_trusted()
-        except StoreError as exc:
-            self._worker.tell(self._fail, exc)
-            return _RETRY_SECONDS
-        try:
-            self._changed = database.changed_by_others() or self._changed
-            if self._changed:
-                self._look(database)
-        except StoreError:
-            logger.warning("messages not read", exc_info=True)
-            return _RETRY_SECONDS
-        self._changed = False
-        return _LOOK_SECONDS
-
-    def _look_closely(self, database: Database) -> None:
-        database.require_trusted()
-        self._look(database)
-
-    def _look(self, database: Database) -> None:
-        messages = database.messages(after=self._position)
-        if messages:
-            if messages[0].position != self._position + 1:
-                self._worker.tell(self._announce_loss)
-            self._position = messages[-1].position
-            self._worker.tell(self._hand_out, messages)
-
-    def _fail(self, error: StoreError) -> None:
-        subscriptions = [*itertools.chain.from_iterable(self._subscriptions.values())]
-        if subscriptions:
-            logger.warning("messages are not read", exc_info=error)
-        for subscription in subscriptions:
-            subscription.fail(error)
-
-    def _announce_loss(self) -> None:
-        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
-            subscription.deliver(None)
-
-    def _hand_out(self, messages: list[Message]) -> None:
-        for message in messages:
-            for subscription in self._subscriptions.get(message.topic, ()):
-                subscription.deliver(message.payload)
-
-
-class _Subscription:
-    """The unread messages of one subscriber, at most so many; beyond that, one None for all of them."""
-
-    def __init__(self) -> None:
-        self._unread: deque[bytes | None] = deque()
-        self._news = anyio.Event()
-        self._closed = False
-        self._error: StoreError | None = None
-
-    def fail(self, error: StoreError) -> None:
-        """End with an error: what is published from now on may not be noticed."""
-        self._error = error
-        self._news.set()
-
-    def deliver(self, payload: bytes | None) -> None:
-        if payload is None or len(self._unread) >= UNREAD_MESSAGES:
-            self._unread.clear()
-            payload = None
-        self._unread.append(payload)
-        self._news.set()
-
-    def close(self) -> None:
-        self._closed = True
-        self._news.set()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes | None:
-        while not self._unread:
-            if self._closed:
-                raise StopAsyncIteration
-            if self._error is not None:
-                raise self._error
-            if self._news.is_set():
-                self._news = anyio.Event()
-            await self._news.wait()
-        return self._unread.popleft()
+    def _check_version(self, namespace: str, key: str, expect: int | None) -> None:
+        row: tuple[int] | None = self._connection.execute(
+            "SELECT version FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+        ).fetchone()
+        if (row[0] if row else None) != expect:
+            raise VersionConflict(f"`{namespace}/{key}` was changed by somebody else")

@@ -4,10 +4,8 @@ a watchdog for the event loop.
 Everything here is public, and used by Fairlead's own tests.
 """
 
-from fairlead.testing.clock import FakeClock
-from fairlead.testing.hosts import open_host
+from fairlead.testing.fixtures import FakeClock, Link, open_host, write_tree
 from fairlead.testing.scripted import ScriptedServer
-from fairlead.testing.trees import Link, write_tree
 from fairlead.testing.watchdog import LoopWatchdog, watch_loop
 
 __all__ = [

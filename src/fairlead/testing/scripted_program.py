@@ -40,7 +40,7 @@ DEFAULTS: Message = {
 }
 
 
-class _Server:
+class _ScriptedProcess:
     """One process of the server."""
 
     def __init__(self, script: Message) -> None:
@@ -120,7 +120,9 @@ class _Server:
         elif method == "tools/call":
             name = message["params"]["name"]
             self.note("called", name)
-            (TOOLS.get(name, _Server.echo) if self.script["any_tool"] else TOOLS[name])(self, message)
+            (TOOLS.get(name, _ScriptedProcess.echo) if self.script["any_tool"] else TOOLS[name])(
+                self, message
+            )
         elif "id" in message and method != "answer":
             self.refuse(message, -32601)
 
@@ -262,25 +264,25 @@ def _definition(tool: str | Message) -> Message:
     return {"name": tool, "inputSchema": {"type": "object"}} if isinstance(tool, str) else tool
 
 
-METHODS: dict[str, Callable[[_Server, Message], None]] = {
-    "server/discover": _Server.discover,
-    "initialize": _Server.initialize,
-    "subscriptions/listen": _Server.listen,
-    "tools/list": _Server.list_tools,
-    "notifications/cancelled": _Server.cancelled,
+METHODS: dict[str, Callable[[_ScriptedProcess, Message], None]] = {
+    "server/discover": _ScriptedProcess.discover,
+    "initialize": _ScriptedProcess.initialize,
+    "subscriptions/listen": _ScriptedProcess.listen,
+    "tools/list": _ScriptedProcess.list_tools,
+    "notifications/cancelled": _ScriptedProcess.cancelled,
 }
 
-TOOLS: dict[str, Callable[[_Server, Message], None]] = {
-    "announce": _Server.announce,
-    "ask": _Server.ask,
-    "break_lists": _Server.break_lists,
-    "change_tools": _Server.change_tools,
-    "crash": _Server.crash,
-    "echo": _Server.echo,
+TOOLS: dict[str, Callable[[_ScriptedProcess, Message], None]] = {
+    "announce": _ScriptedProcess.announce,
+    "ask": _ScriptedProcess.ask,
+    "break_lists": _ScriptedProcess.break_lists,
+    "change_tools": _ScriptedProcess.change_tools,
+    "crash": _ScriptedProcess.crash,
+    "echo": _ScriptedProcess.echo,
     "fail": lambda server, request: server.answer(
         request, {"content": [{"type": "text", "text": "it failed"}], "isError": True}
     ),
-    "hold": _Server.hold,
+    "hold": _ScriptedProcess.hold,
     "meta": lambda server, request: server.answer_text(
         request, json.dumps(request["params"].get("_meta", {}))
     ),
@@ -288,11 +290,11 @@ TOOLS: dict[str, Callable[[_Server, Message], None]] = {
     "pid": lambda server, request: server.answer_text(request, str(os.getpid())),
     "received": lambda server, request: server.answer_text(request, json.dumps(server.received)),
     "refuse": lambda server, request: server.refuse(request, -32602),
-    "tick": _Server.start_ticking,
+    "tick": _ScriptedProcess.start_ticking,
     "unreadable": lambda server, request: server.answer(request, {"n": float("nan")}),
-    "wait": _Server.wait,
+    "wait": _ScriptedProcess.wait,
 }
 
 
 if __name__ == "__main__":
-    _Server(json.loads(sys.argv[1])).run()
+    _ScriptedProcess(json.loads(sys.argv[1])).run()

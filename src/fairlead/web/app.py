@@ -1,26 +1,51 @@
-"""The dashboard's routes, to be mounted in the gateway's application."""
+"""The dashboard's routes, to be mounted in the gateway's application.
 
-from collections.abc import Awaitable, Callable
+The stream that tells open pages to look again. It says that something changed, and never what.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from importlib.resources import files
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 
 from fairlead.errors import FairleadError
-from fairlead.gateway.access import token_in
+from fairlead.gateway.access.auth import token_in
+from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
-from fairlead.gateway.perimeter import Refused
-from fairlead.web import health, layout
-from fairlead.web.door import LOGIN, Answer, Audience, Door, Visit
-from fairlead.web.entrance import Entrance
-from fairlead.web.metrics import metrics_answer
+from fairlead.web import layout, monitoring
+from fairlead.web.middleware import LOGIN, AccessCheck, Answer, Audience, LoginSessions, PageRequest
+from fairlead.web.monitoring import metrics_answer, status_answer
 from fairlead.web.pages import approvals, calls, connect, login, review, servers, tools
 from fairlead.web.panel import Panel
-from fairlead.web.status import status_answer
-from fairlead.web.stream import event_stream
+
+HEARTBEAT_SECONDS: Final = 15.0
+CHECK_SECONDS: Final = 0.5
+"""How soon a stream ends after its session, or the token of that session, has ended."""
+
+
+def event_stream(panel: Panel, needed: str) -> Answer:
+    """Server-sent events, for as long as the session or the token has the scope `needed`."""
+
+    async def lines(visit: PageRequest) -> AsyncGenerator[str]:
+        yield "retry: 2000\n\n"
+        sent_at = time.monotonic()
+        async for changed in panel.changes(CHECK_SECONDS):
+            if not await visit.entrance.is_admitted(visit.request.scope, visit.ticket, needed):
+                return
+            if changed or time.monotonic() - sent_at >= HEARTBEAT_SECONDS:
+                sent_at = time.monotonic()
+                yield "event: changed\ndata:\n\n" if changed else ": still here\n\n"
+
+    async def answer(visit: PageRequest) -> Response:
+        return StreamingResponse(lines(visit), media_type="text/event-stream")
+
+    return answer
+
 
 LINKS: Final = "/api/dashboard-links"
 STATIC: Final = {
@@ -30,14 +55,16 @@ STATIC: Final = {
 }
 
 
-def dashboard_routes(panel: Panel, entrance: Entrance, links: LoginLinks | None = None) -> list[BaseRoute]:
+def dashboard_routes(
+    panel: Panel, entrance: LoginSessions, links: LoginLinks | None = None
+) -> list[BaseRoute]:
     """The pages for people, and what programs ask: status, health and metrics.
 
     Pages are below the path of a session. Without one they are for programs with a token, to read.
     """
     links = links or LoginLinks()
 
-    def failed(visit: Visit, error: FairleadError) -> str:
+    def failed(visit: PageRequest, error: FairleadError) -> str:
         return layout.error_page(visit, panel, error)
 
     def door(
@@ -49,7 +76,9 @@ def dashboard_routes(panel: Panel, entrance: Entrance, links: LoginLinks | None 
         needed: str = "admin",
     ) -> Route:
         error_page = failed if audience in ("people", "strangers") else None
-        endpoint = Door(entrance, get=get, post=post, audience=audience, needed=needed, error_page=error_page)
+        endpoint = AccessCheck(
+            entrance, get=get, post=post, audience=audience, needed=needed, error_page=error_page
+        )
         return Route(path, endpoint=endpoint)
 
     programs = partial(door, audience="programs")
@@ -72,18 +101,18 @@ def dashboard_routes(panel: Panel, entrance: Entrance, links: LoginLinks | None 
         Route(LINKS, _links(entrance), methods=["POST"]),
         programs("/api/status", status_answer(panel)),
         programs("/metrics", metrics_answer(panel)),
-        everybody("/healthz", health.alive),
-        everybody("/readyz", health.readiness(panel)),
+        everybody("/healthz", monitoring.alive),
+        everybody("/readyz", monitoring.readiness(panel)),
         *(everybody(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
     ]
 
 
-def _links(entrance: Entrance) -> Callable[[Request], Awaitable[Response]]:
+def _links(entrance: LoginSessions) -> Callable[[Request], Awaitable[Response]]:
     """Where the command line gets a link that logs its user in."""
 
     async def answer(request: Request) -> Response:
         admitted = await entrance.admit_token(request.scope)
-        if isinstance(admitted, Refused):
+        if isinstance(admitted, RequestRefused):
             return Response(admitted.body, admitted.status, dict(admitted.headers))
         links = await entrance.links(token_in(request.scope) or "")
         return JSONResponse({"links": links}, headers={"Cache-Control": "no-store"})
@@ -94,7 +123,7 @@ def _links(entrance: Entrance) -> Callable[[Request], Awaitable[Response]]:
 def _static(name: str, media_type: str) -> Answer:
     content = (files("fairlead.web") / "static" / name).read_bytes()
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         headers = {"Cache-Control": "public, max-age=300"}
         return Response(content, media_type=media_type, headers=headers)
 

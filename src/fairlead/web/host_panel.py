@@ -15,53 +15,57 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.entries import Listing
-from fairlead.catalog.tokens import estimate
+from fairlead.catalog.signatures import estimate
+from fairlead.catalog.tools import Listing
+from fairlead.config.edit_scope import set_enabled
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
-from fairlead.config.scopes import set_enabled
 from fairlead.errors import ConfigError, ConnectFailed, FairleadError, StoreError
 from fairlead.events import Event
-from fairlead.gateway.client import SessionInfo
-from fairlead.host.bundles import Selection
-from fairlead.host.bus import Subscriber
+from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.catalogs import cost_of, is_direct
-from fairlead.host.explain import Explainer, ToolExplanation, names_of
+from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
-from fairlead.host.log_tail import log_tail
-from fairlead.host.member import Member, ServerStatus
+from fairlead.host.managed_server import ManagedServer, ServerStatus, log_tail
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.host.snapshots import load_pins
-from fairlead.policy.allowing import ReviewDecision, record_decision
-from fairlead.policy.audit_records import AuditRecord, Wanted, latest_calls, note
+from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls, note
 from fairlead.policy.consent import has_consent, record_consent
-from fairlead.policy.pins import NoPins, Pins, is_guarded
-from fairlead.policy.reviewing import ReviewedTool, instructions_changed, instructions_diff, tools_to_review
-from fairlead.store.database import Database
-from fairlead.web.activity import Activity
-from fairlead.web.changes import Changes
+from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
+from fairlead.policy.review import (
+    ReviewDecision,
+    ReviewedTool,
+    instructions_changed,
+    instructions_diff,
+    record_decision,
+    tools_to_review,
+)
+from fairlead.store.sqlite import Database
+from fairlead.web.live import Activity, ChangeSignal
+from fairlead.web.logins import DashboardLogins
 from fairlead.web.panel import (
     MOST_EXPLAINED,
     ApprovalQueue,
     ListedTool,
-    LoginVisit,
     NoQueue,
+    PanelReview,
+    PanelVerdict,
     PendingCall,
-    Review,
+    PendingLogin,
     ServerDetails,
     ToolPage,
-    Verdict,
 )
-from fairlead.web.visits import Visits
 
 MAX_HITS: Final = 200
 
 logger = logging.getLogger(__name__)
 
 
-class Configuration(Protocol):
+class PanelConfiguration(Protocol):
     """The configuration a host runs with."""
 
     @property
@@ -99,13 +103,13 @@ class _Running:
     """What there is only while the panel runs."""
 
     tasks: TaskGroup
-    visits: Visits
+    visits: DashboardLogins
 
 
-class _Follower(Subscriber):
+class _EventCounter(Subscriber):
     """Hears what happens in a host at once, as part of every call: no task has to wake up for it."""
 
-    def __init__(self, activity: Activity, changes: Changes) -> None:
+    def __init__(self, activity: Activity, changes: ChangeSignal) -> None:
         super().__init__()
         self._activity = activity
         self._changes = changes
@@ -122,7 +126,7 @@ class HostPanel:
     def __init__(
         self,
         host: Host,
-        configuration: Configuration,
+        configuration: PanelConfiguration,
         *,
         env: Mapping[str, str],
         queue: ApprovalQueue | None = None,
@@ -136,7 +140,7 @@ class HostPanel:
         self._connections: Connections = connections or _HostConnections(host)
         self.sessions = sessions
         """Everybody who uses the gateway."""
-        self._changes = Changes()
+        self._changes = ChangeSignal()
         self._running: _Running | None = None
         self.activity = Activity()
 
@@ -144,9 +148,9 @@ class HostPanel:
     async def running(self) -> AsyncGenerator[None]:
         """Follow what the host does, for the length of the block. Who watches is let go at its end."""
         async with anyio.create_task_group() as tasks:
-            self._running = _Running(tasks=tasks, visits=Visits(self._host, self._changes, tasks))
+            self._running = _Running(tasks=tasks, visits=DashboardLogins(self._host, self._changes, tasks))
             try:
-                with self._host.listening(_Follower(self.activity, self._changes)):
+                with self._host.listening(_EventCounter(self.activity, self._changes)):
                     yield
             finally:
                 self._running = None
@@ -237,7 +241,7 @@ class HostPanel:
 
     # Logins.
 
-    def login(self, server_id: str, principal: str = LOCAL) -> LoginVisit | None:
+    def login(self, server_id: str, principal: str = LOCAL) -> PendingLogin | None:
         """The login of a principal that was begun here last."""
         return self._running.visits.latest(server_id, principal) if self._running else None
 
@@ -263,23 +267,23 @@ class HostPanel:
         hidden = self._host.tools.catalog.hidden
         return Counter(key.server_id for key, why in hidden.items() if why.absence == "quarantined")
 
-    async def review(self, server_id: str) -> Review:
+    async def review(self, server_id: str) -> PanelReview:
         """What there is to review of a server, as it listed itself last."""
         server = self._server(server_id)
         listing, pins = await self._offered(server)
         if server.config is None or listing is None:
-            return Review(server_id=server_id, problem="it has not said yet what it offers")
+            return PanelReview(server_id=server_id, problem="it has not said yet what it offers")
         # Without pins nobody has looked at anything yet, and the first tool to be allowed brings them along.
         is_held = pins is not None and is_guarded(server)
         is_new = is_held and instructions_changed(listing, pins)
-        return Review(
+        return PanelReview(
             server_id=server_id,
             tools=await self._tools_to_review(server, listing, pins),
             instructions=tuple(instructions_diff(listing, pins)) if is_new else (),
             instructions_digest=_digest(listing.instructions) if is_new else "",
         )
 
-    async def decide(self, server_id: str, verdict: Verdict) -> None:
+    async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
         """Pin and write what a person decided, if all of it is still what they looked at."""
         server = self._server(server_id)
         listing, pins = await self._offered(server)
@@ -338,14 +342,14 @@ class HostPanel:
         pins = await load_pins(store, server) if store is not None else None
         listing = member.snapshot.listing if member is not None and member.snapshot else None
         pins = pins or (member.pins if member is not None else None)
-        return listing, None if isinstance(pins, NoPins) else pins
+        return listing, None if isinstance(pins, UntrustedPins) else pins
 
-    def _member(self, server_id: str) -> Member | None:
+    def _member(self, server_id: str) -> ManagedServer | None:
         return next((each for each in self._host.members if each.server.server_id == server_id), None)
 
     # Calls.
 
-    async def audit(self, wanted: Wanted, limit: int) -> Sequence[AuditRecord]:
+    async def audit(self, wanted: AuditQuery, limit: int) -> Sequence[AuditRecord]:
         """The last calls, the newest first."""
         if self._host.store is None:
             return ()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, TypeAlias
 
-from fairlead.catalog import gate
-from fairlead.catalog.sanitise import made_visible
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.text import made_visible
 
 _VOID: Final = frozenset({"input", "link", "meta"})
 _ADDRESSES: Final = frozenset({"action", "href", "src"})

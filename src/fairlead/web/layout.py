@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
-from fairlead.catalog import gate
+from fairlead.catalog.sanitize import gate
 from fairlead.errors import FairleadError
-from fairlead.web.door import Visit
 from fairlead.web.html import Child, Html, document, tag
+from fairlead.web.middleware import PageRequest
 from fairlead.web.panel import Panel
 
 _DIFF: Final = {"  +": "came", "  -": "went"}
 PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/approvals", "Approvals"))
 
 
-def page(visit: Visit, panel: Panel, title: str, *content: Child) -> str:
+def page(visit: PageRequest, panel: Panel, title: str, *content: Child) -> str:
     """A whole page, with the way to all others."""
     here = "/" + visit.path.strip("/").partition("/")[0].replace("servers", "")
     waiting = len(panel.pending(visit.decides_for))
@@ -40,7 +40,7 @@ def bare_page(title: str, script: str | None, *content: Child) -> str:
     return _frame(title, None, tag("main", tag("h1", title), *content, id="content", class_="narrow"), script)
 
 
-def error_page(visit: Visit, panel: Panel, error: FairleadError) -> str:
+def error_page(visit: PageRequest, panel: Panel, error: FairleadError) -> str:
     """What went wrong, and what to do about it."""
     content = (
         tag("p", gate.error_text(error), class_="trouble", role="alert"),
@@ -83,7 +83,7 @@ def live(name: str, *children: Child) -> Html:
     return tag("div", *children, id=f"live-{name}", data_live=True)
 
 
-def form(visit: Visit, action: str, /, *children: Child, **hidden: str) -> Html:
+def form(visit: PageRequest, action: str, /, *children: Child, **hidden: str) -> Html:
     """A form that is sent to us, with what shows that it is ours."""
     fields = {"form_token": visit.form_token, **hidden}
     inputs = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]

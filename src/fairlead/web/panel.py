@@ -4,17 +4,17 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fairlead.catalog.catalog import CatalogTool, Hidden
-from fairlead.catalog.entries import ToolKey
+from fairlead.catalog.catalog import CatalogTool, HiddenTool
+from fairlead.catalog.tools import ToolKey
 from fairlead.config.principal import LOCAL
-from fairlead.gateway.client import SessionInfo
-from fairlead.host.explain import ToolExplanation
-from fairlead.host.member import ServerStatus
-from fairlead.host.operator import ApprovalAnswer, ApprovalQuestion
-from fairlead.host.urls import ShownUrl
-from fairlead.policy.audit_records import AuditRecord, Wanted
-from fairlead.policy.reviewing import ReviewedTool
-from fairlead.web.activity import Activity
+from fairlead.gateway.client_session import SessionInfo
+from fairlead.host.elicitation.urls import ShownUrl
+from fairlead.host.managed_server import ServerStatus
+from fairlead.host.model.explain import ToolExplanation
+from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
+from fairlead.policy.audit import AuditQuery, AuditRecord
+from fairlead.policy.review import ReviewedTool
+from fairlead.web.live import Activity
 
 MOST_EXPLAINED = 200
 """How many tools the page of a server explains."""
@@ -29,7 +29,7 @@ class PendingCall(Protocol):
         ...
 
     @property
-    def question(self) -> ApprovalQuestion:
+    def question(self) -> ApprovalRequest:
         """What is asked."""
         ...
 
@@ -99,12 +99,12 @@ class ToolPage:
     total_tokens: int
     is_direct: bool
     """Are agents handed the tools themselves, rather than tools to search them?"""
-    hidden: Mapping[ToolKey, Hidden] = field(default_factory=dict[ToolKey, Hidden])
+    hidden: Mapping[ToolKey, HiddenTool] = field(default_factory=dict[ToolKey, HiddenTool])
     """What is not offered, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Review:
+class PanelReview:
     """What there is to review of a server."""
 
     server_id: str
@@ -122,7 +122,7 @@ class Review:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class PanelVerdict:
     """What a person decided in a review, each by the digest of what they looked at."""
 
     allow: Sequence[str] = ()
@@ -132,7 +132,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoginVisit:
+class PendingLogin:
     """A login that was begun here: the page to open, once it is known, or how it ended."""
 
     server_id: str
@@ -180,7 +180,7 @@ class Panel(Protocol):
 
     # Logins.
 
-    def login(self, server_id: str, principal: str = LOCAL) -> LoginVisit | None:
+    def login(self, server_id: str, principal: str = LOCAL) -> PendingLogin | None:
         """The login of a principal that was begun here last."""
         ...
 
@@ -202,17 +202,17 @@ class Panel(Protocol):
         """How many tools of each server are not offered before somebody reviews them."""
         ...
 
-    async def review(self, server_id: str) -> Review:
+    async def review(self, server_id: str) -> PanelReview:
         """What there is to review of a server, as it listed itself last."""
         ...
 
-    async def decide(self, server_id: str, verdict: Verdict) -> None:
+    async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
         """Carry out what a person decided. Refused where something is no longer what they looked at."""
         ...
 
     # Calls.
 
-    async def audit(self, wanted: Wanted, limit: int) -> Sequence[AuditRecord]:
+    async def audit(self, wanted: AuditQuery, limit: int) -> Sequence[AuditRecord]:
         """The last calls, the newest first."""
         ...
 

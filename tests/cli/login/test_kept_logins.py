@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fairlead.auth.tokens import Client, Login, Token
+from fairlead.auth.tokens import Login, OAuthClient, Token
 from fairlead.cli.logins import shown_expiry
 from tests.auth.authorization_server import AuthorizationServer
 from tests.cli.login.support import Browser, Fairlead, configure, tokens, who
@@ -167,7 +167,7 @@ def test_the_end_of_a_login_is_told_in_words() -> None:
     def expiry(seconds: float | None, renews: bool = False, access_token: str = "t") -> str:
         end = None if seconds is None else int((time.time() + seconds) * 1000)
         token = Token(access_token=access_token, expires_at=end)
-        client = Client(client_id="c")
+        client = OAuthClient(client_id="c")
         login = Login(
             principal="local",
             account="",

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Note
-from fairlead.config.dialects.references import Piece, Unfit, in_our_words
+from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, Entry, ImportedDocument
+from fairlead.config.dialects.references import NotExpressible, Piece, in_our_words
 from fairlead.config.dialects.registry import ALL
-from fairlead.config.dialects.texts import dump, load
-from fairlead.config.paths import Place
-from fairlead.config.secrets import Reference
-from fairlead.config.shapes import is_object
+from fairlead.config.dialects.syntax import dump, load
+from fairlead.config.paths import MachinePaths
+from fairlead.config.secrets.references import SecretReference
+from fairlead.config.untyped import is_object
 
 # A busy machine makes hypothesis slow, not wrong.
 quick = settings(
@@ -27,15 +27,17 @@ WRITERS = [dialect for dialect in ALL if dialect.write]
 HOME, CWD = Path("/home/ada"), Path("/home/ada/work/app")
 
 
-def place(platform: str = "linux", **env: str) -> Place:
-    return Place(home=HOME, cwd=CWD, env=env, platform=platform)
+def place(platform: str = "linux", **env: str) -> MachinePaths:
+    return MachinePaths(home=HOME, cwd=CWD, env=env, platform=platform)
 
 
-def read(dialect: Dialect, data: dict[str, Any], **env: str) -> Imported:
+def read(dialect: ConfigDialect, data: dict[str, Any], **env: str) -> ImportedDocument:
     return dialect.read(data, place(**env))
 
 
-def rewritten(dialect: Dialect, entries: dict[str, Entry]) -> tuple[Imported, list[Note]]:
+def rewritten(
+    dialect: ConfigDialect, entries: dict[str, Entry]
+) -> tuple[ImportedDocument, list[ConversionNote]]:
     """What is read from a file that was written from these entries, and what the writing noted."""
     assert dialect.write is not None
     exported = dialect.write(entries)
@@ -43,7 +45,7 @@ def rewritten(dialect: Dialect, entries: dict[str, Entry]) -> tuple[Imported, li
     return dialect.read(load(text, dialect.syntax), place()), exported.notes
 
 
-def notes_about(notes: list[Note], server_id: str | None) -> dict[str, str]:
+def notes_about(notes: list[ConversionNote], server_id: str | None) -> dict[str, str]:
     return {note.field: note.message for note in notes if note.server_id == server_id}
 
 
@@ -71,15 +73,15 @@ tool_names = st.lists(
 harmless_text = st.text(st.sampled_from("abz059 /._-:=@'\"\\ü"), min_size=1, max_size=10)
 tricky_text = st.text(st.sampled_from("a5_ ${}:-%env/'\""), min_size=1, max_size=12)
 
-variables = names.map(lambda name: Reference(kind="env", name=name))
+variables = names.map(lambda name: SecretReference(kind="env", name=name))
 defaults = st.tuples(names, st.text(st.sampled_from("ab/. 1"), max_size=5)).map(
-    lambda pair: Reference(kind="env", name=pair[0], default=pair[1])
+    lambda pair: SecretReference(kind="env", name=pair[0], default=pair[1])
 )
 files = st.from_regex(r"(~/)?[a-z]{1,5}(/[a-z]{1,5})?", fullmatch=True).map(
-    lambda path: Reference(kind="file", name=path)
+    lambda path: SecretReference(kind="file", name=path)
 )
-own_secrets = names.map(lambda name: Reference(kind="keyring", name=f"fairlead/{name}"))
-secrets = st.tuples(names, names).map(lambda pair: Reference(kind="keyring", name="/".join(pair)))
+own_secrets = names.map(lambda name: SecretReference(kind="keyring", name=f"fairlead/{name}"))
+secrets = st.tuples(names, names).map(lambda pair: SecretReference(kind="keyring", name="/".join(pair)))
 tokens = st.sampled_from(
     ["$A", "${A}", "${A:-b}", "${env:A}", "${input:a}", "${userHome}", "${file:a}", "{env:A}", "{file:a}"]
 )
@@ -95,7 +97,7 @@ def texts_of(pieces: st.SearchStrategy[Piece]) -> st.SearchStrategy[str]:
 def _said_or_none(pieces: list[Piece]) -> str | None:
     try:
         return in_our_words(pieces)
-    except Unfit:
+    except NotExpressible:
         return None
 
 

@@ -9,7 +9,7 @@ from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.gemini import GEMINI
 from fairlead.config.dialects.goose import GOOSE
 from fairlead.config.dialects.opencode import OPENCODE
-from fairlead.config.dialects.texts import load
+from fairlead.config.dialects.syntax import load
 from fairlead.errors import ConfigInvalid
 from tests.config.dialects.support import CWD, notes_about, place, read
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.config.dialects.registry import ALL, by_name, detect, find
-from fairlead.config.paths import Place
+from fairlead.config.paths import MachinePaths
 from fairlead.errors import ConfigError
 from tests.config.dialects.support import WRITERS, place
 
@@ -91,19 +91,19 @@ def test_files_that_exist_are_found(tmp_path: Path) -> None:
     for _, path in wanted:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    found = find(Place(home=home, cwd=project, env={}, platform="linux"))
+    found = find(MachinePaths(home=home, cwd=project, env={}, platform="linux"))
     assert {(dialect.name, location.path) for dialect, location in found} == wanted
 
 
 def test_a_folder_that_cannot_be_searched_holds_nothing(tmp_path: Path) -> None:
     endless = tmp_path / ("x" * 300)  # longer than a name may be
-    assert find(Place(home=endless, cwd=endless, env={}, platform="linux")) == []
+    assert find(MachinePaths(home=endless, cwd=endless, env={}, platform="linux")) == []
 
 
 def test_knowing_the_formats_costs_no_parser_and_no_network() -> None:
     unwanted = {"tomlkit", "ruamel", "pydantic", "anyio", "mcp", "aiohttp", "keyring"}
     script = (
-        "import sys, fairlead.config.dialects.registry, fairlead.config.dialects.texts;"
+        "import sys, fairlead.config.dialects.registry, fairlead.config.dialects.syntax;"
         f"print(*sorted({unwanted} & set(sys.modules)))"
     )
     result = subprocess.run(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.dialects.remote import native_remote
+from fairlead.config.dialects.mcp_remote import native_remote
 
 pytestmark = pytest.mark.requirement("NEED-25")
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.config.dialects.dialect import Dialect, Entry
+from fairlead.config.dialects.dialect import ConfigDialect, Entry
 from fairlead.config.dialects.registry import by_name
-from fairlead.config.dialects.texts import dump, load, merge_into
+from fairlead.config.dialects.syntax import dump, load, merge_into
 from tests.config.dialects.support import (
     WRITERS,
     any_entries,
@@ -185,7 +185,7 @@ def test_what_a_format_can_say_survives_being_written_and_read(name: str) -> Non
 
 
 @pytest.mark.parametrize("dialect", WRITERS, ids=lambda dialect: dialect.name)
-def test_every_field_survives_or_is_noted_and_none_is_made_up(dialect: Dialect) -> None:
+def test_every_field_survives_or_is_noted_and_none_is_made_up(dialect: ConfigDialect) -> None:
     @quick
     @given(any_entries())
     def nothing_is_lost_in_silence(entry: Entry) -> None:

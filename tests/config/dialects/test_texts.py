@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from fairlead.config.dialects.dialect import Syntax
-from fairlead.config.dialects.texts import dump, load, merge_into
+from fairlead.config.dialects.syntax import dump, load, merge_into
 from fairlead.errors import ConfigInvalid, ConfigUnwritable
 
 pytestmark = pytest.mark.requirement("NEED-25")

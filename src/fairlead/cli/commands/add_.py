@@ -5,11 +5,11 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from fairlead.cli.changes import forget_entry_secrets, require_free, require_sound, settle, write_entries
+from fairlead.cli.config_edits import forget_entry_secrets, require_free, require_sound, settle, write_entries
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.cli.output import is_interactive, say, shown_path
 from fairlead.config.command_lines import command_line
-from fairlead.config.stash import stash_secrets
+from fairlead.config.secrets.storage import stash_secrets
 
 
 class AddOptions(TypedDict):
@@ -147,11 +147,11 @@ def command(
         for line in sandbox_lines(server):
             say(f"  sandboxed, {line}")
     if options["allow"] not in (None, "none"):
-        from fairlead.cli.first_look import allow_named
+        from fairlead.cli.review import allow_named
 
         allow_named(ctx, loaded, server, options["allow"] or "")
     elif is_interactive() and not options["later"] and options["allow"] is None:
-        from fairlead.cli.first_look import take_first_look
+        from fairlead.cli.review import take_first_look
 
         take_first_look(ctx, loaded, server)
     elif server.config.trust == "untrusted" and server.config.allow_tools is None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from fairlead.catalog.entries import unescape_name
-from fairlead.cli.exits import Exit
+from fairlead.catalog.tools import unescape_name
+from fairlead.cli.catalogs import read_answers
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_json, print_table, printable, say
 from fairlead.cli.pending_calls import (
@@ -18,12 +19,11 @@ from fairlead.cli.pending_calls import (
     pending_calls,
     show_calls,
 )
-from fairlead.cli.saved import read_answers
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
-from fairlead.policy.approvals import NAMESPACE, Kept, by_tool
-from fairlead.store.database import Database
-from fairlead.store.store import ANY
+from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 
 
 @click.group("approvals", invoke_without_command=True)
@@ -111,7 +111,7 @@ def _store(ctx: click.Context) -> Path:
     return store_file(os.environ, load(ctx).config.store.path)
 
 
-def _as_json(found: Kept) -> dict[str, object]:
+def _as_json(found: KeptApproval) -> dict[str, object]:
     return {
         "server": found.server_id,
         "tool": found.tool,
@@ -120,6 +120,6 @@ def _as_json(found: Kept) -> dict[str, object]:
     }
 
 
-def _row(found: Kept) -> tuple[str, ...]:
+def _row(found: KeptApproval) -> tuple[str, ...]:
     since = datetime.fromtimestamp(found.approved_at).astimezone().strftime("%Y-%m-%d %H:%M")
     return found.server_id, printable(found.tool), printable(found.principal), since

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.catalogs import read_saved
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import load
 from fairlead.cli.output import confirm, print_data, printable, say, warn
-from fairlead.cli.saved import read_saved
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import Approval
+from fairlead.config.models import ApprovalSettings
 from fairlead.config.paths import store_file
-from fairlead.config.redact import redact_entry
-from fairlead.config.shapes import as_list, is_object
+from fairlead.config.secrets.redaction import redact_entry
+from fairlead.config.untyped import as_list, is_object
 from fairlead.errors import ConnectFailed, ConsentRequired
 
 
@@ -99,7 +99,7 @@ def _tool_rights(server: LoadedServer) -> str:
     if config.allow_tools is None and not is_trusted:
         return "agents get none of them before a review"
     which = "all of them" if config.allow_tools is None else "those in allow_tools"
-    if isinstance(config.approval, Approval):
+    if isinstance(config.approval, ApprovalSettings):
         return f"agents get {which}, and may call them as `approval` says"
     mode = config.approval or server.approval or ("auto" if is_trusted else "ask")
     return f"agents get {which}, and {_MODES[mode]}"
@@ -130,7 +130,7 @@ def _show_rights(server: LoadedServer, sandbox: object) -> None:
 
 def sandbox_lines(server: LoadedServer) -> Iterator[str]:
     """What its program brings into a server's sandbox, which the entry does not name."""
-    from fairlead.connection.transports import paths_brought_by  # only sandboxes need it
+    from fairlead.connection.transport.factory import paths_brought_by  # only sandboxes need it
 
     try:
         for path in paths_brought_by(server, os.environ):
@@ -153,7 +153,7 @@ def _list_waiting(waiting: list[LoadedServer]) -> int:
 
 
 def _record(key: ConsentKey, store_path: str | None) -> None:
-    from fairlead.gateway.running import reload_gateways
+    from fairlead.gateway.registry import reload_gateways
     from fairlead.policy.consent import record_consent
 
     record_consent(store_file(os.environ, store_path), [key])

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlead.catalog import gate
-from fairlead.cli.exits import Exit
+from fairlead.catalog.sanitize import gate
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, printable_lines, say
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
 from fairlead.errors import UnknownArtifact
-from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, Limits
+from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 
 ResultT = TypeVar("ResultT")
 
@@ -92,13 +92,13 @@ def _with_files(
     """What `use` makes of the artifacts; None where there is no store, and so there are none."""
     import anyio
 
-    from fairlead.store.sqlite import SqliteStore
+    from fairlead.store.async_sqlite import SqliteStore
 
     config = load(ctx).config
     path = store_file(os.environ, config.store.path)
     if not path.exists():
         return None
-    limits = Limits(
+    limits = RetentionLimits(
         max_bytes=config.artifacts.max_bytes, max_age_seconds=config.artifacts.max_age_days * 86_400.0
     )
 

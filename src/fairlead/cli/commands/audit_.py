@@ -8,20 +8,13 @@ from datetime import datetime
 
 import click
 
-from fairlead.cli.audit_rows import COLUMNS, audit_row
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_table, printable, say
+from fairlead.cli.tables import COLUMNS, audit_row
 from fairlead.config.paths import store_file
-from fairlead.policy.audit_records import (
-    LOG,
-    Wanted,
-    decode,
-    encode,
-    latest_calls,
-    latest_records,
-)
-from fairlead.store.database import Database
+from fairlead.policy.audit import LOG, AuditQuery, decode, encode, latest_calls, latest_records
+from fairlead.store.sqlite import Database
 
 POLL_SECONDS = 0.3
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -70,7 +63,9 @@ def command(  # noqa: PLR0913 - one parameter for each option
     as_json: bool,
 ) -> int:
     """Show who called what, who let it, and how it went. With `--json`, one record on each line."""
-    wanted = Wanted(since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome)
+    wanted = AuditQuery(
+        since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome
+    )
     path = store_file(os.environ, load(ctx).config.store.path)
     if not path.exists() and not follow:
         say("nothing was recorded yet")
@@ -84,7 +79,7 @@ def command(  # noqa: PLR0913 - one parameter for each option
     return Exit.OK
 
 
-def _show(database: Database, wanted: Wanted, limit: int, *, as_json: bool) -> None:
+def _show(database: Database, wanted: AuditQuery, limit: int, *, as_json: bool) -> None:
     if as_json:
         for record in latest_records(database, wanted, limit):
             print_data(encode(record).decode())
@@ -96,7 +91,7 @@ def _show(database: Database, wanted: Wanted, limit: int, *, as_json: bool) -> N
         say("nothing of that kind was recorded")
 
 
-def _follow(database: Database, wanted: Wanted, after: int, *, as_json: bool) -> None:
+def _follow(database: Database, wanted: AuditQuery, after: int, *, as_json: bool) -> None:
     while True:
         for stored in database.read_log(LOG, after=after):
             after = stored.sequence

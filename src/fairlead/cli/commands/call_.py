@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.catalog.entries import ToolEntry, tool_called
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.tools import ToolEntry, tool_called
 from fairlead.cli.arguments import read_argument, read_document
-from fairlead.cli.attaching import gateway_for, no_gateway_option, warn_of_gone
-from fairlead.cli.displays import showing
-from fairlead.cli.exits import Exit
+from fairlead.cli.catalogs import gateway_for, no_gateway_option, warn_of_gone
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import (
     is_interactive,
@@ -25,18 +24,19 @@ from fairlead.cli.output import (
     printable,
     printable_lines,
     say,
+    showing,
     warn,
 )
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import GatewayGone, UnknownTool
-from fairlead.gateway.running import Running
+from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy
-from fairlead.policy.typed_names import review_command
+from fairlead.policy.tool_names import review_command
 
 if TYPE_CHECKING:
-    from fairlead.gateway.attached_host import AttachedHost
+    from fairlead.gateway.control.client import ControlClient
     from fairlead.host.host import Host
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -79,11 +79,11 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead call files write_file --input - --yes < arguments.json
       fairlead call files list_directory --arg path=. --always
     """
-    from fairlead.cli.running import run_with_host
+    from fairlead.cli.host_run import run_with_host
 
     loaded = load(ctx)
     loaded.server(server_id)
-    wanted = _Wanted(
+    wanted = _RequestedCall(
         server_id=server_id,
         tool=tool,
         given=_document(document),
@@ -104,7 +104,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Wanted:
+class _RequestedCall:
     """The call that the command line is about."""
 
     server_id: str
@@ -116,9 +116,9 @@ class _Wanted:
     always: bool
 
 
-async def _called_here(loaded: LoadedConfig, wanted: _Wanted) -> ToolResult:
-    from fairlead.cli.terminal import operator_here
-    from fairlead.cli.traces import tracing
+async def _called_here(loaded: LoadedConfig, wanted: _RequestedCall) -> ToolResult:
+    from fairlead.cli.prompts import operator_here
+    from fairlead.cli.trace_export import tracing
     from fairlead.host.host import Host
 
     async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
@@ -128,10 +128,12 @@ async def _called_here(loaded: LoadedConfig, wanted: _Wanted) -> ToolResult:
         return result
 
 
-async def _called_by_gateway(running: Running, loaded: LoadedConfig, wanted: _Wanted) -> ToolResult | None:
+async def _called_by_gateway(
+    running: RunningGateway, loaded: LoadedConfig, wanted: _RequestedCall
+) -> ToolResult | None:
     """Have a gateway make the call. None where it cannot be asked, and so did not make it."""
-    from fairlead.cli.terminal import operator_here
-    from fairlead.gateway.attached_host import attached_host
+    from fairlead.cli.prompts import operator_here
+    from fairlead.gateway.control.client import attached_host
 
     async with attached_host(running, loaded, operator_here()) as host:
         try:
@@ -144,7 +146,7 @@ async def _called_by_gateway(running: Running, loaded: LoadedConfig, wanted: _Wa
         return result
 
 
-async def _called(host: "Host | AttachedHost", wanted: _Wanted) -> ToolResult:
+async def _called(host: "Host | ControlClient", wanted: _RequestedCall) -> ToolResult:
     """Make the call, with a host here or one elsewhere."""
     entry = await _found(host, wanted.server_id, wanted.tool)
     schema = entry.read().get("inputSchema")
@@ -161,7 +163,7 @@ async def _called(host: "Host | AttachedHost", wanted: _Wanted) -> ToolResult:
         )
 
 
-async def _remember(host: "Host | AttachedHost", loaded: LoadedConfig, wanted: _Wanted) -> None:
+async def _remember(host: "Host | ControlClient", loaded: LoadedConfig, wanted: _RequestedCall) -> None:
     """Let agents call the tool from now on, if that is wanted."""
     if not wanted.always:
         return
@@ -176,9 +178,9 @@ async def _remember(host: "Host | AttachedHost", loaded: LoadedConfig, wanted: _
         say(f"agents may call `{shown}` without asking; `fairlead approvals`")
 
 
-async def _found(host: "Host | AttachedHost", server_id: str, tool: str) -> ToolEntry:
+async def _found(host: "Host | ControlClient", server_id: str, tool: str) -> ToolEntry:
     """The tool's definition, as it is known or else as the server says now."""
-    from fairlead.cli.running import spinning
+    from fairlead.cli.host_run import spinning
 
     async with spinning(f"starting {server_id} …"):
         known = await host.tools_of(server_id)

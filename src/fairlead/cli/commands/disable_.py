@@ -2,8 +2,8 @@
 
 import click
 
+from fairlead.cli.config_edits import switch
 from fairlead.cli.options import server_argument, switch_scope_option
-from fairlead.cli.switching import switch
 
 
 @click.command("disable")

@@ -9,12 +9,11 @@ import click
 from fairlead.cli.options import FunctionT, json_option, load, target_file
 from fairlead.cli.output import print_json, print_table, say, shown_path, warn
 from fairlead.config.command_lines import command_line
-from fairlead.config.edit import edit_file
-from fairlead.config.lists import append_name, names_at, remove_name
+from fairlead.config.document.edit import append_name, edit_file, names_at, remove_name
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig
-from fairlead.config.scopes import EMPTY_FILE, EditTarget
 from fairlead.errors import ConfigError, FairleadError
-from fairlead.servers.allowlist import AllowList, Pattern, parse_pattern, parse_url
+from fairlead.servers.docs.allowlist import AllowList, Pattern, parse_pattern, parse_url
 
 WHERE = ("docs", "allow")
 

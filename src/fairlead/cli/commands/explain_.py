@@ -20,13 +20,13 @@ from fairlead.cli.output import (
     say,
 )
 from fairlead.config.command_lines import command_line
-from fairlead.config.explain import FieldOrigin, Said, explain_server
+from fairlead.config.explain import FieldOrigin, LayerValue, explain_server
 from fairlead.config.principal import (
     GROUP,
     LOCAL,
     OAUTH_SUBJECT,
     TOKEN_OWNER,
-    Caller,
+    GroupedPrincipal,
     bundles_granted,
     oauth_principal,
 )
@@ -34,10 +34,10 @@ from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle, UnknownTool
 
 if TYPE_CHECKING:
-    from fairlead.catalog.cleaning import Finding
-    from fairlead.cli.known import Absence, Known
+    from fairlead.catalog.sanitize.definitions import DefinitionFinding
+    from fairlead.cli.catalogs import KnownCatalog, UnavailableServer
     from fairlead.config.load import LoadedConfig
-    from fairlead.host.explain import Because, ToolExplanation
+    from fairlead.host.model.explain import Reason, ToolExplanation
 
 
 class _ExplainGroup(click.Group):
@@ -120,15 +120,15 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
         print_problems(server.problems)
 
 
-def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> Caller:
+def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> GroupedPrincipal:
     """The caller that `--as` means: a name without a prefix is a gateway token's, else a subject's."""
     oauth = loaded.config.gateway.oauth
     if principal.startswith(GROUP):
         group = principal.removeprefix(GROUP)
         raise click.UsageError(f"`{principal}` is a group, and no principal: add `--group {group}`")
     if principal == LOCAL or principal.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
-        return Caller(principal, frozenset(groups))
-    from fairlead.gateway.tokens import token_file
+        return GroupedPrincipal(principal, frozenset(groups))
+    from fairlead.gateway.access.tokens import token_file
 
     meant = principal
     if any(principal == (token.principal or token.name) for token in token_file(os.environ).read()):
@@ -137,10 +137,10 @@ def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> 
         meant = oauth_principal(oauth.issuer, principal)
     if meant != principal:
         say(f"note: `{printable(principal)}` is the principal `{printable(meant)}`")
-    return Caller(meant, frozenset(groups))
+    return GroupedPrincipal(meant, frozenset(groups))
 
 
-def _bundle_for(loaded: "LoadedConfig", bundle: str | None, caller: Caller) -> str | None:
+def _bundle_for(loaded: "LoadedConfig", bundle: str | None, caller: GroupedPrincipal) -> str | None:
     """The bundle to explain: the one that was named, or the only one that the gateway lets a caller use.
 
     Raises:
@@ -166,10 +166,10 @@ def _bundle_for(loaded: "LoadedConfig", bundle: str | None, caller: Caller) -> s
     raise UnknownBundle(message, hint=f"add `--bundle {shlex.quote(min(allowed))}`")
 
 
-def _bundles_allowed(loaded: "LoadedConfig", caller: Caller) -> frozenset[str] | None:
+def _bundles_allowed(loaded: "LoadedConfig", caller: GroupedPrincipal) -> frozenset[str] | None:
     """The only bundles that the gateway lets a caller use; None for all."""
     if caller.principal.startswith(TOKEN_OWNER):
-        from fairlead.gateway.tokens import token_file
+        from fairlead.gateway.access.tokens import token_file
 
         owners = [token.owner for token in token_file(os.environ).read()]
         tokens = [owner.bundles for owner in owners if owner.principal == caller.principal]
@@ -182,11 +182,11 @@ def _bundles_allowed(loaded: "LoadedConfig", caller: Caller) -> frozenset[str] |
 
 
 def _tools_of(
-    loaded: "LoadedConfig", server_id: str, bundle: str | None, caller: Caller
+    loaded: "LoadedConfig", server_id: str, bundle: str | None, caller: GroupedPrincipal
 ) -> "list[ToolExplanation]":
     """What is known of a server's tools, explained. Contacts nobody."""
-    from fairlead.cli.known import known
-    from fairlead.host.explain import Explainer, names_of
+    from fairlead.cli.catalogs import known
+    from fairlead.host.model.explain import Explainer, names_of
 
     found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
     names = names_of(found.loaded, found.listings)
@@ -196,10 +196,10 @@ def _tools_of(
 
 
 def _with_answers(
-    loaded: "LoadedConfig", caller: Caller, explained: "list[ToolExplanation]"
+    loaded: "LoadedConfig", caller: GroupedPrincipal, explained: "list[ToolExplanation]"
 ) -> "list[ToolExplanation]":
     """The same, with what was answered for good: such calls are made, though the configuration asks."""
-    from fairlead.cli.saved import read_answers
+    from fairlead.cli.catalogs import read_answers
 
     kept = [found for _, found in read_answers(loaded) if found.principal == caller.principal]
     answered = {(found.server_id, found.tool) for found in kept}
@@ -242,7 +242,7 @@ def _row(row: FieldOrigin) -> tuple[str, ...]:
     )
 
 
-def _value(said: Said) -> str:
+def _value(said: LayerValue) -> str:
     return said.value if isinstance(said.value, str) else json.dumps(said.value, ensure_ascii=False)
 
 
@@ -274,8 +274,8 @@ def tool_command(
       fairlead explain tool deploy --as ada@example.org --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
-    from fairlead.cli.known import known, with_unasked
-    from fairlead.host.explain import Explainer, names_of, tools_called
+    from fairlead.cli.catalogs import known, with_unasked
+    from fairlead.host.model.explain import Explainer, names_of, tools_called
 
     loaded = load(ctx)
     caller = _caller(loaded, principal, groups)
@@ -302,9 +302,9 @@ def tool_command(
         _show_tool(*each)
 
 
-def _unknown(found: "Known", name: str, tools: list[str]) -> UnknownTool:
+def _unknown(found: "KnownCatalog", name: str, tools: list[str]) -> UnknownTool:
     """Who nobody could ask may have it: what is missing must not look like what is not there."""
-    from fairlead.cli.known import warn_of_absent
+    from fairlead.cli.catalogs import warn_of_absent
 
     absent = [server for name, server in found.loaded.servers.items() if name not in found.listings]
     warn_of_absent(found, absent)
@@ -312,7 +312,9 @@ def _unknown(found: "Known", name: str, tools: list[str]) -> UnknownTool:
     return UnknownTool(f"no server that could be asked has a tool `{name}`", hint=hint)
 
 
-def _show_tool(tool: "ToolExplanation", absence: "Absence | None", findings: "Sequence[Finding]") -> None:
+def _show_tool(
+    tool: "ToolExplanation", absence: "UnavailableServer | None", findings: "Sequence[DefinitionFinding]"
+) -> None:
     print_data(f"{printable(f'{tool.key.server_id}/{tool.key.shown_tool}')}: {tool.state}")
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
     if tool.rule is not None and tool.rule != tool.because:
@@ -351,12 +353,12 @@ _VERDICTS = {
 }
 
 
-def _with_place(because: "Because") -> str:
+def _with_place(because: "Reason") -> str:
     return f"{because.reason}  [{because.place or 'the default'}]"
 
 
 def _tool_as_json(
-    tool: "ToolExplanation", absence: "Absence | None", findings: "Sequence[Finding]"
+    tool: "ToolExplanation", absence: "UnavailableServer | None", findings: "Sequence[DefinitionFinding]"
 ) -> dict[str, Any]:
     return {
         "server": tool.key.server_id,

@@ -5,15 +5,14 @@ from typing import Any
 
 import click
 
-from fairlead.adapters.codex import export_to_codex
-from fairlead.adapters.portable import LOSSES, Loss, export_servers
+from fairlead.adapters.export import LOSSES, Loss, export_servers, export_to_codex
+from fairlead.cli.catalogs import read_saved
 from fairlead.cli.options import load
 from fairlead.cli.output import print_data, printable, say, shown_path
-from fairlead.cli.saved import read_saved
-from fairlead.config.dialects import registry, texts
-from fairlead.config.dialects.dialect import Dialect, Exported
-from fairlead.config.edit import edit_file
-from fairlead.config.files import locked, read_text, write_atomic
+from fairlead.config.dialects import registry, syntax
+from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
+from fairlead.config.document.edit import edit_file
+from fairlead.config.document.files import locked, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
 
@@ -66,7 +65,7 @@ def command(  # noqa: PLR0913 - the options of one command
         subject = ".".join(part for part in (note.server_id, note.field) if part)
         say(f"  note: {printable(subject)}: {printable(note.message)}")
     if output is None:
-        print_data(texts.dump(exported.document, dialect.syntax).rstrip("\n"))
+        print_data(syntax.dump(exported.document, dialect.syntax).rstrip("\n"))
     else:
         _write(dialect, exported, output)
         say(f"wrote {shown_path(output.absolute())}")
@@ -78,8 +77,8 @@ def _gateway_entry(url: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _exported(
-    loaded: LoadedConfig, dialect: Dialect, server_ids: tuple[str, ...], lose: tuple[Loss, ...]
-) -> Exported:
+    loaded: LoadedConfig, dialect: ConfigDialect, server_ids: tuple[str, ...], lose: tuple[Loss, ...]
+) -> ExportedDocument:
     saved = read_saved(loaded)
     known = {name: each.screened for name, each in saved.items() if each.screened is not None}
     approved = [name for name, each in saved.items() if each.approved]
@@ -91,9 +90,9 @@ def _exported(
     return export_servers(dialect, servers, known=known, approved=approved, lose=lose)
 
 
-def _write(dialect: Dialect, exported: Exported, output: Path) -> None:
+def _write(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> None:
     def change(text: str) -> str:
-        return texts.merge_into(text, exported.document, dialect.syntax)
+        return syntax.merge_into(text, exported.document, dialect.syntax)
 
     if dialect.syntax in ("json", "jsonc"):
         edit_file(output, change, create="{}\n")

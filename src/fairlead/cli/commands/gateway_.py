@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.gateway_options import GatewayOptions
+from fairlead.cli.exit_codes import Exit
+from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import (
     confirm,
@@ -22,10 +22,10 @@ from fairlead.cli.output import (
 )
 from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError, ConnectFailed, UnknownBundle
-from fairlead.gateway.snippets import AGENTS
+from fairlead.gateway.install import AGENTS
 
 if TYPE_CHECKING:
-    from fairlead.gateway.install import Change
+    from fairlead.gateway.install import FileChange
 
 
 @click.group("gateway", invoke_without_command=True)
@@ -91,12 +91,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise UnknownBundle(
             f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
         )
-    options = GatewayOptions(host=host, port=port, bundle=bundle, mode=mode, open_to_all=auth == "none")
+    options = GatewayArguments(host=host, port=port, bundle=bundle, mode=mode, open_to_all=auth == "none")
     if install or uninstall:
         return _change(ctx, options, install, uninstall, stdio=stdio, yes=yes)
     if stdio and (running := options.shared(load(ctx))):
-        from fairlead.cli.running import run_with_host
-        from fairlead.gateway.attached import attach
+        from fairlead.cli.host_run import run_with_host
+        from fairlead.gateway.stdio_proxy import attach
 
         return run_with_host(lambda: attach(f"{running.url}{options.path}", running.token()))
     from fairlead.cli.gateway_serving import serve, serve_stdio
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
 def _change(
     ctx: click.Context,
-    options: GatewayOptions,
+    options: GatewayArguments,
     install: str | None,
     uninstall: str | None,
     *,
@@ -114,8 +114,8 @@ def _change(
     yes: bool,
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
+    from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
     from fairlead.gateway.install import planned_install, planned_uninstall
-    from fairlead.gateway.local_token import has_agent_token, remove_agent_token
 
     place = place_of(os.environ, Path.cwd())
     if not install:
@@ -136,7 +136,7 @@ def _change(
     return status
 
 
-def _write_change(change: "Change", *, yes: bool) -> int:
+def _write_change(change: "FileChange", *, yes: bool) -> int:
     from fairlead.gateway.install import apply
 
     if change.is_none:
@@ -183,7 +183,7 @@ def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *,
 def dashboard_command(ctx: click.Context, *, as_json: bool) -> int:
     """Print a link that opens the running gateway's dashboard and logs you in, once."""
     from fairlead.cli.pending_calls import gateway_here
-    from fairlead.config.shapes import as_list
+    from fairlead.config.untyped import as_list
 
     links = [
         str(link) for link in as_list(gateway_here(load(ctx)).ask("/api/dashboard-links", {}).get("links"))
@@ -205,10 +205,10 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
 
     Its clients keep their sessions; calls of that server that are under way fail.
     """
+    from fairlead.cli.host_run import run_with_host, spinning
     from fairlead.cli.pending_calls import gateway_here
-    from fairlead.cli.running import run_with_host, spinning
-    from fairlead.cli.terminal import operator_here
-    from fairlead.gateway.attached_host import attached_host
+    from fairlead.cli.prompts import operator_here
+    from fairlead.gateway.control.client import attached_host
 
     loaded = load(ctx)
     server = loaded.server(server_id)
@@ -265,7 +265,7 @@ def add_token(
 
     NAME says which client has it. Logins, approvals and artifacts belong to its principal.
     """
-    from fairlead.gateway.tokens import token_file
+    from fairlead.gateway.access.tokens import token_file
 
     known = load(ctx).config.bundles
     for bundle in bundles:
@@ -284,7 +284,7 @@ def add_token(
 @json_option
 def list_tokens(*, as_json: bool) -> int:
     """Show the named tokens: for what they are, never what they are."""
-    from fairlead.gateway.tokens import token_file
+    from fairlead.gateway.access.tokens import token_file
 
     tokens = token_file(os.environ).read()
     if as_json:
@@ -320,7 +320,7 @@ def list_tokens(*, as_json: bool) -> int:
 @click.argument("name")
 def remove_token(name: str) -> int:
     """Take a token back. A running gateway lets it in no more."""
-    from fairlead.gateway.tokens import token_file
+    from fairlead.gateway.access.tokens import token_file
 
     if not token_file(os.environ).remove(name):
         raise ConfigError(f"there is no token `{name}`", hint="run `fairlead gateway token list`")
@@ -341,7 +341,7 @@ def show_token(agent: str | None) -> int:
       export FAIRLEAD_TOKEN="$(fairlead gateway token show)"
       export FAIRLEAD_TOKEN_CODEX="$(fairlead gateway token show codex)"
     """
-    from fairlead.gateway.local_token import agent_token, local_token
+    from fairlead.gateway.access.tokens import agent_token, local_token
 
     print_data(agent_token(os.environ, agent) if agent else local_token(os.environ))
     return Exit.OK

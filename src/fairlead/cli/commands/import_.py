@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import click
 
-from fairlead.cli.changes import existing_servers, forget_entry_secrets, settle, write_entries
-from fairlead.cli.exits import Exit
+from fairlead.cli.config_edits import existing_servers, forget_entry_secrets, settle, write_entries
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
 from fairlead.cli.output import (
     confirm,
@@ -22,28 +22,28 @@ from fairlead.cli.output import (
     shown_path,
     warn,
 )
-from fairlead.config import keyrings
-from fairlead.config.builtins import builtin_entries
 from fairlead.config.command_lines import command_line
-from fairlead.config.dialects import registry, texts
-from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note
-from fairlead.config.dialects.remote import native_remote
-from fairlead.config.files import read_text
+from fairlead.config.dialects import registry
+from fairlead.config.dialects import syntax as texts
+from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ImportedDocument, Location
+from fairlead.config.dialects.mcp_remote import native_remote
+from fairlead.config.document.files import read_text
+from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import load_config
-from fairlead.config.paths import Place
-from fairlead.config.redact import literal_secrets
-from fairlead.config.scopes import EditTarget
-from fairlead.config.secrets import references, strings
-from fairlead.config.shapes import value_at
-from fairlead.config.sources import place_of
-from fairlead.config.stash import (
+from fairlead.config.paths import MachinePaths
+from fairlead.config.secrets import keyring
+from fairlead.config.secrets.redaction import literal_secrets
+from fairlead.config.secrets.references import references, strings
+from fairlead.config.secrets.storage import (
     SERVICE,
-    Stashed,
+    StoredSecret,
     file_reference,
     input_name,
     secret_file,
     stash_secrets,
 )
+from fairlead.config.sources import builtin_entries, place_of
+from fairlead.config.untyped import value_at
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
 
@@ -71,7 +71,7 @@ class Plan:
 
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     bundles: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    notes: list[Note] = field(default_factory=list[Note])
+    notes: list[ConversionNote] = field(default_factory=list[ConversionNote])
 
 
 @click.command("import")
@@ -146,7 +146,7 @@ def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
         say(f"  `{taking}` takes the preselected answers")
         return Exit.OK
     from fairlead.cli.commands.review_ import review_together
-    from fairlead.cli.reviewing import read_reviews
+    from fairlead.cli.review import read_reviews
 
     loaded = load(ctx)
     added = [loaded.servers[name] for name in server_ids if name in loaded.servers]
@@ -157,7 +157,9 @@ def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
     return Exit.OK
 
 
-def _sources(file: Path | None, agent: str | None, place: Place) -> list[tuple[Dialect, Location]]:
+def _sources(
+    file: Path | None, agent: str | None, place: MachinePaths
+) -> list[tuple[ConfigDialect, Location]]:
     named = registry.by_name(agent) if agent else None
     if file is None:
         return [(d, location) for d, location in registry.find(place) if named in (None, d)]
@@ -166,7 +168,7 @@ def _sources(file: Path | None, agent: str | None, place: Place) -> list[tuple[D
     return [(dialect, Location(path=file, scope="project" if inside else "user"))]
 
 
-def _recognise(file: Path) -> Dialect:
+def _recognise(file: Path) -> ConfigDialect:
     text = read_text(file, limit=MAX_FOREIGN_BYTES, keep_mark=True)
     syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
     found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
@@ -188,7 +190,13 @@ def _target(ctx: click.Context, scope: str | None, location: Location) -> EditTa
 
 
 def _read_into(
-    plan: Plan, dialect: Dialect, location: Location, place: Place, target: EditTarget, *, replace: bool
+    plan: Plan,
+    dialect: ConfigDialect,
+    location: Location,
+    place: MachinePaths,
+    target: EditTarget,
+    *,
+    replace: bool,
 ) -> None:
     try:
         text = read_text(location.path, limit=MAX_FOREIGN_BYTES, keep_mark=True)
@@ -219,7 +227,7 @@ def _read_into(
         )
 
 
-def _bind_inputs(imported: Imported, target: EditTarget) -> Imported:
+def _bind_inputs(imported: ImportedDocument, target: EditTarget) -> ImportedDocument:
     """Refer to the secrets that an agent asks its user for by names of their own, and say where to put them.
 
     A name is bound to file, server and input: another import with an input of the same id never gets a secret
@@ -227,7 +235,7 @@ def _bind_inputs(imported: Imported, target: EditTarget) -> Imported:
     """
     servers = deepcopy(imported.servers)
     notes = [note for note in imported.notes if "keyring set" not in note.message]
-    has_keyring = keyrings.is_available()
+    has_keyring = keyring.is_available()
     for server_id, entry in servers.items():
         for path, text in strings(entry):
             for found in references(text):
@@ -244,7 +252,7 @@ def _bind_inputs(imported: Imported, target: EditTarget) -> Imported:
                     message = (
                         f"there is no keyring here; write it into {shown_path(file)}, which only you may read"
                     )
-                note = Note(server_id=server_id, field=wanted, message=message)
+                note = ConversionNote(server_id=server_id, field=wanted, message=message)
                 notes += [note] if note not in notes else []
                 text = text.replace(str(found), reference)
             value_at(entry, path[:-1])[path[-1]] = text
@@ -253,7 +261,7 @@ def _bind_inputs(imported: Imported, target: EditTarget) -> Imported:
 
 def _needs_private_file(entry: dict[str, Any]) -> bool:
     """Would a secret in its arguments become a `${file:…}`, which a project's file may not have there?"""
-    return any(path[0] == "args" for path in literal_secrets(entry)) and not keyrings.is_available()
+    return any(path[0] == "args" for path in literal_secrets(entry)) and not keyring.is_available()
 
 
 def _judge(
@@ -282,7 +290,7 @@ def _chosen(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> li
                 candidate = dataclasses.replace(candidate, entry=better)
             elif not is_interactive() or not ask:
                 plan.notes.append(
-                    Note(
+                    ConversionNote(
                         server_id=candidate.server_id,
                         field="command",
                         message=f"goes through mcp-remote; --native makes it a native server of {url}",
@@ -292,7 +300,7 @@ def _chosen(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> li
     return chosen
 
 
-def _show(candidates: list[Candidate], notes: list[Note], *, as_json: bool) -> None:
+def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: bool) -> None:
     rows = [
         (
             candidate.action,
@@ -327,7 +335,7 @@ def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: 
     targets = {candidate.target.path: candidate.target for candidate in wanted}
     for path, target in targets.items():
         entries: dict[str, dict[str, Any]] = {}
-        put_away: list[Stashed] = []
+        put_away: list[StoredSecret] = []
         for candidate in wanted:
             if candidate.target == target:
                 entries[candidate.server_id], stashed = stash_secrets(

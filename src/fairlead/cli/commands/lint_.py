@@ -9,29 +9,29 @@ import click
 
 from fairlead.adapters.openai import MAX_TOOLS
 from fairlead.adapters.providers import PROVIDERS
-from fairlead.catalog import gate
-from fairlead.catalog.catalog import Catalog, Offering
-from fairlead.catalog.entries import ToolKey
-from fairlead.catalog.schema import Change
-from fairlead.cli.exits import Exit
-from fairlead.cli.known import Known, known, warn_of_absent, with_unasked
+from fairlead.catalog.catalog import Catalog, CatalogPart
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.normalize import SchemaChange
+from fairlead.catalog.tools import ToolKey
+from fairlead.cli.catalogs import KnownCatalog, known, warn_of_absent, with_unasked
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
-from fairlead.host.resource_owners import Clash, ResourceOwners
+from fairlead.host.offers.resources import ResourceOwners, UriConflict
 
 USUAL = ("openai", "anthropic", "gemini")
 EVERY = "every provider"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class LintFinding:
     """What happens to one entry on its way to agents or one provider: refused, changed, or cleaned."""
 
     key: ToolKey
     provider: str
     refused: str | None = None
-    change: Change | None = None
+    change: SchemaChange | None = None
     renamed: tuple[str, str] | None = None
     """What a server calls an argument, and what the provider gets to see."""
     notice: str | None = None
@@ -132,7 +132,7 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
     return Exit.FIXABLE if any(finding.refused is not None for finding in findings) else Exit.OK
 
 
-def _notes(found: Known, servers: list[LoadedServer]) -> dict[str, list[str]]:
+def _notes(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, list[str]]:
     """What went wrong with the lists of each server, besides the entries that findings name one by one."""
     listings = {server.server_id: found.listings.get(server.server_id) for server in servers}
     notes = {
@@ -146,7 +146,7 @@ def _notes(found: Known, servers: list[LoadedServer]) -> dict[str, list[str]]:
 _SUMMARY = re.compile(r"\d+ malformed \w+ (?:repaired|left out): ")
 
 
-def _clashes(found: Known, servers: list[LoadedServer]) -> tuple[Clash, ...]:
+def _clashes(found: KnownCatalog, servers: list[LoadedServer]) -> tuple[UriConflict, ...]:
     """The resources that several of the servers have under one URI."""
     listings = {
         server.server_id: listing
@@ -157,11 +157,11 @@ def _clashes(found: Known, servers: list[LoadedServer]) -> tuple[Clash, ...]:
     return ResourceOwners(listings, trusted).clashes
 
 
-def _everything(found: Known, servers: list[LoadedServer]) -> Catalog:
+def _everything(found: KnownCatalog, servers: list[LoadedServer]) -> Catalog:
     """All tools of the servers, allowed or not."""
     return Catalog(
         (
-            Offering(server_id=server.server_id, tools=listing.tools, rejected=listing.rejected)
+            CatalogPart(server_id=server.server_id, tools=listing.tools, rejected=listing.rejected)
             for server in servers
             if (listing := found.listings.get(server.server_id)) is not None
         ),
@@ -169,26 +169,26 @@ def _everything(found: Known, servers: list[LoadedServer]) -> Catalog:
     )
 
 
-def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[Finding]:
+def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[LintFinding]:
     for key, hidden in sorted(catalog.hidden.items()):
-        yield Finding(key=key, provider=EVERY, refused=hidden.reason)
+        yield LintFinding(key=key, provider=EVERY, refused=hidden.reason)
     for tool in catalog.tools:
         for provider in providers:
             adapted = PROVIDERS[provider](tool.entry, tool.name)
             if adapted.refused is not None:
-                yield Finding(key=tool.key, provider=provider, refused=adapted.refused)
+                yield LintFinding(key=tool.key, provider=provider, refused=adapted.refused)
             for change in adapted.changes:
-                yield Finding(key=tool.key, provider=provider, change=change)
+                yield LintFinding(key=tool.key, provider=provider, change=change)
             for shown, own in adapted.renamed.items():
-                yield Finding(key=tool.key, provider=provider, renamed=(own, shown))
+                yield LintFinding(key=tool.key, provider=provider, renamed=(own, shown))
     for key, hidden in sorted(catalog.findings.items()):
         for each in hidden:
-            yield Finding(key=key, provider=EVERY, hidden=f"{each.where} ({each.kind}): {each.sample}")
+            yield LintFinding(key=key, provider=EVERY, hidden=f"{each.where} ({each.kind}): {each.sample}")
     for finding in catalog.names.findings:
-        yield Finding(key=finding.key, provider=EVERY, notice=gate.content(finding.message))
+        yield LintFinding(key=finding.key, provider=EVERY, notice=gate.content(finding.message))
 
 
-def _repairs(found: Known, servers: list[LoadedServer], catalog: Catalog) -> Iterator[Finding]:
+def _repairs(found: KnownCatalog, servers: list[LoadedServer], catalog: Catalog) -> Iterator[LintFinding]:
     """What was malformed in what the servers list, but for tools that are refused as a whole."""
     for server in servers:
         listing = found.listings.get(server.server_id)
@@ -197,13 +197,13 @@ def _repairs(found: Known, servers: list[LoadedServer], catalog: Catalog) -> Ite
             if repair.kind == "tool" and key in catalog.hidden:
                 continue
             if repair.reason is not None:
-                yield Finding(key=key, provider=EVERY, refused=repair.reason, kind=repair.kind)
+                yield LintFinding(key=key, provider=EVERY, refused=repair.reason, kind=repair.kind)
                 continue
             for change in repair.changes:
-                yield Finding(key=key, provider=EVERY, repaired=gate.content(change), kind=repair.kind)
+                yield LintFinding(key=key, provider=EVERY, repaired=gate.content(change), kind=repair.kind)
 
 
-def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...]) -> None:
+def _show(catalog: Catalog, findings: list[LintFinding], providers: tuple[str, ...]) -> None:
     together: dict[tuple[str, str, str, str], list[str]] = {}
     for finding in findings:
         row = finding.key.server_id, finding.shown_name, finding.verdict, finding.how
@@ -231,7 +231,7 @@ def _show(catalog: Catalog, findings: list[Finding], providers: tuple[str, ...])
         )
 
 
-def _as_json(catalog: Catalog, finding: Finding) -> dict[str, Any]:
+def _as_json(catalog: Catalog, finding: LintFinding) -> dict[str, Any]:
     tool = catalog.of(finding.key)
     return {
         "server": finding.key.server_id,

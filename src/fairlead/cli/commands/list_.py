@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, read_scope_option
 from fairlead.cli.output import print_json, print_problems, print_table, problem_as_json, say, shown_path
 from fairlead.config.load import LoadedConfig, LoadedServer

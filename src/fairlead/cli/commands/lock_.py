@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from fairlead.catalog.digest import FORMAT
-from fairlead.cli.exits import Exit
+from fairlead.catalog.definitions import FORMAT
+from fairlead.cli.catalogs import read_saved
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_data, print_json, printable, say, shown_path
-from fairlead.cli.saved import read_saved
-from fairlead.config.files import write_atomic
+from fairlead.config.document.files import write_atomic
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import LOCK_NAME
 from fairlead.errors import ConfigError, FairleadError, ListFailed
@@ -116,8 +116,8 @@ def _asked(
 
 
 def _connect(loaded: LoadedConfig, server_ids: list[str]) -> Mapping[str, str | None]:
-    from fairlead.cli.running import run_with_host, spinning
-    from fairlead.cli.terminal import operator_here
+    from fairlead.cli.host_run import run_with_host, spinning
+    from fairlead.cli.prompts import operator_here
     from fairlead.host.host import Host
 
     reported: dict[str, str | None] = {}

@@ -6,21 +6,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import load, server_argument
 from fairlead.cli.output import confirm, counted, printable, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
-from fairlead.errors import (
-    AuthRequired,
-    ConfigUnwritable,
-    FairleadError,
-    LoginFailed,
-)
+from fairlead.errors import AuthRequired, ConfigUnwritable, FairleadError, LoginFailed
 
 if TYPE_CHECKING:
-    from fairlead.auth.target import Target
-    from fairlead.auth.tokens import Login
+    from fairlead.auth.tokens import Login, LoginTarget
     from fairlead.host.host import Host
 
 
@@ -72,9 +66,8 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
       fairlead login notion --account work
       fairlead login github --client-id Iv1.0123456789abcdef --scope repo --scope read:org
     """
-    from fairlead.cli.clients import client_place, remember_client
-    from fairlead.cli.logins import require_ready
-    from fairlead.cli.running import run_with_host
+    from fairlead.cli.host_run import run_with_host
+    from fairlead.cli.logins import client_place, remember_client, require_ready
     from fairlead.host.host import Host
 
     for name in ("client_secret", "callback_port"):
@@ -110,7 +103,7 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
     return run_with_host(main)
 
 
-async def _is_enough(host: "Host", server: LoadedServer, target: "Target", *, is_own: bool) -> bool:
+async def _is_enough(host: "Host", server: LoadedServer, target: "LoginTarget", *, is_own: bool) -> bool:
     """Tell whether there is a login that will do. A person may still want another."""
     login = await host.logins.broker.current(target.principal, target.account, target.resource)
     if login is None:
@@ -129,14 +122,13 @@ async def _is_enough(host: "Host", server: LoadedServer, target: "Target", *, is
     return True
 
 
-def _with_client(target: "Target", client: dict[str, str]) -> "Target":
+def _with_client(target: "LoginTarget", client: dict[str, str]) -> "LoginTarget":
     return replace(target, oauth=target.oauth.model_copy(update=client))
 
 
-async def _log_in(host: "Host", target: "Target", options: LoginOptions) -> "Login":
+async def _log_in(host: "Host", target: "LoginTarget", options: LoginOptions) -> "Login":
     from fairlead.auth.vault import Vault
-    from fairlead.cli.login_page import LoginPage
-    from fairlead.cli.logins import warn_of
+    from fairlead.cli.logins import LoginPage, warn_of
 
     page = LoginPage(host.logins, target, scopes=" ".join(options["scope"]) or None)
     login = await page.log_in(by_paste=options["no_browser"], yes=options["yes"])
@@ -173,7 +165,7 @@ async def _require_working(host: "Host", server: LoadedServer) -> None:
 
 async def _failure(host: "Host", server: LoadedServer) -> FairleadError | None:
     """Connect once, with the login that is kept. Returns what goes wrong."""
-    from fairlead.cli.running import spinning
+    from fairlead.cli.host_run import spinning
 
     async with spinning(f"connecting {server.server_id} …"):
         await host.add(server)

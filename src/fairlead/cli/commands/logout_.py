@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import load
 from fairlead.cli.output import printable, say, warn
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fairlead.auth.revocation import Revocation
+    from fairlead.auth.token_endpoint import Revocation
     from fairlead.auth.tokens import Login
 
 
@@ -35,8 +35,8 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     """
     from dataclasses import replace
 
+    from fairlead.cli.host_run import run_with_host
     from fairlead.cli.logins import KeptLogin, logins_to, read_kept
-    from fairlead.cli.running import run_with_host
     from fairlead.config.principal import LOCAL
     from fairlead.host.host import Host
 
@@ -95,7 +95,7 @@ def _say_what_became_of_tokens(revocation: "Revocation") -> None:
 
 def _named(loaded: LoadedConfig, name: str) -> tuple[str, str]:
     """The server that is meant, as logins know it, and the account that its entry has there."""
-    from fairlead.auth.target import canonical
+    from fairlead.auth.tokens import canonical
     from fairlead.cli.logins import remote_config, resource_of
 
     if "://" in name:

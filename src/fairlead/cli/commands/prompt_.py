@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.catalog.offers import Prompt, PromptArgument
+from fairlead.catalog.tools import PromptArgument, PromptOffer
 from fairlead.cli.arguments import check_text
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
 from fairlead.config.command_lines import command_line
@@ -15,9 +15,9 @@ from fairlead.config.validate import suggestion
 from fairlead.errors import CallRejected
 
 if TYPE_CHECKING:
-    from fairlead.cli.terminal import TerminalOperator
-    from fairlead.host.contents import PromptResult
+    from fairlead.cli.prompts import TerminalOperator
     from fairlead.host.host import Host
+    from fairlead.host.offers.contents import PromptResult
 
 MAX_SUGGESTIONS = 20
 
@@ -36,8 +36,8 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
       fairlead prompt everything simple-prompt
       fairlead prompt everything args-prompt city=Berlin
     """
-    from fairlead.cli.running import run_with_host, spinning
-    from fairlead.cli.terminal import TerminalOperator, operator_here
+    from fairlead.cli.host_run import run_with_host, spinning
+    from fairlead.cli.prompts import TerminalOperator, operator_here
     from fairlead.host.host import Host
 
     loaded = load(ctx)
@@ -80,7 +80,7 @@ def _argument(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _missing(prompt: Prompt | None, arguments: dict[str, str]) -> Sequence[PromptArgument]:
+def _missing(prompt: PromptOffer | None, arguments: dict[str, str]) -> Sequence[PromptArgument]:
     wanted = prompt.arguments if prompt else ()
     return [argument for argument in wanted if argument.required and argument.name not in arguments]
 
@@ -88,7 +88,7 @@ def _missing(prompt: Prompt | None, arguments: dict[str, str]) -> Sequence[Promp
 async def _asked(
     host: "Host",
     operator: "TerminalOperator",
-    prompt: Prompt | None,
+    prompt: PromptOffer | None,
     argument: PromptArgument,
     others: dict[str, str],
 ) -> str:

@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.catalog.cleaning import clean_offers
-from fairlead.catalog.entries import Listing
-from fairlead.catalog.offers import Prompt
-from fairlead.cli.offered import offered, on_one_line
+from fairlead.catalog.sanitize.definitions import clean_offers
+from fairlead.catalog.tools import Listing, PromptOffer
+from fairlead.cli.catalogs import offered, on_one_line
 from fairlead.cli.options import json_option
 from fairlead.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from fairlead.host.contents import Gathered
     from fairlead.host.host import Host
+    from fairlead.host.offers.contents import CombinedList
 
 
 @click.command("prompts")
@@ -41,21 +40,21 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
     return status
 
 
-def _known(server_id: str, listing: Listing) -> Iterator[Prompt]:
-    return clean_offers(server_id, Prompt, listing.prompts)
+def _known(server_id: str, listing: Listing) -> Iterator[PromptOffer]:
+    return clean_offers(server_id, PromptOffer, listing.prompts)
 
 
-async def _ask(host: "Host", server_id: str | None) -> "Gathered[Prompt]":
+async def _ask(host: "Host", server_id: str | None) -> "CombinedList[PromptOffer]":
     return await host.prompts.list(server_id)
 
 
-def _row(prompt: Prompt) -> tuple[str, ...]:
+def _row(prompt: PromptOffer) -> tuple[str, ...]:
     names = (argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments)
     words = on_one_line(prompt.description or prompt.title)
     return prompt.server_id, prompt.name, " ".join(names) or "-", words
 
 
-def _as_json(prompt: Prompt) -> dict[str, Any]:
+def _as_json(prompt: PromptOffer) -> dict[str, Any]:
     return {
         "server": prompt.server_id,
         "name": prompt.name,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlead.cli.arguments import check_text
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
 
 if TYPE_CHECKING:
-    from fairlead.host.contents import ResourceContents
+    from fairlead.host.offers.contents import ResourceContents
 
 
 @click.command("read")
@@ -39,8 +39,8 @@ def command(
       fairlead read everything 'demo://text/{number}' --arg number=7
       fairlead read shop shop://logo -o logo.png
     """
-    from fairlead.cli.running import run_with_host, spinning
-    from fairlead.cli.terminal import operator_here
+    from fairlead.cli.host_run import run_with_host, spinning
+    from fairlead.cli.prompts import operator_here
     from fairlead.host.host import Host
 
     loaded = load(ctx)
@@ -67,7 +67,7 @@ def command(
 def _filled_in(uri: str, pairs: tuple[str, ...]) -> str:
     if not pairs:
         return uri
-    from fairlead.host.uri_templates import read_template
+    from fairlead.host.offers.uri_templates import read_template
 
     values: dict[str, str] = {}
     for pair in pairs:

@@ -4,14 +4,14 @@ from typing import Any
 
 import click
 
-from fairlead.cli.changes import forget_entry_secrets, servers_in, settle
+from fairlead.cli.config_edits import forget_entry_secrets, servers_in, settle
 from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
 from fairlead.cli.output import say, shown_path
 from fairlead.config.command_lines import command_line
-from fairlead.config.edit import edit_file, remove_value
+from fairlead.config.document.edit import edit_file, remove_value
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig
-from fairlead.config.scopes import EMPTY_FILE, EditTarget
-from fairlead.config.shapes import as_object
+from fairlead.config.untyped import as_object
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownServer
 

@@ -5,18 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.catalog.cleaning import clean_offers
-from fairlead.catalog.entries import Listing
-from fairlead.catalog.offers import Resource, ResourceTemplate
-from fairlead.cli.offered import offered, on_one_line
+from fairlead.catalog.sanitize.definitions import clean_offers
+from fairlead.catalog.tools import Listing, ResourceOffer, ResourceTemplate
+from fairlead.cli.catalogs import offered, on_one_line
 from fairlead.cli.options import json_option
 from fairlead.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from fairlead.host.contents import Gathered
     from fairlead.host.host import Host
+    from fairlead.host.offers.contents import CombinedList
 
-Readable = Resource | ResourceTemplate
+Readable = ResourceOffer | ResourceTemplate
 
 
 @click.command("resources")
@@ -36,7 +35,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
     if as_json:
         print_json(
             {
-                "resources": [_as_json(item) for item in found if isinstance(item, Resource)],
+                "resources": [_as_json(item) for item in found if isinstance(item, ResourceOffer)],
                 "templates": [_as_json(item) for item in found if isinstance(item, ResourceTemplate)],
             }
         )
@@ -50,21 +49,21 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
 
 
 def _known(server_id: str, listing: Listing) -> Iterator[Readable]:
-    yield from clean_offers(server_id, Resource, listing.resources)
+    yield from clean_offers(server_id, ResourceOffer, listing.resources)
     yield from clean_offers(server_id, ResourceTemplate, listing.templates)
 
 
-async def _ask(host: "Host", server_id: str | None) -> "Gathered[Readable]":
-    from fairlead.host.contents import Gathered
+async def _ask(host: "Host", server_id: str | None) -> "CombinedList[Readable]":
+    from fairlead.host.offers.contents import CombinedList
 
     resources = await host.resources.list(server_id)
     templates = await host.resources.templates(server_id)
     items = (*resources.items, *templates.items)
-    return Gathered(items=items, failures=resources.failures | templates.failures)
+    return CombinedList(items=items, failures=resources.failures | templates.failures)
 
 
 def _uri(item: Readable) -> str:
-    return item.uri if isinstance(item, Resource) else item.uri_template
+    return item.uri if isinstance(item, ResourceOffer) else item.uri_template
 
 
 def _row(item: Readable) -> tuple[str, ...]:
@@ -79,6 +78,6 @@ def _as_json(item: Readable) -> dict[str, Any]:
         "description": item.description,
         "mimeType": item.mime_type,
     }
-    if isinstance(item, Resource):
+    if isinstance(item, ResourceOffer):
         return {"uri": item.uri, **shared, "size": item.size}
     return {"uriTemplate": item.uri_template, **shared}

@@ -5,27 +5,29 @@ from typing import Any
 
 import click
 
-from fairlead.cli.allowing import carry_out, decision_of, named_tools, without_globs
-from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.exit_codes import Exit, exit_of
 from fairlead.cli.options import complete_server, json_option, load
 from fairlead.cli.output import confirm, is_interactive, print_error, print_json, say, warn
-from fairlead.cli.reviewing import (
+from fairlead.cli.review import (
     ServerReview,
     ask_about_each,
+    carry_out,
     confirm_screen,
+    decision_of,
+    named_tools,
     read_review,
     read_reviews,
     show_in_one_line,
     show_instructions,
     show_screen,
     show_tool,
+    without_globs,
 )
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
-from fairlead.policy.allowing import Answer, ReviewDecision, globs_of
-from fairlead.policy.reviewing import ReviewedTool, review_as_json
-from fairlead.policy.typed_names import ALL, NONE, split_names
+from fairlead.policy.review import Answer, ReviewDecision, ReviewedTool, globs_of, review_as_json
+from fairlead.policy.tool_names import ALL, NONE, split_names
 
 _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 
@@ -85,14 +87,14 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
     named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
-    words = _Words(named, loaded.servers.keys(), yes=yes, instructions=instructions)
+    words = _TypedAnswers(named, loaded.servers.keys(), yes=yes, instructions=instructions)
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
         return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
     return _review_many(ctx, loaded, server_ids, words, as_json=as_json)
 
 
-class _Words:
+class _TypedAnswers:
     """The answers that the command line gives."""
 
     def __init__(
@@ -148,7 +150,7 @@ def _review_one(
     ctx: click.Context,
     loaded: LoadedConfig,
     review: ServerReview,
-    words: _Words,
+    words: _TypedAnswers,
     *,
     replace: bool,
     as_json: bool,
@@ -174,7 +176,12 @@ def _review_one(
 
 
 def _review_many(
-    ctx: click.Context, loaded: LoadedConfig, server_ids: tuple[str, ...], words: _Words, *, as_json: bool
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    server_ids: tuple[str, ...],
+    words: _TypedAnswers,
+    *,
+    as_json: bool,
 ) -> int:
     wanted = [loaded.server(name) for name in server_ids] or [
         server for server in loaded.servers.values() if server.usable and not server.is_built_in
@@ -192,7 +199,7 @@ def review_together(
     reviews: list[ServerReview],
     failures: dict[str, FairleadError],
     *,
-    words: _Words | None = None,
+    words: _TypedAnswers | None = None,
     as_json: bool = False,
 ) -> int:
     """One screen for several servers: preselected answers, one confirmation, one edit for each entry."""

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.catalog.entries import unescape_name
-from fairlead.cli.exits import Exit, exit_of
+from fairlead.catalog.tools import unescape_name
+from fairlead.cli.exit_codes import Exit, exit_of
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import counted, print_error, printable, printable_lines, say, warn
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
-from fairlead.policy.tool_patterns import matches
-from fairlead.policy.typed_names import ALL, NONE, review_command, split_names
+from fairlead.policy.tool_names import ALL, NONE, matches, review_command, split_names
 
 if TYPE_CHECKING:
-    from fairlead.catalog.entries import ToolKey
+    from fairlead.catalog.tools import ToolKey
     from fairlead.host.host import Host
-    from fairlead.host.toolset import Toolset
-    from fairlead.loop.events import Finished, RunEvent
+    from fairlead.host.model.toolset import Toolset
+    from fairlead.loop.events import RunEvent, RunFinished
 
 _STATUSES: dict[str, Exit] = {
     "finished": Exit.OK,
@@ -85,18 +84,18 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead run "Sort my notes" --allow 'notes/read_*,list_notes'
       fairlead run - --require github --max-steps 40 --json < task.md
     """
-    from fairlead.cli.running import run_with_host
-    from fairlead.cli.terminal import operator_here
-    from fairlead.cli.traces import tracing
+    from fairlead.cli.host_run import run_with_host
+    from fairlead.cli.prompts import operator_here
+    from fairlead.cli.trace_export import tracing
     from fairlead.host.host import Host
-    from fairlead.loop.choosing import choose_model
-    from fairlead.loop.run import Bounds, run_task
+    from fairlead.loop.model_choice import choose_model
+    from fairlead.loop.run import RunLimits, run_task
 
     words = _task(task)
     loaded = load(ctx)
     required = _required(loaded, require)
     chosen = choose_model(loaded, model, os.environ)
-    show = _JsonLines() if as_json else _Words()
+    show = _JsonLines() if as_json else _RunDisplay()
 
     async def main() -> int:
         async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
@@ -105,7 +104,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
                 return Exit.NOT_READY
             await _see_tools(host, toolset)
             _allow(host, toolset, allow)
-            bounds = Bounds(max_steps=max_steps, max_tokens=max_tokens)
+            bounds = RunLimits(max_steps=max_steps, max_tokens=max_tokens)
             async with run_task(toolset, chosen, words, bounds=bounds) as events:
                 async for event in events:
                     show.take(event)
@@ -144,7 +143,7 @@ async def _are_ready(host: "Host", toolset: "Toolset", required: Iterable[str]) 
 
 async def _see_tools(host: "Host", toolset: "Toolset") -> None:
     """Say what the model will not have. That it would have nothing, though servers are configured, raises."""
-    from fairlead.cli.running import spinning
+    from fairlead.cli.host_run import spinning
 
     async with spinning("starting servers …"):
         offered = await toolset.offered()
@@ -199,7 +198,7 @@ def _fits(key: "ToolKey", name: str) -> bool:
     return key.tool in patterns or any(matches(key.tool, pattern) for pattern in patterns)
 
 
-class _Words:
+class _RunDisplay:
     """Shows a run to a person: the model's words on stdout, what it calls on stderr, one line each."""
 
     status: int = Exit.OK
@@ -209,8 +208,8 @@ class _Words:
 
     def take(self, event: "RunEvent") -> None:
         """Show what happened."""
-        from fairlead.cli.runs import returned
-        from fairlead.loop.events import Finished, StepFinished, StepRetried, TextDelta, ToolReturned
+        from fairlead.cli.tables import returned
+        from fairlead.loop.events import RunFinished, StepFinished, StepRetried, TextDelta, ToolReturned
 
         match event:
             case TextDelta():
@@ -223,7 +222,7 @@ class _Words:
                 say(returned(event))
             case StepFinished():
                 self._end_line()
-            case Finished():
+            case RunFinished():
                 self.status = _ended(event)
                 say(f"{counted(event.steps, 'step')}, {counted(event.usage.total, 'token')}")
             case _:
@@ -247,15 +246,15 @@ class _JsonLines:
 
     def take(self, event: "RunEvent") -> None:
         """Show what happened."""
-        from fairlead.loop.events import Finished
+        from fairlead.loop.events import RunFinished
 
         click.echo(json.dumps(_as_json(event), ensure_ascii=False))
-        if isinstance(event, Finished):
+        if isinstance(event, RunFinished):
             self.status = _ended(event)
 
 
-def _ended(event: "Finished") -> Exit:
-    from fairlead.cli.runs import ENDINGS
+def _ended(event: "RunFinished") -> Exit:
+    from fairlead.cli.tables import ENDINGS
 
     if words := ENDINGS[event.outcome]:
         say(words)
@@ -265,7 +264,14 @@ def _ended(event: "Finished") -> Exit:
 def _as_json(event: "RunEvent") -> dict[str, Any]:
     from dataclasses import asdict
 
-    from fairlead.loop.events import Finished, StepFinished, StepRetried, TextDelta, ToolCalled, ToolReturned
+    from fairlead.loop.events import (
+        RunFinished,
+        StepFinished,
+        StepRetried,
+        TextDelta,
+        ToolCalled,
+        ToolReturned,
+    )
 
     match event:
         case TextDelta():
@@ -293,7 +299,7 @@ def _as_json(event: "RunEvent") -> dict[str, Any]:
             }
         case StepFinished():
             return {"type": "step_finished", "step": event.step, "usage": asdict(event.usage)}
-        case Finished():
+        case RunFinished():
             return {
                 "type": "finished",
                 "outcome": event.outcome,

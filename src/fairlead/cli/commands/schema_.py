@@ -3,7 +3,7 @@
 import click
 
 from fairlead.cli.output import print_data
-from fairlead.config.schema import SCHEMA_FILE
+from fairlead.config.json_schema import SCHEMA_FILE
 
 
 @click.command("schema")

@@ -1,21 +1,95 @@
-"""`fairlead search`."""
+"""`fairlead search`.
 
+Measure the search on somebody's own questions, over their own tools.
+"""
+
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.catalog.entries import ToolKey
-from fairlead.catalog.search import Hit
+from fairlead.catalog.search.evaluation import (
+    GAIN_AT,
+    RECALL_AT,
+    SearchQuestion,
+    judge,
+    measure,
+    read_questions,
+)
+from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import signature
-from fairlead.cli.evaluating import evaluate
-from fairlead.cli.exits import Exit
-from fairlead.cli.known import Known, bundle_option, known, warn_of_absent, with_unasked
-from fairlead.cli.offered import on_one_line
+from fairlead.catalog.tools import ToolKey
+from fairlead.cli.catalogs import (
+    KnownCatalog,
+    bundle_option,
+    known,
+    on_one_line,
+    warn_of_absent,
+    with_unasked,
+)
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, printable, say
+from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
+from fairlead.errors import ConfigError
+from fairlead.host.model.explain import tools_called
+
+
+def evaluate(found: KnownCatalog, file: Path, server_id: str | None, *, explain: bool, as_json: bool) -> None:
+    """Ask the questions of a file, and show how many of the right tools the search brings, and how soon."""
+    questions = [_translated(found, question) for question in read_questions(file)]
+    if not questions:
+        raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
+
+    def find(text: str) -> list[str]:
+        by_meaning = found.selection.search == "meaning"
+        hits = found.catalog.find(text, server=server_id, limit=GAIN_AT, by_meaning=by_meaning)
+        return [str(hit.key) for hit in hits]
+
+    quality = measure(questions, find)
+    measured = {
+        f"recall@{RECALL_AT}": quality.recall,
+        "mrr": quality.reciprocal_rank,
+        f"ndcg@{GAIN_AT}": quality.gain,
+    }
+    failed = [question for question in questions if judge(find(question.text), question.gold)[0] < 1]
+    if as_json:
+        shown = [
+            {"id": question.question_id, "query": question.text, "found": find(question.text)[:RECALL_AT]}
+            for question in failed
+        ]
+        print_json({"questions": quality.questions, **measured, "failed": shown})
+        return
+    rows = [(name, f"{100 * value:5.1f} %") for name, value in measured.items()]
+    print_table(("measure", "value"), rows)
+    say(f"\n{quality.questions} questions over {len(found.catalog)} tools; {len(failed)} miss a tool")
+    if explain and failed:
+        print_data("")
+        print_table(
+            ("question", "wanted", "found"),
+            [_question_row(question, find(question.text)) for question in failed],
+        )
+
+
+def _question_row(question: SearchQuestion, found: list[str]) -> tuple[str, ...]:
+    missed = [group for group in question.gold if group.isdisjoint(found[:RECALL_AT])]
+    wanted = "; ".join(" or ".join(sorted(group)) for group in missed)
+    return on_one_line(question.text), wanted, ", ".join(found[:RECALL_AT])
+
+
+def _translated(found: KnownCatalog, question: SearchQuestion) -> SearchQuestion:
+    """The question with its answers as keys, however they are written there."""
+    return replace(question, gold=tuple(_keys(found, question, group) for group in question.gold))
+
+
+def _keys(found: KnownCatalog, question: SearchQuestion, group: frozenset[str]) -> frozenset[str]:
+    keys = frozenset(str(key) for name in group for key in tools_called(name, found.catalog.names))
+    if not keys:
+        named = ", ".join(sorted(group))
+        warn(f"question `{question.question_id}`: agents have no tool {named}", "it counts as not found")
+    return keys or group
 
 
 @click.command("search")
@@ -88,12 +162,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     return Exit.OK if complete else Exit.NOT_READY
 
 
-def _absent(found: Known, servers: list[LoadedServer]) -> dict[str, str]:
+def _absent(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, str]:
     absences = {server.server_id: found.absence(server.server_id) for server in servers}
     return {server_id: absence.reason for server_id, absence in absences.items() if absence is not None}
 
 
-def _show(found: Known, hits: tuple[Hit, ...], *, explain: bool) -> None:
+def _show(found: KnownCatalog, hits: tuple[SearchHit, ...], *, explain: bool) -> None:
     if hits:
         last = "why" if explain else "description"
         print_table(("score", "server", "tool", last), [_row(found, hit, explain=explain) for hit in hits])
@@ -101,7 +175,7 @@ def _show(found: Known, hits: tuple[Hit, ...], *, explain: bool) -> None:
     say("nothing fits" if len(found.catalog) else "there are no tools that agents may use")
 
 
-def _say_what_is_hidden(found: Known, wanted: str) -> None:
+def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
     """Say that a tool is there, if not for agents, to whoever asks for it by its name."""
     named = [
         key for key in found.catalog.hidden if wanted in (key.tool, key.shown_tool, str(key), _shown(key))
@@ -112,7 +186,7 @@ def _say_what_is_hidden(found: Known, wanted: str) -> None:
         say("\nhint: `fairlead tools` shows what there is, and what agents may use")
 
 
-def _row(found: Known, hit: Hit, *, explain: bool) -> tuple[str, ...]:
+def _row(found: KnownCatalog, hit: SearchHit, *, explain: bool) -> tuple[str, ...]:
     entry = _tool(found, hit).entry
     last = _why(hit) if explain else on_one_line(entry.description or entry.title)
     return f"{hit.score:.2f}", hit.key.server_id, hit.key.shown_tool, last
@@ -122,12 +196,12 @@ def _shown(key: ToolKey) -> str:
     return f"{key.server_id}/{key.shown_tool}"
 
 
-def _why(hit: Hit) -> str:
+def _why(hit: SearchHit) -> str:
     twins = f"; the same as {', '.join(map(_shown, hit.twins))}" if hit.twins else ""
     return f"{hit.why}{twins}"
 
 
-def _as_json(found: Known, hit: Hit) -> dict[str, Any]:
+def _as_json(found: KnownCatalog, hit: SearchHit) -> dict[str, Any]:
     tool = _tool(found, hit)
     return {
         "server": hit.key.server_id,
@@ -145,7 +219,7 @@ def _as_json(found: Known, hit: Hit) -> dict[str, Any]:
     }
 
 
-def _tool(found: Known, hit: Hit) -> CatalogTool:
+def _tool(found: KnownCatalog, hit: SearchHit) -> CatalogTool:
     tool = found.catalog.of(hit.key)
     assert tool is not None  # the index is made from the catalog
     return tool

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, say, shown_path, warn
-from fairlead.config.admin import Administration
-from fairlead.config.builtins import workspace
+from fairlead.config.admin_policy import AdminPolicies, ServerTarget
 from fairlead.config.paths import state_folder
-from fairlead.config.sources import place_of
-from fairlead.config.targets import Target
+from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError, ConfigInvalid, ToolFailed
 
 NAMES = ("repo", "docs")
@@ -68,14 +66,14 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """
     if auth == "none" and not i_know:
         raise click.UsageError("`--auth none` lets every program and web page here call; add `--i-know`")
-    from fairlead.cli.running import run_with_host, stoppable
-    from fairlead.servers.builtin import Reach, built_in_server
-    from fairlead.servers.http import own_token, serving_http
+    from fairlead.cli.host_run import run_with_host, stoppable
+    from fairlead.servers.builtin import BuiltinAccess, built_in_server
+    from fairlead.servers.framework.http import own_token, serving_http
 
     chosen = permitted(names)
     state = state_folder(os.environ)
     here = workspace(place_of(os.environ, Path.cwd()))
-    reach = Reach(
+    reach = BuiltinAccess(
         roots=tuple(root.absolute() for root in roots) or (here,), allow=_Allowed(ctx), cache=state / "cache"
     )
 
@@ -90,7 +88,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
             parts = {f"/mcp/{name}": stack.enter_context(built_in_server([name], reach)) for name in chosen}
             paths = {path: part.sdk_server() for path, part in ({"/mcp": server} | parts).items()}
             async with serving_http(paths, token=token, host=host, port=port) as endpoint:
-                served = Served(
+                served = ServedServer(
                     url=f"{endpoint.url}/mcp", token=token, tools=[tool.name for tool in server.tools]
                 )
                 print_json(asdict(served)) if as_json else _introduce(served, reach.roots)
@@ -105,8 +103,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
 def permitted(names: tuple[str, ...]) -> tuple[str, ...]:
     """What shall be served: what was named, or whatever the administrator's policy lets be served."""
-    administration = Administration(os.environ)
-    rulings = {name: administration.judge(name, Target(builtin=name)) for name in NAMES}
+    administration = AdminPolicies(os.environ)
+    rulings = {name: administration.judge(name, ServerTarget(builtin=name)) for name in NAMES}
     permitted = tuple(name for name in NAMES if not rulings[name].refusals)
     wanted = tuple(name for name in NAMES if name in names) or permitted or NAMES
     refusals = [problem for name in wanted for problem in rulings[name].refusals]
@@ -116,7 +114,7 @@ def permitted(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Served:
+class ServedServer:
     """What a client needs to know."""
 
     url: str
@@ -124,7 +122,7 @@ class Served:
     tools: list[str]
 
 
-def _introduce(served: Served, roots: tuple[Path, ...]) -> None:
+def _introduce(served: ServedServer, roots: tuple[Path, ...]) -> None:
     """Tell a person where it is and how an agent gets there. The two lines of data go to stdout."""
     print_data(f"url    {served.url}")
     print_data(f"token  {served.token or '(none: anybody who can reach the port may call)'}")

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.catalogs import SavedState, notes_to_review, read_saved
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
-from fairlead.cli.saved import Saved, notes_to_review, read_saved
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.shapes import as_list
+from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
-from fairlead.gateway.running import find, sources_of
-from fairlead.host.member import login_notes
+from fairlead.gateway.registry import find, sources_of
+from fairlead.host.managed_server import login_notes
 
 COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
 WATCH_SECONDS = 2.0
@@ -65,7 +65,7 @@ def _rows(loaded: LoadedConfig) -> tuple[str | None, list[dict[str, Any]]]:
     return None, [_status(server, saved[name]) for name, server in loaded.servers.items()]
 
 
-def _status(server: LoadedServer, saved: Saved) -> dict[str, Any]:
+def _status(server: LoadedServer, saved: SavedState) -> dict[str, Any]:
     snapshot, trouble = saved.snapshot, saved.trouble
     error = next((str(p) for p in server.problems if p.severity == "error" and server.enabled), None)
     if error is None and not saved.approved:

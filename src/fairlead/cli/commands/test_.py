@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.exit_codes import Exit, exit_of
 from fairlead.cli.options import json_option, load, read_scope_option, server_argument
 from fairlead.cli.output import print_data, print_error, print_json, printable
 from fairlead.errors import FairleadError
@@ -18,8 +18,8 @@ from fairlead.errors import FairleadError
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) -> int:
     """Connect to a server, negotiate, list what it offers, and say how each step went."""
-    from fairlead.cli.running import run_with_host, spinning
-    from fairlead.cli.terminal import operator_here
+    from fairlead.cli.host_run import run_with_host, spinning
+    from fairlead.cli.prompts import operator_here
     from fairlead.host.host import Host
 
     loaded = load(ctx, scope)

@@ -5,18 +5,27 @@ from typing import Any
 
 import click
 
-from fairlead.catalog.cleaning import clean_tool
-from fairlead.catalog.entries import ToolEntry, ToolKey
-from fairlead.cli.attaching import gateway_for, no_gateway_option, warn_of_gone
-from fairlead.cli.costs import show_costs
-from fairlead.cli.known import Known, bundle_option, exit_without, known, warn_of_absent, with_unasked
-from fairlead.cli.live_tools import with_live
-from fairlead.cli.offered import on_one_line
+from fairlead.catalog.sanitize.definitions import clean_tool
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.cli.catalogs import (
+    KnownCatalog,
+    bundle_option,
+    exit_without,
+    gateway_for,
+    known,
+    no_gateway_option,
+    on_one_line,
+    warn_of_absent,
+    warn_of_gone,
+    with_live,
+    with_unasked,
+)
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
+from fairlead.cli.tables import show_costs
 from fairlead.config.load import LoadedServer
 from fairlead.errors import GatewayGone
-from fairlead.gateway.running import Running
+from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy, listed
 
 Listed = list[tuple[LoadedServer, ToolEntry]]
@@ -77,7 +86,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     return exit_without(found, missing)
 
 
-def _asked(found: Known, servers: list[LoadedServer], running: Running | None, *, refresh: bool) -> Known:
+def _asked(
+    found: KnownCatalog, servers: list[LoadedServer], running: RunningGateway | None, *, refresh: bool
+) -> KnownCatalog:
     if running is not None:
         try:
             return with_live(found, servers, running, refresh=refresh)
@@ -86,7 +97,7 @@ def _asked(found: Known, servers: list[LoadedServer], running: Running | None, *
     return with_unasked(found, servers, refresh=refresh)
 
 
-def _entries(found: Known, server: LoadedServer) -> tuple[ToolEntry, ...]:
+def _entries(found: KnownCatalog, server: LoadedServer) -> tuple[ToolEntry, ...]:
     listing = found.listings.get(server.server_id)
     if listing is None:
         return ()
@@ -95,23 +106,23 @@ def _entries(found: Known, server: LoadedServer) -> tuple[ToolEntry, ...]:
     return tuple(clean_tool(entry).entry for entry in listing.tools)
 
 
-def _allowed(found: Known, server: LoadedServer, entry: ToolEntry) -> bool:
+def _allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> bool:
     within = found.selection.within(server.server_id)
     return server.config is not None and listed(server.config, entry.key.tool, within).verdict == "allow"
 
 
-def _held_back(found: Known, server: LoadedServer, entry: ToolEntry) -> str | None:
+def _held_back(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str | None:
     """Why an allowed tool may not be called now, if that is so."""
     refusal = found.screened[server.server_id].refusal(entry.key.tool)
     return refusal.reason if refusal is not None else None
 
 
-def _row(found: Known, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
+def _row(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
     answer = _answer(found, server, entry)
     return server.server_id, entry.key.shown_tool, answer, on_one_line(entry.description or entry.title)
 
 
-def _answer(found: Known, server: LoadedServer, entry: ToolEntry) -> str:
+def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
     """What the tool may do: allow, ask, deny, or held back."""
     if _held_back(found, server, entry):
         return "held back"
@@ -121,7 +132,7 @@ def _answer(found: Known, server: LoadedServer, entry: ToolEntry) -> str:
     return found.selection.decide(policy, entry.key.tool, entry).verdict
 
 
-def _as_json(found: Known, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
+def _as_json(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
     return {
         "server": server.server_id,
         "allowed": _allowed(found, server, entry),
@@ -142,6 +153,6 @@ def _shown(key: ToolKey) -> str:
     return f"{key.server_id}/{key.shown_tool}"
 
 
-def _say_how_to_allow(found: Known, tools: Listed) -> None:
+def _say_how_to_allow(found: KnownCatalog, tools: Listed) -> None:
     if any(not _allowed(found, server, entry) for server, entry in tools):
         say("\nhint: `fairlead review ID` decides what agents may call; `fairlead explain ID` shows why")

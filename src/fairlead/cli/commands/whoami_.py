@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exits import Exit
+from fairlead.cli.catalogs import read_saved
+from fairlead.cli.exit_codes import Exit
 from fairlead.cli.logins import (
-    Standing,
+    LoginStatus,
     login_as_json,
     read_kept,
     scopes_of,
@@ -16,7 +17,6 @@ from fairlead.cli.logins import (
 )
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
-from fairlead.cli.saved import read_saved
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
@@ -52,9 +52,9 @@ def command(ctx: click.Context, server_id: str | None, *, as_json: bool) -> int:
     return Exit.OK if standing.state in ("logged_in", "not_needed") else Exit.NEEDS_A_PERSON
 
 
-def _standings(loaded: LoadedConfig) -> list[Standing]:
+def _standings(loaded: LoadedConfig) -> list[LoginStatus]:
     saved, kept = read_saved(loaded), read_kept()
-    standings: list[Standing] = []
+    standings: list[LoginStatus] = []
     for server_id, server in loaded.servers.items():
         if server.transport not in ("http", "sse"):
             continue
@@ -65,7 +65,7 @@ def _standings(loaded: LoadedConfig) -> list[Standing]:
     return standings
 
 
-def _show_all(standings: list[Standing], *, as_json: bool) -> None:
+def _show_all(standings: list[LoginStatus], *, as_json: bool) -> None:
     if as_json:
         print_json({"servers": [_as_json(standing) for standing in standings]})
     elif standings:
@@ -77,7 +77,7 @@ def _show_all(standings: list[Standing], *, as_json: bool) -> None:
         say("no server is configured that can be logged in to")
 
 
-def _show(standing: Standing) -> None:
+def _show(standing: LoginStatus) -> None:
     kept, server_id = standing.kept, standing.server_id
     if kept is None:
         say(f"`{server_id}`: {standing.words}")
@@ -99,7 +99,7 @@ def _show(standing: Standing) -> None:
         print_data(f"{name:<9}{printable(value)}")
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
+def _row(standing: LoginStatus) -> tuple[str, ...]:
     if standing.kept is None:
         return standing.server_id, standing.words, "-", "-", "-", "-"
     login = standing.kept.login
@@ -113,7 +113,7 @@ def _row(standing: Standing) -> tuple[str, ...]:
     )
 
 
-def _as_json(standing: Standing) -> dict[str, Any]:
+def _as_json(standing: LoginStatus) -> dict[str, Any]:
     login = login_as_json(standing.kept, renews=standing.renews) if standing.kept else None
     return {
         "server": standing.server_id,

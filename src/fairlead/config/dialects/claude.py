@@ -3,39 +3,47 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.entries import (
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    distinct,
+    moved,
+    upward,
+    user,
+)
+from fairlead.config.dialects.fields import (
+    COMMAND_LINE,
+    MILLISECONDS,
+    PORT,
     TRANSPORTS,
-    Field,
+    FieldContext,
+    FieldMapping,
     Format,
+    MalformedField,
+    ValueKind,
     disabled,
     noted,
     read_servers,
     section,
-    write_servers,
-)
-from fairlead.config.dialects.ids import server_ids
-from fairlead.config.dialects.kinds import (
-    COMMAND_LINE,
-    MILLISECONDS,
-    PORT,
-    Kind,
-    Malformed,
-    Spot,
+    server_ids,
     strings,
     table,
     text,
     texts,
     word,
+    write_servers,
 )
-from fairlead.config.dialects.places import distinct, moved, upward, user
-from fairlead.config.dialects.references import BRACED, LITERAL, Unfit
-from fairlead.config.paths import Place
+from fairlead.config.dialects.references import BRACED, LITERAL, NotExpressible
+from fairlead.config.paths import MachinePaths
 
 _SHORTEST_MS = 1000
 
 
-def _read_timeout(value: object, spot: Spot) -> int | None:
+def _read_timeout(value: object, spot: FieldContext) -> int | None:
     milliseconds = MILLISECONDS.read(value, spot)
     if milliseconds is not None and milliseconds < _SHORTEST_MS:
         spot.note("is under a second, which Claude Code ignores; so it is here")
@@ -43,30 +51,30 @@ def _read_timeout(value: object, spot: Spot) -> int | None:
     return milliseconds
 
 
-def _write_timeout(value: object, spot: Spot) -> int:
+def _write_timeout(value: object, spot: FieldContext) -> int:
     milliseconds = MILLISECONDS.write(value, spot)
     if milliseconds < _SHORTEST_MS:
-        raise Unfit("is under a second, which Claude Code ignores")
+        raise NotExpressible("is under a second, which Claude Code ignores")
     return milliseconds
 
 
-_TIMEOUT = Kind(read=_read_timeout, write=_write_timeout)
+_TIMEOUT = ValueKind(read=_read_timeout, write=_write_timeout)
 
 FORMAT = Format(
     title="Claude Code",
     fields=(
-        Field("type", "transport", word(TRANSPORTS)),
-        Field("command", "command", text(BRACED)),
-        Field("args", "args", texts(BRACED)),
-        Field("env", "env", table(BRACED)),
-        Field("url", "url", text(BRACED)),
-        Field("headers", "headers", table(BRACED)),
-        Field("headersHelper", "headers_helper", COMMAND_LINE),
-        Field("oauth.clientId", "oauth.client_id", text(LITERAL)),
-        Field("oauth.callbackPort", "oauth.callback_port", PORT),
-        Field("oauth.scopes", "oauth.scope", text(LITERAL)),
-        Field("timeout", "request_timeout_ms", _TIMEOUT),
-        Field("request_timeout_ms", "request_timeout_ms", _TIMEOUT),
+        FieldMapping("type", "transport", word(TRANSPORTS)),
+        FieldMapping("command", "command", text(BRACED)),
+        FieldMapping("args", "args", texts(BRACED)),
+        FieldMapping("env", "env", table(BRACED)),
+        FieldMapping("url", "url", text(BRACED)),
+        FieldMapping("headers", "headers", table(BRACED)),
+        FieldMapping("headersHelper", "headers_helper", COMMAND_LINE),
+        FieldMapping("oauth.clientId", "oauth.client_id", text(LITERAL)),
+        FieldMapping("oauth.callbackPort", "oauth.callback_port", PORT),
+        FieldMapping("oauth.scopes", "oauth.scope", text(LITERAL)),
+        FieldMapping("timeout", "request_timeout_ms", _TIMEOUT),
+        FieldMapping("request_timeout_ms", "request_timeout_ms", _TIMEOUT),
     ),
     reading={
         "disabled": disabled,
@@ -80,7 +88,7 @@ FORMAT = Format(
 )
 
 
-def read(data: dict[str, Any], place: Place) -> Imported:
+def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
     """The servers of the file; of `~/.claude.json` also those kept for the current folder, which win."""
     imported = read_servers(section(data, "mcpServers"), FORMAT)
     projects = section(data, "projects")
@@ -90,7 +98,7 @@ def read(data: dict[str, Any], place: Place) -> Imported:
     return imported
 
 
-def _folders(place: Place) -> list[str]:
+def _folders(place: MachinePaths) -> list[str]:
     """The current folder and those above it, the nearest last, as the file may spell them."""
     folders = reversed((place.cwd, *place.cwd.parents))
     return list(
@@ -98,7 +106,7 @@ def _folders(place: Place) -> list[str]:
     )
 
 
-def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
+def _add_local(imported: ImportedDocument, settings: Mapping[str, Any]) -> None:
     servers = section(settings, "mcpServers")
     local = read_servers(servers, FORMAT)
     imported.notes.extend(local.notes)
@@ -106,7 +114,7 @@ def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
         message = "has it for this folder alone; here it is for all"
         if server_id in imported.servers:
             message = "has another for this folder, which is taken"
-        imported.notes.append(Note(server_id=server_id, field="projects", message=message))
+        imported.notes.append(ConversionNote(server_id=server_id, field="projects", message=message))
     imported.servers.update(local.servers)
     ids = server_ids(servers, [])
     for list_name in ("disabledMcpServers", "disabledMcpjsonServers"):
@@ -115,29 +123,29 @@ def _add_local(imported: Imported, settings: Mapping[str, Any]) -> None:
                 imported.servers[ids[name]]["enabled"] = False
             else:
                 message = "disables it for this folder alone; not carried over"
-                imported.notes.append(Note(server_id=name, field=list_name, message=message))
+                imported.notes.append(ConversionNote(server_id=name, field=list_name, message=message))
 
 
-def _names(settings: Mapping[str, Any], key: str, notes: list[Note]) -> list[str]:
+def _names(settings: Mapping[str, Any], key: str, notes: list[ConversionNote]) -> list[str]:
     try:
         return strings(settings.get(key, []))
-    except Malformed as exc:
-        notes.append(Note(server_id=None, field=key, message=f"{exc}; ignored"))
+    except MalformedField as exc:
+        notes.append(ConversionNote(server_id=None, field=key, message=f"{exc}; ignored"))
         return []
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers as `.mcp.json` and `~/.claude.json` have them."""
-    notes: list[Note] = []
-    return Exported(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
+    notes: list[ConversionNote] = []
+    return ExportedDocument(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """`.mcp.json` here and above, then the user's file."""
     home = moved(place, "CLAUDE_CONFIG_DIR", place.home)
     return distinct(upward(place, ".mcp.json"), user(home / ".claude.json"))
 
 
-CLAUDE = Dialect(
+CLAUDE = ConfigDialect(
     name="claude", title="Claude Code", syntax="json", locations=locations, read=read, write=write
 )

@@ -3,44 +3,62 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.entries import Field, Format, disabled, read_servers, section, write_servers
-from fairlead.config.dialects.kinds import table, text, texts, word
-from fairlead.config.dialects.places import application_data, user
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    application_data,
+    user,
+)
+from fairlead.config.dialects.fields import (
+    FieldMapping,
+    Format,
+    disabled,
+    read_servers,
+    section,
+    table,
+    text,
+    texts,
+    word,
+    write_servers,
+)
 from fairlead.config.dialects.references import LITERAL
-from fairlead.config.paths import Place
+from fairlead.config.paths import MachinePaths
 
 FORMAT = Format(
     title="Claude Desktop",
     fields=(
-        Field("command", "command", text(LITERAL)),
-        Field("args", "args", texts(LITERAL)),
-        Field("env", "env", table(LITERAL)),
+        FieldMapping("command", "command", text(LITERAL)),
+        FieldMapping("args", "args", texts(LITERAL)),
+        FieldMapping("env", "env", table(LITERAL)),
     ),
     reading={
-        "type": Field("type", "transport", word({"stdio": "stdio"})).read,
+        "type": FieldMapping("type", "transport", word({"stdio": "stdio"})).read,
         "disabled": disabled,
     },
     targets={"stdio": {}},
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers; the application's other settings are none of our business."""
     return read_servers(section(data, "mcpServers"), FORMAT)
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The local servers. Those at a URL are added in the application's own settings, not in its file."""
-    notes: list[Note] = []
-    return Exported(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
+    notes: list[ConversionNote] = []
+    return ExportedDocument(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The one file."""
     return user(application_data(place) / "Claude" / "claude_desktop_config.json")
 
 
-CLAUDE_DESKTOP = Dialect(
+CLAUDE_DESKTOP = ConfigDialect(
     name="claude-desktop", title="Claude Desktop", syntax="json", locations=locations, read=read, write=write
 )

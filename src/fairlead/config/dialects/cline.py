@@ -2,21 +2,33 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Imported, Location
-from fairlead.config.dialects.entries import (
-    Field,
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    Entry,
+    ImportedDocument,
+    Location,
+    application_data,
+    moved,
+    user,
+)
+from fairlead.config.dialects.fields import (
+    NEGATED,
+    SECONDS,
+    FieldMapping,
     Format,
     approved,
     note_other_keys,
     noted,
     read_servers,
     section,
+    table,
+    text,
+    texts,
+    word,
 )
-from fairlead.config.dialects.kinds import NEGATED, SECONDS, table, text, texts, word
-from fairlead.config.dialects.places import application_data, moved, user
 from fairlead.config.dialects.references import PREFIXED
-from fairlead.config.paths import Place
-from fairlead.config.shapes import is_object
+from fairlead.config.paths import MachinePaths
+from fairlead.config.untyped import is_object
 
 _TYPES = {"stdio": "stdio", "streamableHttp": "http", "http": "http", "sse": "sse"}
 _FILE = "cline_mcp_settings.json"
@@ -24,17 +36,17 @@ _FILE = "cline_mcp_settings.json"
 FORMAT = Format(
     title="Cline",
     fields=(
-        Field("type", "transport", word(_TYPES)),
-        Field("command", "command", text(PREFIXED)),
-        Field("args", "args", texts(PREFIXED)),
-        Field("cwd", "cwd", text(PREFIXED)),
-        Field("env", "env", table(PREFIXED)),
-        Field("url", "url", text(PREFIXED)),
-        Field("headers", "headers", table(PREFIXED)),
-        Field("timeout", "request_timeout_ms", SECONDS),
-        Field("disabled", "enabled", NEGATED),
-        Field("oauthClient.clientId", "oauth.client_id", text(PREFIXED)),
-        Field("oauthClient.clientSecret", "oauth.client_secret", text(PREFIXED)),
+        FieldMapping("type", "transport", word(_TYPES)),
+        FieldMapping("command", "command", text(PREFIXED)),
+        FieldMapping("args", "args", texts(PREFIXED)),
+        FieldMapping("cwd", "cwd", text(PREFIXED)),
+        FieldMapping("env", "env", table(PREFIXED)),
+        FieldMapping("url", "url", text(PREFIXED)),
+        FieldMapping("headers", "headers", table(PREFIXED)),
+        FieldMapping("timeout", "request_timeout_ms", SECONDS),
+        FieldMapping("disabled", "enabled", NEGATED),
+        FieldMapping("oauthClient.clientId", "oauth.client_id", text(PREFIXED)),
+        FieldMapping("oauthClient.clientSecret", "oauth.client_secret", text(PREFIXED)),
     ),
     reading={
         "autoApprove": approved,
@@ -45,7 +57,7 @@ FORMAT = Format(
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers. Tools that are never asked about there are not asked about here."""
     servers = section(data, "mcpServers")
     imported = read_servers({name: _flat(raw) for name, raw in servers.items()}, FORMAT)
@@ -69,11 +81,11 @@ def _flat(raw: object) -> object:
     return entry
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """Where Cline keeps it now, then where its extension for VS Code did."""
     default = place.home / ".cline" / "data" / "settings" / _FILE
     storage = application_data(place) / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev"
     return user(moved(place, "CLINE_MCP_SETTINGS_PATH", default), storage / "settings" / _FILE)
 
 
-CLINE = Dialect(name="cline", title="Cline", syntax="json", locations=locations, read=read)
+CLINE = ConfigDialect(name="cline", title="Cline", syntax="json", locations=locations, read=read)

@@ -3,39 +3,47 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.entries import (
-    Field,
-    Format,
-    allowed,
-    noted,
-    noted_if,
-    read_servers,
-    section,
-    write_servers,
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    distinct,
+    moved,
+    upward,
+    user,
 )
-from fairlead.config.dialects.kinds import (
+from fairlead.config.dialects.fields import (
     COMMAND_LINE,
     FLAG,
     MILLISECONDS,
     PORT,
     SECONDS,
     TOOL_NAMES,
-    Spot,
+    FieldContext,
+    FieldMapping,
+    Format,
+    allowed,
     is_pattern,
     items,
     mapping,
+    noted,
+    noted_if,
+    read_servers,
     scopes,
+    section,
     string,
     table,
     text,
     texts,
     word,
+    write_servers,
 )
-from fairlead.config.dialects.places import distinct, moved, upward, user
-from fairlead.config.dialects.references import LITERAL, Unfit, forwarded, in_our_words, variable
-from fairlead.config.paths import Place
-from fairlead.config.shapes import is_object
+from fairlead.config.dialects.references import LITERAL, NotExpressible, forwarded, in_our_words, variable
+from fairlead.config.paths import MachinePaths
+from fairlead.config.untyped import is_object
 
 _BEARER = "Bearer "
 _MODE = word({"approve": "allow", "prompt": "ask", "auto": "auto"})
@@ -44,11 +52,11 @@ _MODE = word({"approve": "allow", "prompt": "ask", "auto": "auto"})
 def _variable(name: object, before: str = "") -> str:
     reference = variable(string(name))
     if reference is None:
-        raise Unfit("has something that cannot be the name of a variable here")
+        raise NotExpressible("has something that cannot be the name of a variable here")
     return in_our_words([before, reference])
 
 
-def _read_env_vars(value: object, spot: Spot) -> Entry:
+def _read_env_vars(value: object, spot: FieldContext) -> Entry:
     env: dict[str, str] = {}
     for item in items(value):
         described = mapping(item) if is_object(item) else {"name": item}
@@ -58,22 +66,22 @@ def _read_env_vars(value: object, spot: Spot) -> Entry:
     return {"env": env}
 
 
-def _read_env_headers(value: object, _: Spot) -> Entry:
+def _read_env_headers(value: object, _: FieldContext) -> Entry:
     return {"headers": {header: _variable(name) for header, name in mapping(value).items()}}
 
 
-def _read_bearer(value: object, _: Spot) -> Entry:
+def _read_bearer(value: object, _: FieldContext) -> Entry:
     return {"headers": {"Authorization": _variable(value, _BEARER)}}
 
 
-def _read_mode(value: object, spot: Spot) -> str:
+def _read_mode(value: object, spot: FieldContext) -> str:
     if value == "writes":
         spot.note("asks about writes alone, which cannot be said here; all calls are asked about")
         return "ask"
     return _MODE.read(value, spot)
 
 
-def _read_tools(value: object, spot: Spot) -> Entry:
+def _read_tools(value: object, spot: FieldContext) -> Entry:
     modes: dict[str, str] = {}
     for name, settings in mapping(value).items():
         for key, mode in mapping(settings).items():
@@ -86,14 +94,14 @@ def _read_tools(value: object, spot: Spot) -> Entry:
     return {"approval": {"tools": modes}} if modes else {}
 
 
-def _write_env(value: object, spot: Spot) -> dict[str, Any]:
+def _write_env(value: object, spot: FieldContext) -> dict[str, Any]:
     env = mapping(value)
     passed = [name for name, item in env.items() if forwarded(string(item)) == name]
     literal = table(LITERAL).write({name: item for name, item in env.items() if name not in passed}, spot)
     return ({"env": literal} if literal else {}) | ({"env_vars": passed} if passed else {})
 
 
-def _write_headers(value: object, spot: Spot) -> dict[str, Any]:
+def _write_headers(value: object, spot: FieldContext) -> dict[str, Any]:
     literal: dict[str, str] = {}
     from_env: dict[str, str] = {}
     theirs: dict[str, Any] = {}
@@ -112,7 +120,7 @@ def _write_headers(value: object, spot: Spot) -> dict[str, Any]:
     return theirs
 
 
-def _write_approval(value: object, spot: Spot) -> dict[str, Any]:
+def _write_approval(value: object, spot: FieldContext) -> dict[str, Any]:
     approval = mapping(value) if is_object(value) else {"default": value}
     theirs: dict[str, Any] = {}
     if (default := approval.get("default")) is not None:
@@ -129,23 +137,23 @@ def _write_approval(value: object, spot: Spot) -> dict[str, Any]:
 FORMAT = Format(
     title="Codex",
     fields=(
-        Field("command", "command", text(LITERAL)),
-        Field("args", "args", texts(LITERAL)),
-        Field("cwd", "cwd", text(LITERAL)),
-        Field("env", "env", table(LITERAL)),
-        Field("url", "url", text(LITERAL)),
-        Field("http_headers", "headers", table(LITERAL)),
-        Field("http_headers_helper", "headers_helper", COMMAND_LINE),
-        Field("enabled", "enabled", FLAG),
-        Field("required", "required", FLAG),
-        Field("startup_timeout_sec", "startup_timeout_ms", SECONDS),
-        Field("startup_timeout_ms", "startup_timeout_ms", MILLISECONDS),
-        Field("tool_timeout_sec", "request_timeout_ms", SECONDS),
-        Field("enabled_tools", "allow_tools", TOOL_NAMES),
-        Field("disabled_tools", "deny_tools", TOOL_NAMES),
-        Field("scopes", "oauth.scope", scopes(LITERAL)),
-        Field("oauth.client_id", "oauth.client_id", text(LITERAL)),
-        Field("oauth.callback_port", "oauth.callback_port", PORT),
+        FieldMapping("command", "command", text(LITERAL)),
+        FieldMapping("args", "args", texts(LITERAL)),
+        FieldMapping("cwd", "cwd", text(LITERAL)),
+        FieldMapping("env", "env", table(LITERAL)),
+        FieldMapping("url", "url", text(LITERAL)),
+        FieldMapping("http_headers", "headers", table(LITERAL)),
+        FieldMapping("http_headers_helper", "headers_helper", COMMAND_LINE),
+        FieldMapping("enabled", "enabled", FLAG),
+        FieldMapping("required", "required", FLAG),
+        FieldMapping("startup_timeout_sec", "startup_timeout_ms", SECONDS),
+        FieldMapping("startup_timeout_ms", "startup_timeout_ms", MILLISECONDS),
+        FieldMapping("tool_timeout_sec", "request_timeout_ms", SECONDS),
+        FieldMapping("enabled_tools", "allow_tools", TOOL_NAMES),
+        FieldMapping("disabled_tools", "deny_tools", TOOL_NAMES),
+        FieldMapping("scopes", "oauth.scope", scopes(LITERAL)),
+        FieldMapping("oauth.client_id", "oauth.client_id", text(LITERAL)),
+        FieldMapping("oauth.callback_port", "oauth.callback_port", PORT),
     ),
     reading={
         "env_vars": _read_env_vars,
@@ -168,27 +176,27 @@ FORMAT = Format(
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers, and a note for each other setting of Codex about MCP."""
     imported = read_servers(section(data, "mcp_servers"), FORMAT)
     imported.notes.extend(
-        Note(server_id=None, field=key, message="is a setting of Codex for all servers; ignored")
+        ConversionNote(server_id=None, field=key, message="is a setting of Codex for all servers; ignored")
         for key in data
         if key.startswith("mcp_") and key != "mcp_servers"
     )
     return imported
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers as `[mcp_servers.…]` tables."""
-    notes: list[Note] = []
-    return Exported(document={"mcp_servers": write_servers(entries, FORMAT, notes)}, notes=notes)
+    notes: list[ConversionNote] = []
+    return ExportedDocument(document={"mcp_servers": write_servers(entries, FORMAT, notes)}, notes=notes)
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The projects' files here and above, then the user's."""
     home = moved(place, "CODEX_HOME", place.home / ".codex")
     return distinct(upward(place, ".codex/config.toml"), user(home / "config.toml"))
 
 
-CODEX = Dialect(name="codex", title="Codex", syntax="toml", locations=locations, read=read, write=write)
+CODEX = ConfigDialect(name="codex", title="Codex", syntax="toml", locations=locations, read=read, write=write)

@@ -3,41 +3,54 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.editors import note_variables, predefined
-from fairlead.config.dialects.entries import (
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    distinct,
+    project,
+    user,
+)
+from fairlead.config.dialects.fields import (
     TRANSPORTS,
-    Field,
+    FieldMapping,
     Format,
     disabled,
     note_other_keys,
     noted,
     read_servers,
+    scopes,
     section,
+    table,
+    text,
+    texts,
+    word,
     write_servers,
 )
-from fairlead.config.dialects.kinds import scopes, table, text, texts, word
-from fairlead.config.dialects.places import distinct, project, user
-from fairlead.config.dialects.references import Style, editor_style
-from fairlead.config.paths import Place
+from fairlead.config.dialects.references import ReferenceSyntax, editor_style
+from fairlead.config.dialects.vscode import note_variables, predefined
+from fairlead.config.paths import MachinePaths
 
 _VARIABLES = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 
 
-def _format(style: Style) -> Format:
+def _format(style: ReferenceSyntax) -> Format:
     return Format(
         title="Cursor",
         fields=(
-            Field("type", "transport", word(TRANSPORTS | {"streamableHttp": "http"})),
-            Field("command", "command", text(style)),
-            Field("args", "args", texts(style)),
-            Field("cwd", "cwd", text(style)),
-            Field("env", "env", table(style)),
-            Field("url", "url", text(style)),
-            Field("headers", "headers", table(style)),
-            Field("auth.CLIENT_ID", "oauth.client_id", text(style)),
-            Field("auth.CLIENT_SECRET", "oauth.client_secret", text(style)),
-            Field("auth.scopes", "oauth.scope", scopes(style)),
+            FieldMapping("type", "transport", word(TRANSPORTS | {"streamableHttp": "http"})),
+            FieldMapping("command", "command", text(style)),
+            FieldMapping("args", "args", texts(style)),
+            FieldMapping("cwd", "cwd", text(style)),
+            FieldMapping("env", "env", table(style)),
+            FieldMapping("url", "url", text(style)),
+            FieldMapping("headers", "headers", table(style)),
+            FieldMapping("auth.CLIENT_ID", "oauth.client_id", text(style)),
+            FieldMapping("auth.CLIENT_SECRET", "oauth.client_secret", text(style)),
+            FieldMapping("auth.scopes", "oauth.scope", scopes(style)),
         ),
         reading={
             "envFile": noted("has no equivalent here; put its variables into `env`"),
@@ -47,7 +60,7 @@ def _format(style: Style) -> Format:
     )
 
 
-def read(data: dict[str, Any], place: Place) -> Imported:
+def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
     """The servers, with the editor's variables as this place has them."""
     servers = section(data, "mcpServers")
     imported = read_servers(servers, _format(editor_style(lambda name: predefined(place, name))))
@@ -56,17 +69,19 @@ def read(data: dict[str, Any], place: Place) -> Imported:
     return imported
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers as `mcp.json` has them."""
-    notes: list[Note] = []
+    notes: list[ConversionNote] = []
     # Here a variable's value does not matter, only that the editor would put one in its place.
     form = _format(editor_style(lambda name: "" if name in _VARIABLES else None))
-    return Exported(document={"mcpServers": write_servers(entries, form, notes)}, notes=notes)
+    return ExportedDocument(document={"mcpServers": write_servers(entries, form, notes)}, notes=notes)
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The project's file, then the user's."""
     return distinct(project(place, ".cursor/mcp.json"), user(place.home / ".cursor" / "mcp.json"))
 
 
-CURSOR = Dialect(name="cursor", title="Cursor", syntax="json", locations=locations, read=read, write=write)
+CURSOR = ConfigDialect(
+    name="cursor", title="Cursor", syntax="json", locations=locations, read=read, write=write
+)

@@ -4,64 +4,72 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.entries import (
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    distinct,
+    moved,
+    project,
+    user,
+)
+from fairlead.config.dialects.fields import (
+    MILLISECONDS,
+    TOOL_NAMES,
     TRANSPORTS,
-    Field,
+    FieldContext,
+    FieldMapping,
     Format,
+    MalformedField,
     Reader,
     allowed,
     disabled,
     noted,
     noted_if,
     read_servers,
-    section,
-    silently,
-    write_servers,
-)
-from fairlead.config.dialects.ids import server_ids
-from fairlead.config.dialects.kinds import (
-    MILLISECONDS,
-    TOOL_NAMES,
-    Malformed,
-    Spot,
     scopes,
+    section,
+    server_ids,
+    silently,
     strings,
     table,
     text,
     texts,
     word,
+    write_servers,
 )
-from fairlead.config.dialects.places import distinct, moved, project, user
 from fairlead.config.dialects.references import SHELL
-from fairlead.config.paths import Place
-from fairlead.config.shapes import as_object
+from fairlead.config.paths import MachinePaths
+from fairlead.config.untyped import as_object
 
 
-def _read_http_url(value: object, spot: Spot) -> Entry:
+def _read_http_url(value: object, spot: FieldContext) -> Entry:
     return {"url": text(SHELL).read(value, spot), "transport": "http"}
 
 
 FORMAT = Format(
     title="Gemini CLI",
     fields=(
-        Field("type", "transport", word(TRANSPORTS)),
-        Field("command", "command", text(SHELL)),
-        Field("args", "args", texts(SHELL)),
-        Field("cwd", "cwd", text(SHELL)),
-        Field("env", "env", table(SHELL)),
-        Field("url", "url", text(SHELL)),
-        Field("headers", "headers", table(SHELL)),
-        Field("timeout", "request_timeout_ms", MILLISECONDS),
-        Field("includeTools", "allow_tools", TOOL_NAMES),
-        Field("excludeTools", "deny_tools", TOOL_NAMES),
-        Field("description", "description", text(SHELL)),
-        Field("oauth.clientId", "oauth.client_id", text(SHELL)),
-        Field("oauth.clientSecret", "oauth.client_secret", text(SHELL)),
-        Field("oauth.authorizationUrl", "oauth.authorization_url", text(SHELL)),
-        Field("oauth.tokenUrl", "oauth.token_url", text(SHELL)),
-        Field("oauth.registrationUrl", "oauth.registration_url", text(SHELL)),
-        Field("oauth.scopes", "oauth.scope", scopes(SHELL)),
+        FieldMapping("type", "transport", word(TRANSPORTS)),
+        FieldMapping("command", "command", text(SHELL)),
+        FieldMapping("args", "args", texts(SHELL)),
+        FieldMapping("cwd", "cwd", text(SHELL)),
+        FieldMapping("env", "env", table(SHELL)),
+        FieldMapping("url", "url", text(SHELL)),
+        FieldMapping("headers", "headers", table(SHELL)),
+        FieldMapping("timeout", "request_timeout_ms", MILLISECONDS),
+        FieldMapping("includeTools", "allow_tools", TOOL_NAMES),
+        FieldMapping("excludeTools", "deny_tools", TOOL_NAMES),
+        FieldMapping("description", "description", text(SHELL)),
+        FieldMapping("oauth.clientId", "oauth.client_id", text(SHELL)),
+        FieldMapping("oauth.clientSecret", "oauth.client_secret", text(SHELL)),
+        FieldMapping("oauth.authorizationUrl", "oauth.authorization_url", text(SHELL)),
+        FieldMapping("oauth.tokenUrl", "oauth.token_url", text(SHELL)),
+        FieldMapping("oauth.registrationUrl", "oauth.registration_url", text(SHELL)),
+        FieldMapping("oauth.scopes", "oauth.scope", scopes(SHELL)),
     ),
     reading={
         "httpUrl": _read_http_url,
@@ -87,7 +95,7 @@ FORMAT = Format(
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers; those the lists leave out are disabled."""
     servers = section(data, "mcpServers")
     imported = read_servers(servers, _format)
@@ -95,7 +103,7 @@ def read(data: dict[str, Any], _: Place) -> Imported:
     _disable(imported, lists, server_ids(servers, []))
     if "serverCommand" in lists:
         imported.notes.append(
-            Note(
+            ConversionNote(
                 server_id=None,
                 field="mcp.serverCommand",
                 message="has no equivalent here; add it as a server",
@@ -116,13 +124,13 @@ def _format(raw: object) -> Format:
     return replace(FORMAT, reading={**FORMAT.reading, **first})
 
 
-def _disable(imported: Imported, lists: Mapping[str, Any], ids: Mapping[str, str]) -> None:
+def _disable(imported: ImportedDocument, lists: Mapping[str, Any], ids: Mapping[str, str]) -> None:
     try:
         only = strings(lists["allowed"]) if lists.get("allowed") is not None else None
         excluded = strings(lists.get("excluded") or [])
-    except Malformed as exc:
+    except MalformedField as exc:
         imported.notes.append(
-            Note(server_id=None, field="mcp", message=f"has a list that {exc}; all stay on")
+            ConversionNote(server_id=None, field="mcp", message=f"has a list that {exc}; all stay on")
         )
         return
     for name, server_id in ids.items():
@@ -131,9 +139,9 @@ def _disable(imported: Imported, lists: Mapping[str, Any], ids: Mapping[str, str
             imported.servers[server_id]["enabled"] = False
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers, and the list of those that are off."""
-    notes: list[Note] = []
+    notes: list[ConversionNote] = []
     servers = write_servers(entries, FORMAT, notes)
     for server in servers.values():
         if "oauth" in server:
@@ -141,15 +149,15 @@ def write(entries: Mapping[str, Entry]) -> Exported:
     document: dict[str, Any] = {"mcpServers": servers}
     if excluded := [server_id for server_id in servers if entries[server_id].get("enabled") is False]:
         document["mcp"] = {"excluded": excluded}
-    return Exported(document=document, notes=notes)
+    return ExportedDocument(document=document, notes=notes)
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The project's file, then the user's."""
     home = moved(place, "GEMINI_CLI_HOME", place.home)
     return distinct(project(place, ".gemini/settings.json"), user(home / ".gemini" / "settings.json"))
 
 
-GEMINI = Dialect(
+GEMINI = ConfigDialect(
     name="gemini", title="Gemini CLI", syntax="jsonc", locations=locations, read=read, write=write
 )

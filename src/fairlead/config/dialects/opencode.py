@@ -3,24 +3,40 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.entries import Field, Format, noted, read_servers, section, write_servers
-from fairlead.config.dialects.kinds import (
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    config_home,
+    distinct,
+    named,
+    upward,
+    user,
+)
+from fairlead.config.dialects.fields import (
     FLAG,
     MILLISECONDS,
     NEGATED,
     PORT,
-    Kind,
-    Malformed,
-    Spot,
+    FieldContext,
+    FieldMapping,
+    Format,
+    MalformedField,
+    ValueKind,
+    noted,
+    read_servers,
+    section,
     table,
     text,
     texts,
     word,
+    write_servers,
 )
-from fairlead.config.dialects.places import config_home, distinct, named, upward, user
 from fairlead.config.dialects.references import CURLY
-from fairlead.config.paths import Place
+from fairlead.config.paths import MachinePaths
 
 _TYPES = {"local": "stdio", "remote": "http"}
 _NAMES = ("opencode.jsonc", "opencode.json")
@@ -28,43 +44,43 @@ _SSE = "cannot be set in opencode, which tries SSE where HTTP fails"
 _REDIRECT = noted("cannot be set here; set `callback_port` if the login needs a fixed port")
 
 
-def _read_command(value: object, spot: Spot) -> Entry:
+def _read_command(value: object, spot: FieldContext) -> Entry:
     argv = texts(CURLY).read(value, spot)
     if not argv:
-        raise Malformed("must not be empty")
+        raise MalformedField("must not be empty")
     return {"command": argv[0]} | ({"args": argv[1:]} if argv[1:] else {})
 
 
-def _only_false(value: object, _: Spot) -> bool:
+def _only_false(value: object, _: FieldContext) -> bool:
     if value is not False:
-        raise Malformed("must be false or an object")
+        raise MalformedField("must be false or an object")
     return False
 
 
 _NEWER_LAYOUT = (
-    Field("disabled", "enabled", NEGATED),
-    Field("timeout.startup", "startup_timeout_ms", MILLISECONDS),
-    Field("timeout.request", "request_timeout_ms", MILLISECONDS),
-    Field("oauth.client_id", "oauth.client_id", text(CURLY)),
-    Field("oauth.client_secret", "oauth.client_secret", text(CURLY)),
-    Field("oauth.callback_port", "oauth.callback_port", PORT),
+    FieldMapping("disabled", "enabled", NEGATED),
+    FieldMapping("timeout.startup", "startup_timeout_ms", MILLISECONDS),
+    FieldMapping("timeout.request", "request_timeout_ms", MILLISECONDS),
+    FieldMapping("oauth.client_id", "oauth.client_id", text(CURLY)),
+    FieldMapping("oauth.client_secret", "oauth.client_secret", text(CURLY)),
+    FieldMapping("oauth.callback_port", "oauth.callback_port", PORT),
 )
 
 FORMAT = Format(
     title="opencode",
     fields=(
-        Field("type", "transport", word(_TYPES)),
-        Field("environment", "env", table(CURLY)),
-        Field("cwd", "cwd", text(CURLY)),
-        Field("url", "url", text(CURLY)),
-        Field("headers", "headers", table(CURLY)),
-        Field("enabled", "enabled", FLAG),
-        Field("timeout", "request_timeout_ms", MILLISECONDS),
-        Field("oauth", "oauth", Kind(read=_only_false, write=_only_false)),
-        Field("oauth.clientId", "oauth.client_id", text(CURLY)),
-        Field("oauth.clientSecret", "oauth.client_secret", text(CURLY)),
-        Field("oauth.scope", "oauth.scope", text(CURLY)),
-        Field("oauth.callbackPort", "oauth.callback_port", PORT),
+        FieldMapping("type", "transport", word(_TYPES)),
+        FieldMapping("environment", "env", table(CURLY)),
+        FieldMapping("cwd", "cwd", text(CURLY)),
+        FieldMapping("url", "url", text(CURLY)),
+        FieldMapping("headers", "headers", table(CURLY)),
+        FieldMapping("enabled", "enabled", FLAG),
+        FieldMapping("timeout", "request_timeout_ms", MILLISECONDS),
+        FieldMapping("oauth", "oauth", ValueKind(read=_only_false, write=_only_false)),
+        FieldMapping("oauth.clientId", "oauth.client_id", text(CURLY)),
+        FieldMapping("oauth.clientSecret", "oauth.client_secret", text(CURLY)),
+        FieldMapping("oauth.scope", "oauth.scope", text(CURLY)),
+        FieldMapping("oauth.callbackPort", "oauth.callback_port", PORT),
     ),
     reading={
         "command": _read_command,
@@ -74,15 +90,15 @@ FORMAT = Format(
     },
     # Put together as one list when all else is said.
     writing={
-        "command": Field("command", "command", text(CURLY)).write,
-        "args": Field("args", "args", texts(CURLY)).write,
+        "command": FieldMapping("command", "command", text(CURLY)).write,
+        "args": FieldMapping("args", "args", texts(CURLY)).write,
     },
     targets={"stdio": {"type": "local"}, "http": {"type": "remote"}, "sse": {"type": "remote"}},
     overlays=True,
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers. Rules about their tools are elsewhere in the document, and are noted."""
     found = section(data, "mcp")
     newer = isinstance(found.get("servers"), dict) and "type" not in found["servers"]
@@ -90,7 +106,7 @@ def read(data: dict[str, Any], _: Place) -> Imported:
     imported = read_servers(servers, FORMAT)
     if newer and "timeout" in found:
         imported.notes.append(
-            Note(server_id=None, field="mcp.timeout", message="is for all servers; ignored")
+            ConversionNote(server_id=None, field="mcp.timeout", message="is for all servers; ignored")
         )
     for key in ("tools", "permission"):
         if isinstance(data.get(key), dict):
@@ -98,27 +114,29 @@ def read(data: dict[str, Any], _: Place) -> Imported:
     return imported
 
 
-def _note_rules(key: str, rules: Mapping[str, Any], imported: Imported) -> None:
+def _note_rules(key: str, rules: Mapping[str, Any], imported: ImportedDocument) -> None:
     for server_id in imported.servers:
         for pattern in rules:
             if pattern == server_id or pattern.startswith((f"{server_id}_", f"{server_id}*")):
                 message = "is a rule about this server's tools; set `deny_tools` or `approval` here"
-                imported.notes.append(Note(server_id=server_id, field=f"{key}.{pattern}", message=message))
+                imported.notes.append(
+                    ConversionNote(server_id=server_id, field=f"{key}.{pattern}", message=message)
+                )
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers in the layout every version reads."""
-    notes: list[Note] = []
+    notes: list[ConversionNote] = []
     servers = write_servers(entries, FORMAT, notes)
     for server_id, server in servers.items():
         if "command" in server:
             server["command"] = [server["command"], *server.pop("args", [])]
         if entries[server_id].get("transport") == "sse":
-            notes.append(Note(server_id=server_id, field="transport", message=_SSE))
-    return Exported(document={"mcp": servers}, notes=notes)
+            notes.append(ConversionNote(server_id=server_id, field="transport", message=_SSE))
+    return ExportedDocument(document={"mcp": servers}, notes=notes)
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The project's files here and above, then the user's."""
     in_project = (*(f".opencode/{name}" for name in _NAMES), *_NAMES)
     folders = [*named(place, "OPENCODE_CONFIG_DIR"), config_home(place) / "opencode"]
@@ -126,6 +144,6 @@ def locations(place: Place) -> list[Location]:
     return distinct(upward(place, *in_project), user(*named(place, "OPENCODE_CONFIG"), *in_folders))
 
 
-OPENCODE = Dialect(
+OPENCODE = ConfigDialect(
     name="opencode", title="opencode", syntax="jsonc", locations=locations, read=read, write=write
 )

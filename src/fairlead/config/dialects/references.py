@@ -4,20 +4,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from fairlead.config.secrets import Reference, references, split
+from fairlead.config.secrets.references import SecretReference, references, split
 
-Piece = str | Reference
+Piece = str | SecretReference
 """Literal text, or a reference to something outside the file."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Unfit(Exception):
+class NotExpressible(Exception):
     """The other side has no way to say this. The message ends a sentence about the field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class ReferenceSyntax:
     """How a format refers to what is outside its file: from its words to ours, and back."""
 
     read: Callable[[str], str]
@@ -25,8 +25,10 @@ class Style:
 
 
 def expanding(
-    pattern: str, meaning: Callable[[re.Match[str]], Piece | None], say: Callable[[Reference], str | None]
-) -> Style:
+    pattern: str,
+    meaning: Callable[[re.Match[str]], Piece | None],
+    say: Callable[[SecretReference], str | None],
+) -> ReferenceSyntax:
     """Make a style from what it expands.
 
     `meaning` is None where a match stays as it is, `say` where there are no words for a reference.
@@ -48,10 +50,10 @@ def expanding(
         words = "".join(piece if isinstance(piece, str) else _said(piece, say(piece)) for piece in wanted)
         # No format has an escape, so the only proof that a literal stays one is to read it back.
         if joined(pieces(words)) != wanted:
-            raise Unfit("has literal text that would be taken for a reference there")
+            raise NotExpressible("has literal text that would be taken for a reference there")
         return words
 
-    return Style(read=lambda text: in_our_words(pieces(text)), write=write)
+    return ReferenceSyntax(read=lambda text: in_our_words(pieces(text)), write=write)
 
 
 def in_our_words(pieces: Iterable[Piece]) -> str:
@@ -63,13 +65,13 @@ def in_our_words(pieces: Iterable[Piece]) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise Unfit("has a reference that cannot be said here")
+        raise NotExpressible("has a reference that cannot be said here")
     return text
 
 
 def variable(name: str, default: str | None = None) -> Piece | None:
     """Refer to an environment variable; one that can never be set is its default, or nothing."""
-    return Reference(kind="env", name=name, default=default) if _IDENTIFIER.fullmatch(name) else default
+    return SecretReference(kind="env", name=name, default=default) if _IDENTIFIER.fullmatch(name) else default
 
 
 def forwarded(text: str, *, before: str = "") -> str | None:
@@ -84,7 +86,7 @@ def _our_pieces(text: str) -> list[Piece]:
     try:
         return joined(split(text))
     except ValueError as exc:
-        raise Unfit(f"is malformed: {exc}") from None
+        raise NotExpressible(f"is malformed: {exc}") from None
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
@@ -98,14 +100,14 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     return result
 
 
-def _said(reference: Reference, words: str | None) -> str:
+def _said(reference: SecretReference, words: str | None) -> str:
     if words is None:
         shown = reference if reference.default is None else f"${{{reference.name}:-…}}"
-        raise Unfit(f"refers to `{shown}`, which has no equivalent there")
+        raise NotExpressible(f"refers to `{shown}`, which has no equivalent there")
     return words
 
 
-def _shell_words(reference: Reference) -> str | None:
+def _shell_words(reference: SecretReference) -> str | None:
     return str(reference) if reference.kind == "env" else None
 
 
@@ -120,23 +122,23 @@ def _braced_or_bare(match: re.Match[str]) -> Piece | None:
 
 
 def _curly(match: re.Match[str]) -> Piece | None:
-    return variable(match[2]) if match[1] == "env" else Reference(kind="file", name=match[2])
+    return variable(match[2]) if match[1] == "env" else SecretReference(kind="file", name=match[2])
 
 
-def _curly_words(reference: Reference) -> str | None:
+def _curly_words(reference: SecretReference) -> str | None:
     if reference.kind == "keyring" or reference.default is not None:
         return None
     return f"{{{reference.kind}:{reference.name}}}"
 
 
-def prefixed_words(reference: Reference) -> str | None:
+def prefixed_words(reference: SecretReference) -> str | None:
     """Say a reference the way editors do: `${env:NAME}`."""
     return f"${{env:{reference.name}}}" if reference.kind == "env" and reference.default is None else None
 
 
 def editor_style(
-    variables: Callable[[str], Piece | None], say: Callable[[Reference], str | None] = prefixed_words
-) -> Style:
+    variables: Callable[[str], Piece | None], say: Callable[[SecretReference], str | None] = prefixed_words
+) -> ReferenceSyntax:
     """Make a style of `${env:NAME}` and whatever else `variables` knows between `${` and `}`."""
 
     def meaning(match: re.Match[str]) -> Piece | None:
@@ -146,7 +148,7 @@ def editor_style(
     return expanding(r"\$\{([^}]+)\}", meaning, say)
 
 
-AS_OURS = Style(read=str, write=str)
+AS_OURS = ReferenceSyntax(read=str, write=str)
 """Our own syntax."""
 LITERAL = expanding(r"(?!)", lambda _: None, lambda _: None)
 """Nothing is expanded: `${…}` is text."""

@@ -11,7 +11,7 @@ from fairlead.config.dialects.cline import CLINE
 from fairlead.config.dialects.codelia import CODELIA
 from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.cursor import CURSOR
-from fairlead.config.dialects.dialect import Dialect, Location
+from fairlead.config.dialects.dialect import ConfigDialect, Location
 from fairlead.config.dialects.gemini import GEMINI
 from fairlead.config.dialects.goose import GOOSE
 from fairlead.config.dialects.opencode import OPENCODE
@@ -19,12 +19,12 @@ from fairlead.config.dialects.toolloop import TOOLLOOP
 from fairlead.config.dialects.vscode import VSCODE
 from fairlead.config.dialects.windsurf import WINDSURF
 from fairlead.config.dialects.zed import ZED
-from fairlead.config.paths import Place
-from fairlead.config.secrets import strings
-from fairlead.config.shapes import as_object, is_object, value_at
+from fairlead.config.paths import MachinePaths
+from fairlead.config.secrets.references import strings
+from fairlead.config.untyped import as_object, is_object, value_at
 from fairlead.errors import ConfigError
 
-ALL: tuple[Dialect, ...] = (
+ALL: tuple[ConfigDialect, ...] = (
     CLAUDE,
     CLAUDE_DESKTOP,
     CLINE,
@@ -43,7 +43,7 @@ ALL: tuple[Dialect, ...] = (
 _BY_NAME = {dialect.name: dialect for dialect in ALL}
 
 
-def by_name(name: str) -> Dialect:
+def by_name(name: str) -> ConfigDialect:
     """The format of that name; `ConfigError` with the likeliest one if there is none."""
     if dialect := _BY_NAME.get(name):
         return dialect
@@ -52,7 +52,7 @@ def by_name(name: str) -> Dialect:
     raise ConfigError(f"there is no format called `{name}`", hint=hint)
 
 
-def find(place: Place) -> list[tuple[Dialect, Location]]:
+def find(place: MachinePaths) -> list[tuple[ConfigDialect, Location]]:
     """Every file of another format that exists."""
     return [
         (dialect, location)
@@ -69,7 +69,7 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def detect(data: dict[str, Any]) -> Dialect | None:
+def detect(data: dict[str, Any]) -> ConfigDialect | None:
     """The format a document is most likely in, by its shape; None where no format would look like this."""
     return next((dialect for dialect, fits in _SHAPES if fits(data)), None)
 
@@ -124,7 +124,7 @@ def _like_gemini(data: dict[str, Any]) -> bool:
 
 
 # The first that fits; what every other format could have said too comes last.
-_SHAPES: tuple[tuple[Dialect, Callable[[dict[str, Any]], bool]], ...] = (
+_SHAPES: tuple[tuple[ConfigDialect, Callable[[dict[str, Any]], bool]], ...] = (
     (CODEX, lambda data: _is_object(data, "mcp_servers")),
     (ZED, lambda data: _is_object(data, "context_servers")),
     (TOOLLOOP, _like_toolloop),

@@ -1,54 +1,104 @@
-"""VS Code: `mcp.json`, with `${env:NAME}`, the editor's variables, and inputs it asks for."""
+"""VS Code: `mcp.json`, with `${env:NAME}`, the editor's variables, and inputs it asks for.
+
+What the editors built on VS Code have in common: the variables between `${` and `}`.
+"""
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Entry, Exported, Imported, Location, Note
-from fairlead.config.dialects.editors import note_variables, predefined
-from fairlead.config.dialects.entries import (
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    Entry,
+    ExportedDocument,
+    ImportedDocument,
+    Location,
+    application_data,
+    distinct,
+    project,
+    user,
+)
+from fairlead.config.dialects.fields import (
     TRANSPORTS,
-    Field,
+    FieldMapping,
     Format,
+    MalformedField,
     disabled,
+    items,
+    mapping,
     note_other_keys,
     noted,
     read_servers,
     section,
-    write_servers,
-)
-from fairlead.config.dialects.kinds import (
-    Malformed,
-    items,
-    mapping,
+    server_ids,
     string,
     table,
     text,
     texts,
     word,
+    write_servers,
 )
-from fairlead.config.dialects.places import application_data, distinct, project, user
-from fairlead.config.dialects.references import Piece, Style, editor_style, prefixed_words
-from fairlead.config.paths import Place
-from fairlead.config.secrets import Reference, strings
+from fairlead.config.dialects.references import Piece, ReferenceSyntax, editor_style, prefixed_words, variable
+from fairlead.config.paths import MachinePaths
+from fairlead.config.secrets.references import SecretReference, strings
 from fairlead.errors import ConfigInvalid, Problem
+
+_VARIABLE = re.compile(r"\$\{([^}]+)\}")
+
+
+def predefined(place: MachinePaths, name: str) -> Piece | None:
+    """What a variable that every file has stands for; None for one we do not know."""
+    windows = place.platform == "win32"
+    match name:
+        case "workspaceFolder" | "workspaceRoot":
+            return str(place.cwd)
+        case "workspaceFolderBasename":
+            return place.cwd.name
+        case "userHome":
+            return variable("USERPROFILE" if windows else "HOME")
+        case "pathSeparator" | "/":
+            return "\\" if windows else "/"
+        case _:
+            return None
+
+
+def note_variables(servers: Mapping[str, Any], place: MachinePaths, notes: list[ConversionNote]) -> None:
+    """Note which variables were fixed, as they cannot be said here, and which are not known and stay text."""
+    ids = server_ids(servers, [])
+    for server, entry in servers.items():
+        names = dict.fromkeys(name for _, text in strings(entry) for name in _VARIABLE.findall(text))
+        notes.extend(
+            ConversionNote(server_id=ids[server], field=f"${{{name}}}", message=message)
+            for name in names
+            if (message := _remark(name, place))
+        )
+
+
+def _remark(name: str, place: MachinePaths) -> str | None:
+    if name.startswith("workspace") and predefined(place, name) is not None:
+        return f"became `{predefined(place, name)}`; it does not follow the folder you open"
+    if name.startswith(("env:", "input:")) or predefined(place, name) is not None:
+        return None
+    return "is no variable that is known here; it stays as text"
+
 
 _SERVICE = "fairlead"
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 
-def _format(style: Style) -> Format:
+def _format(style: ReferenceSyntax) -> Format:
     return Format(
         title="VS Code",
         fields=(
-            Field("type", "transport", word(TRANSPORTS)),
-            Field("command", "command", text(style)),
-            Field("args", "args", texts(style)),
-            Field("cwd", "cwd", text(style)),
-            Field("env", "env", table(style, numbers=True)),
-            Field("url", "url", text(style)),
-            Field("headers", "headers", table(style)),
-            Field("oauth.clientId", "oauth.client_id", text(style)),
+            FieldMapping("type", "transport", word(TRANSPORTS)),
+            FieldMapping("command", "command", text(style)),
+            FieldMapping("args", "args", texts(style)),
+            FieldMapping("cwd", "cwd", text(style)),
+            FieldMapping("env", "env", table(style, numbers=True)),
+            FieldMapping("url", "url", text(style)),
+            FieldMapping("headers", "headers", table(style)),
+            FieldMapping("oauth.clientId", "oauth.client_id", text(style)),
         ),
         reading={
             "envFile": noted("has no equivalent here; put its variables into `env`"),
@@ -63,17 +113,17 @@ def _format(style: Style) -> Format:
     )
 
 
-def read(data: dict[str, Any], place: Place) -> Imported:
+def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
     """The servers. A secret the editor asks for is in the keyring from now on; a note says how to set it."""
     servers = section(data, "servers")
     inputs = _inputs(data)
-    notes: list[Note] = []
+    notes: list[ConversionNote] = []
     answers = {name: _answer(name, inputs.get(name), notes) for name in _named(servers, inputs)}
     imported = read_servers(servers, _format(editor_style(_variables(place, answers))))
     imported.notes.extend(notes)
     if "sandbox" in data:
         imported.notes.append(
-            Note(
+            ConversionNote(
                 server_id=None,
                 field="sandbox",
                 message="is the editor's own sandbox; set `sandbox` on a server",
@@ -84,7 +134,7 @@ def read(data: dict[str, Any], place: Place) -> Imported:
     return imported
 
 
-def _variables(place: Place, answers: Mapping[str, Piece]) -> Callable[[str], Piece | None]:
+def _variables(place: MachinePaths, answers: Mapping[str, Piece]) -> Callable[[str], Piece | None]:
     def value(name: str) -> Piece | None:
         kind, _, wanted = name.partition(":")
         return answers.get(wanted) if kind == "input" else predefined(place, name)
@@ -96,7 +146,7 @@ def _inputs(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     try:
         described = [mapping(item) for item in items(data.get("inputs") or [])]
         return {string(item.get("id")): item for item in described}
-    except Malformed:
+    except MalformedField:
         message = "must be a list of objects with an `id`"
         raise ConfigInvalid(Problem(message=message, path=("inputs",))) from None
 
@@ -107,15 +157,15 @@ def _named(servers: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*inputs, *asked]))
 
 
-def _answer(name: str, described: Mapping[str, Any] | None, notes: list[Note]) -> Piece:
+def _answer(name: str, described: Mapping[str, Any] | None, notes: list[ConversionNote]) -> Piece:
     described = described or {}
 
     def note(message: str) -> None:
-        notes.append(Note(server_id=None, field=f"inputs.{name}", message=message))
+        notes.append(ConversionNote(server_id=None, field=f"inputs.{name}", message=message))
 
     if described.get("password") is True:
         note(f"is in the keyring from now on; store it with `keyring set {_SERVICE} {name}`")
-        return Reference(kind="keyring", name=f"{_SERVICE}/{name}")
+        return SecretReference(kind="keyring", name=f"{_SERVICE}/{name}")
     default = described.get("default")
     if isinstance(default, str) and default:
         note("is its default from now on; nothing asks for it here")
@@ -123,22 +173,22 @@ def _answer(name: str, described: Mapping[str, Any] | None, notes: list[Note]) -
     shouted = re.sub(r"\W+", "_", name, flags=re.ASCII).upper()
     shouted = f"_{shouted}" if shouted[:1].isdigit() else shouted
     note(f"is the environment variable `{shouted}` from now on; nothing asks for it here")
-    return Reference(kind="env", name=shouted)
+    return SecretReference(kind="env", name=shouted)
 
 
-def write(entries: Mapping[str, Entry]) -> Exported:
+def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers, and an input for each secret of ours in the keyring, which the editor asks for once."""
-    notes: list[Note] = []
+    notes: list[ConversionNote] = []
     servers = write_servers(entries, _format(editor_style(_known, _words)), notes)
     document: dict[str, Any] = {"servers": servers}
     if asked := _named(servers, {}):
         document["inputs"] = [
             {"type": "promptString", "id": name, "description": name, "password": True} for name in asked
         ]
-    return Exported(document=document, notes=notes)
+    return ExportedDocument(document=document, notes=notes)
 
 
-def _words(reference: Reference) -> str | None:
+def _words(reference: SecretReference) -> str | None:
     service, _, name = reference.name.partition("/")
     if reference.kind == "keyring" and service == _SERVICE:
         return f"${{input:{name}}}"
@@ -149,14 +199,16 @@ def _known(name: str) -> Piece | None:
     """What the editor would put in place of a variable; of all but inputs it only matters that it would."""
     kind, colon, wanted = name.partition(":")
     if colon and kind == "input":
-        return Reference(kind="keyring", name=f"{_SERVICE}/{wanted}")
+        return SecretReference(kind="keyring", name=f"{_SERVICE}/{wanted}")
     return ""
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The workspace's file, then the user's, of the released editor and of its preview."""
     folders = (application_data(place) / edition / "User" for edition in ("Code", "Code - Insiders"))
     return distinct(project(place, ".vscode/mcp.json"), user(*(folder / "mcp.json" for folder in folders)))
 
 
-VSCODE = Dialect(name="vscode", title="VS Code", syntax="jsonc", locations=locations, read=read, write=write)
+VSCODE = ConfigDialect(
+    name="vscode", title="VS Code", syntax="jsonc", locations=locations, read=read, write=write
+)

@@ -2,26 +2,30 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Imported, Location
-from fairlead.config.dialects.entries import (
+from fairlead.config.dialects.dialect import ConfigDialect, ImportedDocument, Location, user
+from fairlead.config.dialects.fields import (
+    NEGATED,
+    TOOL_NAMES,
     TRANSPORTS,
-    Field,
+    FieldMapping,
     Format,
     approved,
     note_other_keys,
     read_servers,
     section,
+    table,
+    text,
+    texts,
+    word,
 )
-from fairlead.config.dialects.kinds import NEGATED, TOOL_NAMES, table, text, texts, word
-from fairlead.config.dialects.places import user
 from fairlead.config.dialects.references import Piece, editor_style
-from fairlead.config.paths import Place
-from fairlead.config.secrets import Reference
+from fairlead.config.paths import MachinePaths
+from fairlead.config.secrets.references import SecretReference
 
 
 def _variables(name: str) -> Piece | None:
     kind, _, path = name.partition(":")
-    return Reference(kind="file", name=path) if kind == "file" and path else None
+    return SecretReference(kind="file", name=path) if kind == "file" and path else None
 
 
 _STYLE = editor_style(_variables)
@@ -29,32 +33,32 @@ _STYLE = editor_style(_variables)
 FORMAT = Format(
     title="Windsurf",
     fields=(
-        Field("type", "transport", word(TRANSPORTS)),
-        Field("command", "command", text(_STYLE)),
-        Field("args", "args", texts(_STYLE)),
-        Field("cwd", "cwd", text(_STYLE)),
-        Field("env", "env", table(_STYLE)),
-        Field("serverUrl", "url", text(_STYLE)),
-        Field("url", "url", text(_STYLE)),
-        Field("headers", "headers", table(_STYLE)),
-        Field("disabled", "enabled", NEGATED),
-        Field("disabledTools", "deny_tools", TOOL_NAMES),
+        FieldMapping("type", "transport", word(TRANSPORTS)),
+        FieldMapping("command", "command", text(_STYLE)),
+        FieldMapping("args", "args", texts(_STYLE)),
+        FieldMapping("cwd", "cwd", text(_STYLE)),
+        FieldMapping("env", "env", table(_STYLE)),
+        FieldMapping("serverUrl", "url", text(_STYLE)),
+        FieldMapping("url", "url", text(_STYLE)),
+        FieldMapping("headers", "headers", table(_STYLE)),
+        FieldMapping("disabled", "enabled", NEGATED),
+        FieldMapping("disabledTools", "deny_tools", TOOL_NAMES),
     ),
     reading={"alwaysAllow": approved},
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers. Tools that are never asked about there are not asked about here."""
     imported = read_servers(section(data, "mcpServers"), FORMAT)
     note_other_keys(data, ("mcpServers", "$schema"), imported.notes)
     return imported
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The editor's file, then the one of its plug-ins for other editors."""
     folder = place.home / ".codeium"
     return user(folder / "windsurf" / "mcp_config.json", folder / "mcp_config.json")
 
 
-WINDSURF = Dialect(name="windsurf", title="Windsurf", syntax="json", locations=locations, read=read)
+WINDSURF = ConfigDialect(name="windsurf", title="Windsurf", syntax="json", locations=locations, read=read)

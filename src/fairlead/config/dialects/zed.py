@@ -2,33 +2,53 @@
 
 from typing import Any
 
-from fairlead.config.dialects.dialect import Dialect, Imported, Location, Note
-from fairlead.config.dialects.entries import Field, Format, noted, noted_if, read_servers, section, silently
-from fairlead.config.dialects.kinds import FLAG, SECONDS, table, text, texts
-from fairlead.config.dialects.places import config_home, distinct, project, user
+from fairlead.config.dialects.dialect import (
+    ConfigDialect,
+    ConversionNote,
+    ImportedDocument,
+    Location,
+    config_home,
+    distinct,
+    project,
+    user,
+)
+from fairlead.config.dialects.fields import (
+    FLAG,
+    SECONDS,
+    FieldMapping,
+    Format,
+    noted,
+    noted_if,
+    read_servers,
+    section,
+    silently,
+    table,
+    text,
+    texts,
+)
 from fairlead.config.dialects.references import LITERAL
-from fairlead.config.paths import Place
-from fairlead.config.shapes import as_object
+from fairlead.config.paths import MachinePaths
+from fairlead.config.untyped import as_object
 
 _EXTENSION = "are those of an extension of Zed, which brings the server; left out"
 
 FORMAT = Format(
     title="Zed",
     fields=(
-        Field("command", "command", text(LITERAL)),
-        Field("args", "args", texts(LITERAL)),
-        Field("env", "env", table(LITERAL)),
-        Field("url", "url", text(LITERAL)),
-        Field("headers", "headers", table(LITERAL)),
-        Field("timeout", "request_timeout_ms", SECONDS),
-        Field("enabled", "enabled", FLAG),
-        Field("oauth.client_id", "oauth.client_id", text(LITERAL)),
-        Field("oauth.client_secret", "oauth.client_secret", text(LITERAL)),
+        FieldMapping("command", "command", text(LITERAL)),
+        FieldMapping("args", "args", texts(LITERAL)),
+        FieldMapping("env", "env", table(LITERAL)),
+        FieldMapping("url", "url", text(LITERAL)),
+        FieldMapping("headers", "headers", table(LITERAL)),
+        FieldMapping("timeout", "request_timeout_ms", SECONDS),
+        FieldMapping("enabled", "enabled", FLAG),
+        FieldMapping("oauth.client_id", "oauth.client_id", text(LITERAL)),
+        FieldMapping("oauth.client_secret", "oauth.client_secret", text(LITERAL)),
         # The older layout, where the command was an object.
-        Field("command.path", "command", text(LITERAL)),
-        Field("command.args", "args", texts(LITERAL)),
-        Field("command.env", "env", table(LITERAL)),
-        Field("command.timeout", "request_timeout_ms", SECONDS),
+        FieldMapping("command.path", "command", text(LITERAL)),
+        FieldMapping("command.args", "args", texts(LITERAL)),
+        FieldMapping("command.env", "env", table(LITERAL)),
+        FieldMapping("command.timeout", "request_timeout_ms", SECONDS),
     ),
     reading={
         "source": silently,
@@ -38,13 +58,13 @@ FORMAT = Format(
 )
 
 
-def read(data: dict[str, Any], _: Place) -> Imported:
+def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """The servers; those that an extension of the editor brings are noted."""
     servers: dict[str, Any] = {}
-    notes: list[Note] = []
+    notes: list[ConversionNote] = []
     for name, raw in section(data, "context_servers").items():
         if _from_extension(as_object(raw)):
-            notes.append(Note(server_id=name, field="settings", message=_EXTENSION))
+            notes.append(ConversionNote(server_id=name, field="settings", message=_EXTENSION))
         else:
             servers[name] = raw
     imported = read_servers(servers, FORMAT)
@@ -58,7 +78,7 @@ def _from_extension(raw: dict[str, Any]) -> bool:
     )
 
 
-def locations(place: Place) -> list[Location]:
+def locations(place: MachinePaths) -> list[Location]:
     """The project's file, then the user's."""
     if place.platform == "darwin":
         folder = place.home / ".config" / "zed"
@@ -67,4 +87,4 @@ def locations(place: Place) -> list[Location]:
     return distinct(project(place, ".zed/settings.json"), user(folder / "settings.json"))
 
 
-ZED = Dialect(name="zed", title="Zed", syntax="jsonc", locations=locations, read=read)
+ZED = ConfigDialect(name="zed", title="Zed", syntax="jsonc", locations=locations, read=read)

@@ -15,7 +15,7 @@ from fairlead.cli.pending_calls import (
     lines_of,
     pending_calls,
 )
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid
 from fairlead.policy.approvals import by_tool
@@ -30,7 +30,7 @@ HOW = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Holding:
+class RememberedAnswer:
     """A yes that holds for later calls, and can be taken back."""
 
     keys: Sequence[str]
@@ -40,7 +40,7 @@ class Holding:
     principal: str
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ConsoleSession, rest: str) -> None:
     match rest.split():
         case []:
             await _show(session)
@@ -53,7 +53,7 @@ async def _run(session: Session, rest: str) -> None:
             raise ArgumentsInvalid(f"`{rest}` is not understood here", hint=hint)
 
 
-async def _answer(session: Session, call: str, word: str) -> None:
+async def _answer(session: ConsoleSession, call: str, word: str) -> None:
     """Answer a call of an agent that waits at a gateway."""
     gateways = await to_thread.run_sync(gateways_running, session.env)
     if not await to_thread.run_sync(give_answer, gateways, call, word):
@@ -61,7 +61,7 @@ async def _answer(session: Session, call: str, word: str) -> None:
     session.screen.say(f"{call}: {HOW[word]}")
 
 
-async def _show_waiting(session: Session) -> None:
+async def _show_waiting(session: ConsoleSession) -> None:
     gateways = await to_thread.run_sync(gateways_running, session.env)
     waiting = await to_thread.run_sync(pending_calls, gateways)
     for same in equal_calls(waiting):
@@ -71,7 +71,7 @@ async def _show_waiting(session: Session) -> None:
         session.screen.say(f"waiting at a gateway; `/approve {waiting[0]['id']} {words}` answers")
 
 
-async def _show(session: Session) -> None:
+async def _show(session: ConsoleSession) -> None:
     await _show_waiting(session)
     if session.person.answers:
         rows = [
@@ -93,7 +93,7 @@ async def _show(session: Session) -> None:
     session.screen.say("`/approve revoke N` has you asked again")
 
 
-async def _revoke(session: Session, number: str) -> None:
+async def _revoke(session: ConsoleSession, number: str) -> None:
     holding = await _holding(session)
     if not number.isdecimal() or not 1 <= int(number) <= len(holding):
         raise ArgumentsInvalid(f"there is no approval `{number}`", hint="`/approve` shows them with numbers")
@@ -103,11 +103,11 @@ async def _revoke(session: Session, number: str) -> None:
     session.screen.say(f"`{gone.server_id}/{gone.tool}` is asked about again")
 
 
-async def _holding(session: Session) -> list[Holding]:
+async def _holding(session: ConsoleSession) -> list[RememberedAnswer]:
     """What need not be asked about: for this session first, then for good."""
     approvals = session.host.approvals
     now = [
-        Holding(
+        RememberedAnswer(
             keys=(one.key,),
             server_id=one.server_id,
             tool=one.tool,
@@ -117,7 +117,7 @@ async def _holding(session: Session) -> list[Holding]:
         for one in approvals.of_session()
     ]
     for_good = [
-        Holding(
+        RememberedAnswer(
             keys=keys,
             server_id=kept.server_id,
             tool=kept.tool,
@@ -129,7 +129,7 @@ async def _holding(session: Session) -> list[Holding]:
     return now + for_good
 
 
-def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     return fitting(typed, [("revoke ", "ask about it again")])
 
 

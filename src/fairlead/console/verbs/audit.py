@@ -5,19 +5,19 @@ from typing import Final
 
 from anyio import to_thread
 
-from fairlead.cli.audit_rows import COLUMNS, audit_row
+from fairlead.cli.tables import COLUMNS, audit_row
 from fairlead.config.paths import store_file
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 from fairlead.errors import ArgumentsInvalid
-from fairlead.policy.audit_records import AuditRecord, Wanted, latest_calls
-from fairlead.store.database import Database
+from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
+from fairlead.store.sqlite import Database
 
 SHOWN: Final = 10
 MOST_SHOWN: Final = 1000
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ConsoleSession, rest: str) -> None:
     if rest and not (rest.isdecimal() and 1 <= int(rest) <= MOST_SHOWN):
         raise ArgumentsInvalid(f"`{rest}` is no number of records", hint=f"/audit N, up to {MOST_SHOWN:,}")
     if session.host.store is not None:
@@ -34,7 +34,7 @@ def _latest(path: Path, limit: int) -> list[AuditRecord]:
     if not path.exists():
         return []
     with Database.open(path) as database:
-        return latest_calls(database, Wanted(), limit)
+        return latest_calls(database, AuditQuery(), limit)
 
 
 VERB = Verb(

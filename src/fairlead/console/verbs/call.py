@@ -5,17 +5,16 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
 
-from fairlead.catalog import gate
-from fairlead.catalog.cleaning import clean_tool
-from fairlead.catalog.entries import ToolEntry, tool_called
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.definitions import clean_tool
+from fairlead.catalog.tools import ToolEntry, tool_called
 from fairlead.cli.arguments import read_argument, read_document
 from fairlead.cli.output import noting_delivery, printable
-from fairlead.config.shapes import as_list, as_object
+from fairlead.config.untyped import as_list, as_object
 from fairlead.config.validate import suggestion
-from fairlead.console.arguments import words_of
-from fairlead.console.blocks import Origin, show_blocks
-from fairlead.console.session import Session
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.render import AnswerOrigin, show_blocks
+from fairlead.console.session import ConsoleSession
+from fairlead.console.verb import Suggestion, Verb, fitting, words_of
 from fairlead.console.verbs.tools import tools_of
 from fairlead.errors import ArgumentsInvalid, UnknownTool
 
@@ -28,7 +27,7 @@ MOST_TITLE_BYTES: Final = 200
 """Of a tool's title, beside a suggestion."""
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ConsoleSession, rest: str) -> None:
     server_id, _, rest = rest.partition(" ")
     name, _, typed = rest.strip().partition(" ")
     if not server_id or not name:
@@ -42,14 +41,14 @@ async def _run(session: Session, rest: str) -> None:
         return
     with noting_delivery():
         result = await session.host.call(server_id, entry.key.tool, arguments, reviewed=True, whole=True)
-    await show_blocks(session, Origin(server_id=server_id, what=entry.key.tool), result.content)
+    await show_blocks(session, AnswerOrigin(server_id=server_id, what=entry.key.tool), result.content)
     if not result.content and result.structured is not None:
         session.screen.data(json.dumps(result.structured, indent=2, ensure_ascii=False))
     if result.is_error:
         session.screen.warn("the tool says that it failed")
 
 
-async def _tool(session: Session, server_id: str, name: str) -> ToolEntry:
+async def _tool(session: ConsoleSession, server_id: str, name: str) -> ToolEntry:
     """The tool of that name. Its server is asked again where its list may be an old one."""
     session.loaded.server(server_id)  # raises where there is none
     entry = tool_called(name, await session.host.tools_of(server_id))
@@ -72,7 +71,7 @@ def _typed(text: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _complete_arguments(
-    session: Session, schema: dict[str, Any], shown: dict[str, Any], arguments: dict[str, Any]
+    session: ConsoleSession, schema: dict[str, Any], shown: dict[str, Any], arguments: dict[str, Any]
 ) -> bool:
     """Ask for what is required and missing. False where the person does not want to say.
 
@@ -94,7 +93,7 @@ async def _complete_arguments(
     return True
 
 
-def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     """Servers, then tools, then the names of arguments and the values that are listed for them."""
     *before, last = typed.split(" ")
     if not before:

@@ -1,10 +1,10 @@
 """`/clear`."""
 
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 
 
-async def _run(session: Session, _rest: str) -> None:
+async def _run(session: ConsoleSession, _rest: str) -> None:
     session.conversation.clear()
     session.attached.clear()
     session.screen.say("the model has forgotten what was said")

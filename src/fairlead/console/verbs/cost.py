@@ -7,15 +7,15 @@ import anyio
 from anyio import to_thread
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.entries import Listing, ToolEntry
-from fairlead.cli.costs import WAYS, ServerCost, by_server, configured, counting, tool_costs, ways
-from fairlead.console.session import Session
+from fairlead.catalog.tools import Listing, ToolEntry
+from fairlead.cli.tables import WAYS, ServerCost, by_server, configured, counting, tool_costs, ways
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
-from fairlead.host.bundles import Selection
-from fairlead.host.costs import Costs, costs_of
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.costs import Costs, costs_of
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ConsoleSession, rest: str) -> None:
     toolset = session.conversation.toolset
     listings = {
         status.server_id: listing
@@ -42,7 +42,7 @@ def _counted(
     return costs, by_server(tool_costs(costs, entries))
 
 
-def _show_usage(session: Session) -> None:
+def _show_usage(session: ConsoleSession) -> None:
     usage = session.conversation.usage
     if usage.total:
         cached = f", {usage.cached_tokens:,} of them cached" if usage.cached_tokens else ""

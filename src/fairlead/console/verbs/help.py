@@ -1,11 +1,11 @@
 """`/help`."""
 
 from fairlead.console.conversation import WITHOUT_A_MODEL
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 
 
-async def _run(session: Session, _rest: str) -> None:
+async def _run(session: ConsoleSession, _rest: str) -> None:
     screen = session.screen
     screen.table(("command", "what you get"), [(verb.usage, verb.summary) for verb in session.verbs.values()])
     screen.say("`/<server>:<prompt>` uses a prompt of a server: `/prompts` lists them")

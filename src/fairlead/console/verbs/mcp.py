@@ -8,15 +8,13 @@ from typing import Final
 from anyio import to_thread
 
 from fairlead.cli.output import counted, shown_path
+from fairlead.config.edit_scope import set_enabled
 from fairlead.config.paths import state_folder
-from fairlead.config.scopes import set_enabled
-from fairlead.console.logging_in import log_in
-from fairlead.console.reviewing import review
-from fairlead.console.session import Session
+from fairlead.console.mcp_actions import log_in, review
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
-from fairlead.host.log_tail import log_tail
-from fairlead.host.member import ServerStatus
+from fairlead.host.managed_server import ServerStatus, log_tail
 
 USAGE: Final = (
     "/mcp [server | reload | restart, enable, disable, login, review server [--allow, --ask, --deny NAMES]]"
@@ -24,7 +22,7 @@ USAGE: Final = (
 LOG_LINES: Final = 15
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ConsoleSession, rest: str) -> None:
     word, _, argument = rest.partition(" ")
     argument = argument.strip()
     if not word:
@@ -39,7 +37,7 @@ async def _run(session: Session, rest: str) -> None:
         await _ACTIONS[word](session, argument)
 
 
-def _show_all(session: Session) -> None:
+def _show_all(session: ConsoleSession) -> None:
     statuses = session.host.status()
     if not statuses:
         session.screen.say("no MCP servers configured")
@@ -70,7 +68,7 @@ def _show_all(session: Session) -> None:
             session.screen.warn(_first_line(status.last_error), status.hint)
 
 
-async def _show_one(session: Session, server_id: str) -> None:
+async def _show_one(session: ConsoleSession, server_id: str) -> None:
     server = session.loaded.servers.get(server_id)
     status = _status(session, server_id)
     config = server.config if server else None
@@ -102,21 +100,21 @@ async def _show_one(session: Session, server_id: str) -> None:
         session.screen.words_of("\n".join(log))
 
 
-async def _reload(session: Session) -> None:
+async def _reload(session: ConsoleSession) -> None:
     await session.configuration.reload()
     session.screen.say(f"the configuration is in effect: {counted(len(session.loaded.servers), 'server')}")
     for problem in session.loaded.problems:
         session.screen.warn(str(problem), problem.hint)
 
 
-async def _restart(session: Session, server_id: str) -> None:
+async def _restart(session: ConsoleSession, server_id: str) -> None:
     if not _status(session, server_id).enabled:
         raise ConnectFailed(server_id, "it is switched off", hint=f"/mcp enable {server_id}")
     await session.host.close(server_id)
     await _connect(session, server_id)
 
 
-async def _switch(session: Session, server_id: str, *, on: bool) -> None:
+async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
     file = await to_thread.run_sync(partial(set_enabled, session.loaded, server_id, on=on))
     await session.configuration.reload()
     now = session.loaded.server(server_id)
@@ -129,14 +127,14 @@ async def _switch(session: Session, server_id: str, *, on: bool) -> None:
         session.screen.say(f"`{server_id}` is disabled, in {shown_path(file)}")
 
 
-async def _connect(session: Session, server_id: str) -> None:
+async def _connect(session: ConsoleSession, server_id: str) -> None:
     for failure in (await session.host.connect(server_id)).values():
         raise failure
     status = _status(session, server_id)
     session.screen.say(f"`{server_id}` is {status.state}: {counted(status.tools or 0, 'tool')}")
 
 
-_ACTIONS: Final[dict[str, Callable[[Session, str], Awaitable[None]]]] = {
+_ACTIONS: Final[dict[str, Callable[[ConsoleSession, str], Awaitable[None]]]] = {
     "restart": _restart,
     "enable": partial(_switch, on=True),
     "disable": partial(_switch, on=False),
@@ -145,7 +143,7 @@ _ACTIONS: Final[dict[str, Callable[[Session, str], Awaitable[None]]]] = {
 }
 
 
-def _status(session: Session, server_id: str) -> ServerStatus:
+def _status(session: ConsoleSession, server_id: str) -> ServerStatus:
     status = next((each for each in session.host.status() if each.server_id == server_id), None)
     if status is None:
         session.loaded.server(server_id)  # which raises, with the id that may be meant
@@ -165,7 +163,7 @@ def _shown_time(at: float) -> str:
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     word, blank, rest = typed.partition(" ")
     servers = [(status.server_id, status.state) for status in session.host.status()]
     if not blank:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from fairlead.catalog.offers import Prompt
-from fairlead.cli.offered import on_one_line
-from fairlead.console.offers import Wanted, server_names, show_failures
+from fairlead.catalog.tools import PromptOffer
+from fairlead.cli.catalogs import on_one_line
+from fairlead.console.attachments import OfferQuery, server_names, show_failures
 from fairlead.console.prompt_verbs import usage_of, verb_name
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 
 
-async def _run(session: Session, rest: str) -> None:
-    wanted = Wanted.read(session, rest)
+async def _run(session: ConsoleSession, rest: str) -> None:
+    wanted = OfferQuery.read(session, rest)
     gathered = await session.host.prompts.list(wanted.server_id)
     found = [
         prompt for prompt in gathered.items if wanted.fits(prompt.name, prompt.title, prompt.description)
@@ -23,11 +23,11 @@ async def _run(session: Session, rest: str) -> None:
     show_failures(session, gathered.failures)
 
 
-def _row(prompt: Prompt) -> tuple[str, ...]:
+def _row(prompt: PromptOffer) -> tuple[str, ...]:
     return f"/{verb_name(prompt)}", usage_of(prompt) or "-", on_one_line(prompt.description or prompt.title)
 
 
-def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     return [] if " " in typed else fitting(typed, [f"{name} " for name in server_names(session)])
 
 

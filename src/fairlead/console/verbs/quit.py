@@ -1,10 +1,10 @@
 """`/quit`."""
 
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 
 
-async def _run(session: Session, _rest: str) -> None:
+async def _run(session: ConsoleSession, _rest: str) -> None:
     session.leave()
 
 

@@ -3,28 +3,29 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.catalog.offers import Resource, ResourceTemplate
-from fairlead.cli.offered import on_one_line
-from fairlead.console.arguments import pairs_of, words_of
+from fairlead.catalog.tools import ResourceOffer, ResourceTemplate
+from fairlead.cli.catalogs import on_one_line
 from fairlead.console.attachments import (
+    OfferQuery,
     ask_uri,
     blocks_of,
     complete_uri,
     read_attachment,
     readable_servers,
+    show_examples,
+    show_failures,
     templates_of,
 )
-from fairlead.console.blocks import Origin, show_blocks
-from fairlead.console.offers import Wanted, show_examples, show_failures
-from fairlead.console.session import Session
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.render import AnswerOrigin, show_blocks
+from fairlead.console.session import ConsoleSession
+from fairlead.console.verb import Suggestion, Verb, fitting, pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid
-from fairlead.host.uri_templates import read_template
+from fairlead.host.offers.uri_templates import read_template
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ConsoleSession, rest: str) -> None:
     if not _names_a_resource(rest):
         await _list(session, rest)
         return
@@ -32,11 +33,11 @@ async def _run(session: Session, rest: str) -> None:
     if meant is not None:
         server_id, uri = meant
         contents = await session.host.resources.read(server_id, uri)
-        await show_blocks(session, Origin(server_id=server_id, what=uri), blocks_of(contents))
+        await show_blocks(session, AnswerOrigin(server_id=server_id, what=uri), blocks_of(contents))
 
 
-async def _list(session: Session, rest: str) -> None:
-    wanted = Wanted.read(session, rest)
+async def _list(session: ConsoleSession, rest: str) -> None:
+    wanted = OfferQuery.read(session, rest)
     resources = await session.host.resources.list(wanted.server_id)
     templates = await session.host.resources.templates(wanted.server_id)
     items = [
@@ -53,15 +54,15 @@ async def _list(session: Session, rest: str) -> None:
     show_failures(session, failures)
 
 
-def _uri(item: Resource | ResourceTemplate) -> str:
-    return item.uri if isinstance(item, Resource) else item.uri_template
+def _uri(item: ResourceOffer | ResourceTemplate) -> str:
+    return item.uri if isinstance(item, ResourceOffer) else item.uri_template
 
 
-def _row(item: Resource | ResourceTemplate) -> tuple[str, ...]:
+def _row(item: ResourceOffer | ResourceTemplate) -> tuple[str, ...]:
     return item.server_id, _uri(item), item.mime_type or "-", on_one_line(item.description or item.label)
 
 
-async def _attach(session: Session, rest: str) -> None:
+async def _attach(session: ConsoleSession, rest: str) -> None:
     if rest == "none":
         session.attached.clear()
     elif rest:
@@ -88,7 +89,7 @@ def _names_a_resource(rest: str) -> bool:
     return len(words) > 1 and _URI.fullmatch(words[1]) is not None
 
 
-async def _meant(session: Session, rest: str) -> tuple[str, str] | None:
+async def _meant(session: ConsoleSession, rest: str) -> tuple[str, str] | None:
     """The server and the URI, its blanks filled in. None where the person would not say what is in one."""
     server_id, uri, *more = rest.split(maxsplit=2)
     session.loaded.server(server_id)  # raises where there is none
@@ -113,7 +114,7 @@ def _blanks(uri: str) -> Sequence[str]:
 
 
 async def _asked(
-    session: Session, server_id: str, uri: str, blank: str, others: Mapping[str, str]
+    session: ConsoleSession, server_id: str, uri: str, blank: str, others: Mapping[str, str]
 ) -> str | None:
     """Ask the person for a blank, with what the server suggests for it."""
     for template in templates_of(session, server_id):
@@ -126,14 +127,14 @@ async def _asked(
 # What may follow.
 
 
-def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     server_id, blank, uri = typed.partition(" ")
     if not blank:
         return fitting(server_id, [f"{name} " for name in readable_servers(session)])
     return [] if " " in uri else complete_uri(session, server_id, uri)
 
 
-async def _ask(session: Session, typed: str) -> Iterable[Suggestion]:
+async def _ask(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     server_id, _, uri = typed.partition(" ")
     return await ask_uri(session, server_id, uri) if uri and " " not in uri else []
 

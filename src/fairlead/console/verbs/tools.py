@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from functools import partial
 
-from fairlead.catalog.cleaning import clean_tool
-from fairlead.catalog.entries import ToolEntry, ToolKey
-from fairlead.cli.offered import on_one_line
+from fairlead.catalog.sanitize.definitions import clean_tool
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.cli.catalogs import on_one_line
 from fairlead.cli.output import counted
-from fairlead.console.session import Session
+from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import FairleadError
 from fairlead.host.background import run_off_loop
@@ -15,7 +15,7 @@ from fairlead.host.background import run_off_loop
 MOST_HITS = 20
 
 
-async def _run(session: Session, query: str) -> None:
+async def _run(session: ConsoleSession, query: str) -> None:
     toolset = await session.conversation.toolset.ready()
     catalog = toolset.catalog
     known = await run_off_loop(partial(known_tools, session), len(catalog))
@@ -57,7 +57,7 @@ def _matching(
     return found
 
 
-def known_tools(session: Session) -> dict[ToolKey, ToolEntry]:
+def known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
     """Every tool that servers are known to have, with nothing hidden in it. Contacts nobody."""
     return {
         entry.key: entry.derive(clean_tool).entry
@@ -67,7 +67,7 @@ def known_tools(session: Session) -> dict[ToolKey, ToolEntry]:
     }
 
 
-def tools_of(session: Session, server_id: str) -> tuple[ToolEntry, ...]:
+def tools_of(session: ConsoleSession, server_id: str) -> tuple[ToolEntry, ...]:
     """The tools that a server is known to have. Contacts nobody."""
     try:
         listing = session.host.listing(server_id)
@@ -76,7 +76,7 @@ def tools_of(session: Session, server_id: str) -> tuple[ToolEntry, ...]:
     return listing.tools if listing is not None else ()
 
 
-def _complete(session: Session, typed: str) -> Iterable[Suggestion]:
+def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     return fitting(typed, [status.server_id for status in session.host.status()])
 
 

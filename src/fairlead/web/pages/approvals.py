@@ -6,9 +6,9 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.host.operator import ApprovalAnswer
-from fairlead.web.door import Answer, Visit, see
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import as_json, block, button, code, form, live, moment, page, plural, server_path
+from fairlead.web.middleware import Answer, PageRequest, see
 from fairlead.web.panel import Panel, PendingCall
 
 ANSWERS: Final[dict[str, ApprovalAnswer]] = {
@@ -19,7 +19,7 @@ ANSWERS: Final[dict[str, ApprovalAnswer]] = {
 def approvals(panel: Panel) -> Answer:
     """All that waits."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         waiting = panel.pending(visit.decides_for)
         asked = [_call(visit, call) for call in waiting] or tag("p", "No call waits for you.", class_="dim")
         reviews = (tag("h2", "Reviews"), _reviews(panel)) if visit.is_admin else ()
@@ -32,7 +32,7 @@ def approvals(panel: Panel) -> Answer:
 def give(panel: Panel) -> Answer:
     """Answer a call that waits."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         word = ANSWERS.get(visit.field("answer"))
         if word is None:
             raise ConfigError("there is no such answer")
@@ -43,7 +43,7 @@ def give(panel: Panel) -> Answer:
     return answer
 
 
-def _call(visit: Visit, call: PendingCall) -> Html:
+def _call(visit: PageRequest, call: PendingCall) -> Html:
     question = call.question
     claims = (
         f"Its server claims, and nobody has checked: {'; '.join(question.claims)}."

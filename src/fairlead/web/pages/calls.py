@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from starlette.responses import HTMLResponse, Response
 
-from fairlead.gateway.client import SessionInfo
-from fairlead.policy.audit_records import AuditRecord, Wanted
-from fairlead.web.activity import RunningCall
-from fairlead.web.door import Answer, Visit
+from fairlead.gateway.client_session import SessionInfo
+from fairlead.policy.audit import AuditQuery, AuditRecord
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, moment, page, server_link, table
+from fairlead.web.live import RunningCall
+from fairlead.web.middleware import Answer, PageRequest
 from fairlead.web.panel import Panel
 
 LIMIT = 100
@@ -19,9 +19,9 @@ COLUMNS = ("Time", "Call", "For", "Decision", "Outcome", "Took", "Size")
 def calls(panel: Panel) -> Answer:
     """Both."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         server, outcome = visit.query("server"), visit.query("outcome").strip()
-        wanted = Wanted(server=server or None, outcome=outcome or None)
+        wanted = AuditQuery(server=server or None, outcome=outcome or None)
         records = await panel.audit(wanted, LIMIT)
         servers = [status.server_id for status in panel.status()]
         content = (

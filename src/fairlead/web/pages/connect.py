@@ -4,17 +4,17 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.gateway.login_links import LoginLink, LoginLinks
-from fairlead.web.door import Answer, Visit, see
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import bare_page, button, code, form
+from fairlead.web.middleware import Answer, PageRequest, see
 from fairlead.web.pages.servers import login_link
-from fairlead.web.panel import LoginVisit, Panel
+from fairlead.web.panel import Panel, PendingLogin
 
 
 def show(panel: Panel, links: LoginLinks) -> Answer:
     """Say who wants to be logged in where, or how far that is."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         link = links.find(visit.step("code"), visit.ticket.value)
         if link is None:
             text = (
@@ -31,7 +31,7 @@ def show(panel: Panel, links: LoginLinks) -> Answer:
 def act(panel: Panel, links: LoginLinks) -> Answer:
     """Begin the login, or take the address at which it ended."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         code, cookie = visit.step("code"), visit.ticket.value
         before = links.find(code, cookie)
         login = panel.login(before.server_id, before.principal) if before and before.is_begun else None
@@ -64,7 +64,7 @@ def _about(link: LoginLink) -> Child:
     )
 
 
-def _state(visit: Visit, link: LoginLink, login: LoginVisit | None) -> Child:
+def _state(visit: PageRequest, link: LoginLink, login: PendingLogin | None) -> Child:
     def begin(label: str) -> Html:
         return form(visit, visit.path, button(label, "do", "log_in", key="connect", kind="main"))
 

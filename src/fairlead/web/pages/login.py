@@ -2,13 +2,12 @@
 
 from starlette.responses import HTMLResponse, Response
 
-from fairlead.web.door import Visit, see
-from fairlead.web.entrance import LoggedIn, drop_ticket, keep_ticket
 from fairlead.web.html import tag
 from fairlead.web.layout import bare_page, form
+from fairlead.web.middleware import BrowserSession, PageRequest, drop_ticket, keep_ticket, see
 
 
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     """Let in the opener of a one-time link, or ask for a token."""
     code, purpose = visit.query("code"), visit.request.headers.get("sec-purpose", "")
     # A browser that fetches pages in advance would use the code up.
@@ -17,12 +16,12 @@ async def show(visit: Visit) -> Response:
     return _answered(visit, await visit.entrance.redeem(code))
 
 
-async def log_in(visit: Visit) -> Response:
+async def log_in(visit: PageRequest) -> Response:
     """Begin a session for a token."""
     return _answered(visit, await visit.entrance.log_in(visit.field("secret").strip()))
 
 
-async def log_out(visit: Visit) -> Response:
+async def log_out(visit: PageRequest) -> Response:
     """End the session."""
     visit.entrance.log_out(visit.ticket)
     response = see("/login")
@@ -30,7 +29,7 @@ async def log_out(visit: Visit) -> Response:
     return response
 
 
-def _answered(visit: Visit, session: LoggedIn | None) -> Response:
+def _answered(visit: PageRequest, session: BrowserSession | None) -> Response:
     if session is None:
         return HTMLResponse(_login_page(visit, failed=True), 403)
     response = see(f"{session.base}/")
@@ -38,7 +37,7 @@ def _answered(visit: Visit, session: LoggedIn | None) -> Response:
     return response
 
 
-def _login_page(visit: Visit, *, failed: bool) -> str:
+def _login_page(visit: PageRequest, *, failed: bool) -> str:
     problem = "That is no token that decides, or its link was used before." if failed else None
     fields = form(
         visit,

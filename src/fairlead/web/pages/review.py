@@ -3,10 +3,8 @@
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
-from fairlead.policy.claims import claims_of
-from fairlead.policy.findings import findings_of
-from fairlead.policy.reviewing import ReviewedTool, diff, whole, words_of
-from fairlead.web.door import Answer, Visit, see
+from fairlead.policy.decision import claims_of
+from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words_of
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     block,
@@ -20,7 +18,8 @@ from fairlead.web.layout import (
     server_link,
     server_path,
 )
-from fairlead.web.panel import Panel, Review, Verdict
+from fairlead.web.middleware import Answer, PageRequest, see
+from fairlead.web.panel import Panel, PanelReview, PanelVerdict
 
 MOST = 100
 """How many tools are shown at once. Those that wait come first, and the rest follows as they are decided."""
@@ -29,7 +28,7 @@ MOST = 100
 def review(panel: Panel) -> Answer:
     """All there is to look at."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         found = await panel.review(visit.step("server"))
         title = f"Review {found.server_id}"
         content = live("review", tag("p", "Back to ", server_link(found.server_id)), _content(visit, found))
@@ -41,18 +40,18 @@ def review(panel: Panel) -> Answer:
 def decide(panel: Panel) -> Answer:
     """Carry out what was decided."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         server_id = visit.step("server")
         digests = visit.form.get("digest", ())
         match visit.field("verdict"):
             case "allow" if digests:
-                verdict = Verdict(allow=digests)
+                verdict = PanelVerdict(allow=digests)
             case "ask" if digests:
-                verdict = Verdict(ask=digests)
+                verdict = PanelVerdict(ask=digests)
             case "deny" if digests:
-                verdict = Verdict(deny=digests)
+                verdict = PanelVerdict(deny=digests)
             case "instructions" if digests:
-                verdict = Verdict(instructions=digests[0])
+                verdict = PanelVerdict(instructions=digests[0])
             case _:
                 raise ConfigError("there is no such verdict")
         await panel.decide(server_id, verdict)
@@ -61,7 +60,7 @@ def decide(panel: Panel) -> Answer:
     return answer
 
 
-def _content(visit: Visit, found: Review) -> Child:
+def _content(visit: PageRequest, found: PanelReview) -> Child:
     if found.problem:
         return tag("p", f"There is nothing to review: {found.problem}.")
     shown = [tool for tool in found.tools if tool.is_open][:MOST]
@@ -79,7 +78,7 @@ def _content(visit: Visit, found: Review) -> Child:
     )
 
 
-def _all(visit: Visit, found: Review, waiting: list[ReviewedTool]) -> Child:
+def _all(visit: PageRequest, found: PanelReview, waiting: list[ReviewedTool]) -> Child:
     """One button for all that is shown and waits; what was not shown is not in it."""
     if len(waiting) < 2:
         return None
@@ -89,7 +88,7 @@ def _all(visit: Visit, found: Review, waiting: list[ReviewedTool]) -> Child:
     return tag("div", form(visit, server_path(found.server_id, "review"), digests, allow), class_="actions")
 
 
-def _instructions(visit: Visit, found: Review) -> Html:
+def _instructions(visit: PageRequest, found: PanelReview) -> Html:
     path = server_path(found.server_id, "review")
     accept = button("Models may see these", "verdict", "instructions", key=found.server_id, kind="main")
     return tag(
@@ -101,7 +100,7 @@ def _instructions(visit: Visit, found: Review) -> Html:
     )
 
 
-def _tool(visit: Visit, found: Review, tool: ReviewedTool) -> Html:
+def _tool(visit: PageRequest, found: PanelReview, tool: ReviewedTool) -> Html:
     before, now = tool.before(), tool.definition()
     shown = (
         block(whole(now), "Definition") if before is None else diff_block(diff(before, now), "What changed")

@@ -6,9 +6,8 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.config.command_lines import command_line
 from fairlead.errors import ConfigError
-from fairlead.host.member import ServerStatus
-from fairlead.host.urls import ShownUrl
-from fairlead.web.door import Answer, Visit, own_path, see
+from fairlead.host.elicitation.urls import ShownUrl
+from fairlead.host.managed_server import ServerStatus
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     block,
@@ -25,7 +24,8 @@ from fairlead.web.layout import (
     state,
     table,
 )
-from fairlead.web.panel import MOST_EXPLAINED, LoginVisit, Panel, ServerDetails
+from fairlead.web.middleware import Answer, PageRequest, own_path, see
+from fairlead.web.panel import MOST_EXPLAINED, Panel, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error", "Actions")
 
@@ -33,7 +33,7 @@ COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error"
 def overview(panel: Panel) -> Answer:
     """All servers."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         servers = panel.status()
         ready = sum(status.state == "ready" for status in servers)
         lead = (
@@ -49,7 +49,7 @@ def overview(panel: Panel) -> Answer:
 def one(panel: Panel) -> Answer:
     """One server."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         details = await panel.details(visit.step("server"))
         server_id = details.status.server_id
         path = server_path(server_id)
@@ -68,7 +68,7 @@ def one(panel: Panel) -> Answer:
 def act(panel: Panel) -> Answer:
     """Do what a button says."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         server_id = visit.step("server")
         match visit.field("do"):
             case "restart":
@@ -87,7 +87,7 @@ def act(panel: Panel) -> Answer:
     return answer
 
 
-def _row(visit: Visit, status: ServerStatus) -> Sequence[Child]:
+def _row(visit: PageRequest, status: ServerStatus) -> Sequence[Child]:
     return (
         server_link(status.server_id),
         state(status.state),
@@ -114,7 +114,7 @@ def _error(status: ServerStatus) -> Html:
     return tag("details", summary, *whole, id=f"error-{status.server_id}")
 
 
-def _actions(visit: Visit, status: ServerStatus, back: str, *, can_switch: bool) -> Html:
+def _actions(visit: PageRequest, status: ServerStatus, back: str, *, can_switch: bool) -> Html:
     server_id = status.server_id
     buttons: list[Html] = []
     if status.enabled:
@@ -189,11 +189,11 @@ def _notes(panel: Panel, details: ServerDetails) -> Child:
     return (tag("ul", notes) if notes else None, review)
 
 
-def _login(visit: Visit, details: ServerDetails, login: LoginVisit | None) -> Child:
+def _login(visit: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:
     return (tag("h2", "Login"), _login_state(visit, details, login))
 
 
-def _login_state(visit: Visit, details: ServerDetails, login: LoginVisit | None) -> Child:
+def _login_state(visit: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:
     server_id = details.status.server_id
 
     def begin(label: str, kind: str = "") -> Html:
@@ -210,7 +210,7 @@ def _login_state(visit: Visit, details: ServerDetails, login: LoginVisit | None)
     return (login_link(visit, login, server_path(server_id)), begin("Begin again", "quiet"))
 
 
-def login_link(visit: Visit, login: LoginVisit, path: str) -> Child:
+def login_link(visit: PageRequest, login: PendingLogin, path: str) -> Child:
     """The page where one logs in, and a field for the address at which that ends in a browser elsewhere."""
     assert login.page is not None, "it is shown once it is known"
     terms = tag("p", login.terms) if login.terms else None
@@ -235,7 +235,7 @@ def _login_page(shown: ShownUrl) -> Child:
     )
 
 
-def _elsewhere(visit: Visit, path: str) -> Html:
+def _elsewhere(visit: PageRequest, path: str) -> Html:
     asked = "In the end it shows a page that cannot be reached. The address of that page:"
     return tag(
         "details",

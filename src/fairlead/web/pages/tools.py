@@ -4,9 +4,9 @@ from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
-from fairlead.web.door import Answer, Visit
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, page, plural, server_link, table
+from fairlead.web.middleware import Answer, PageRequest
 from fairlead.web.panel import ListedTool, Panel, ToolPage
 
 PAGE = 100
@@ -16,7 +16,7 @@ MAX_HIDDEN = 200
 def catalog(panel: Panel) -> Answer:
     """The tools of a search, or all of them."""
 
-    async def answer(visit: Visit) -> Response:
+    async def answer(visit: PageRequest) -> Response:
         query, server_id = visit.query("q").strip(), visit.query("server")
         given = visit.query("start")
         start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0

@@ -1,0 +1,102 @@
+"""What a tool brought, cut into what every provider understands: text and media."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.config.untyped import as_object
+
+NOTHING = "(the tool returned nothing)"
+FAILED = "(the tool failed)"
+UNEXPLAINED = "(the tool failed and did not say why)"
+DEFAULT_MIME_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a sound or a file. Its data is base64, and never becomes text."""
+
+    mime_type: str
+    data: str = field(repr=False)
+    handle: str | None = None
+    """Where it is kept, for a model that does not take it."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.data) * 3 // 4
+
+
+Part = str | Media
+
+
+def parts_of(result: ToolResult) -> list[Part]:
+    """Everything a model should see, in order. There is always something.
+
+    What comes from an untrusted server stands between two lines that say so, and that it cannot have known.
+    What we say about it at the end stands after them.
+    """
+    parts: list[Part] = []
+    has_words, ends = False, 0
+    for place, block in enumerate(result.content):
+        found = [*_parts_of_block(block, result.remarks.handles.get(place))]
+        parts += found
+        if place not in result.remarks.ours:
+            has_words = has_words or any(map(_is_words, found))
+            ends = len(parts)
+    if result.structured is not None and not has_words:
+        parts.append(msgspec.json.encode(result.structured).decode())
+        ends = len(parts)
+    if not parts:
+        return [UNEXPLAINED if result.is_error else NOTHING]
+    if not result.untrusted:
+        return parts
+    begin, end = gate.fence(result.server_id)
+    return [begin, *parts[:ends], end, *parts[ends:]]
+
+
+def text_of(result: ToolResult) -> str:
+    """The same for who can show text alone."""
+    return "\n".join(part if isinstance(part, str) else unseen(part) for part in parts_of(result))
+
+
+def unseen(media: Media) -> str:
+    """What stands in for media that a provider does not take."""
+    kept = f"; it is kept as {media.handle}" if media.handle else ""
+    return f"({media.mime_type}, {media.size} bytes: cannot be shown here{kept})"
+
+
+def _is_words(part: Part) -> bool:
+    return isinstance(part, str)
+
+
+def _parts_of_block(block: Mapping[str, Any], handle: str | None) -> Iterator[Part]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            if text:
+                yield text
+        case {"type": "image" | "audio", "data": str(data)}:
+            yield Media(_mime_type(block), data, handle)
+        case {"type": "resource", "resource": {"text": str(text)}}:
+            yield f"{_heading(block['resource'])}{text}"
+        case {"type": "resource", "resource": {"blob": str(data)}}:
+            yield Media(_mime_type(block["resource"]), data, handle)
+        case {"type": "resource_link", "uri": str(uri)}:
+            said = [str(block[name]) for name in ("title", "name", "description") if block.get(name)]
+            yield " ".join([*said, f"<{uri}>"])
+        case _:
+            yield f"(content of type {str(block.get('type'))[:40]!r}: cannot be shown here)"
+
+
+def _mime_type(holder: Mapping[str, Any]) -> str:
+    mime_type = holder.get("mimeType")
+    return mime_type if isinstance(mime_type, str) and mime_type else DEFAULT_MIME_TYPE
+
+
+def _heading(resource: object) -> str:
+    uri = as_object(resource).get("uri")
+    return f"{uri}\n" if isinstance(uri, str) and uri else ""

@@ -1,0 +1,85 @@
+"""A tool in a model provider's words: its definition, what had to change on the way, and the way back."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.keywords import below
+from fairlead.catalog.schema.normalize import SchemaChange, ScreenedSchema, screen_definition
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.config.untyped import is_list, is_object
+
+_MAX_LABEL = 100
+
+Caller = Callable[[ToolKey, dict[str, Any]], Awaitable[ToolResult]]
+"""Makes a call, such as `lambda key, arguments: host.call(key.server_id, key.tool, arguments)`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdaptedTool:
+    """One tool for one provider. `definition` is None where it was `refused`; the other tools work."""
+
+    key: ToolKey
+    name: str
+    definition: dict[str, Any] | None = field(repr=False)
+    changes: tuple[SchemaChange, ...] = ()
+    refused: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of arguments that the provider does not take as they are: its name for each, and the server's."""
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a model's call, as the server calls them."""
+        if not self.renamed:
+            return {**given}
+        return {self.renamed.get(name, name): self._restored(value) for name, value in given.items()}
+
+    def _restored(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if is_object(value):
+            return self.arguments(value)
+        return [self._restored(item) for item in value] if is_list(value) else value
+
+
+class DefinitionChanges:
+    """What is changed on the way, collected."""
+
+    def __init__(self, screened: ScreenedSchema) -> None:
+        self.made = [*screened.changes]
+
+    def note(self, where: str, what: str) -> None:
+        """Report a change at that place of the schema."""
+        self.made.append(SchemaChange(where=where, what=what))
+
+    def leave(self, schema: dict[str, Any], keywords: Iterable[str], where: str) -> None:
+        """Report that the provider's schema is without these rules, where there are any."""
+        for keyword in keywords:
+            if keyword in schema:
+                self.note(below(where, keyword), "is left for the server to check")
+
+
+Rewrite = Callable[[dict[str, Any], DefinitionChanges], tuple[dict[str, Any], Mapping[str, str]]]
+"""From a screened schema to a tool's definition but for its name, and the arguments that were renamed."""
+
+
+def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
+    """A tool as `rewrite` has it, or the reason why nobody can have it."""
+    screened = screen_definition(entry.definition)
+    if screened.rejected is not None:
+        return AdaptedTool(key=entry.key, name=name, definition=None, refused=screened.rejected)
+    changes = DefinitionChanges(screened)
+    definition, renamed = rewrite(screened.schema, changes)
+    return AdaptedTool(
+        key=entry.key,
+        name=name,
+        definition=definition,
+        changes=tuple(changes.made),
+        renamed=renamed,
+    )
+
+
+def description_of(entry: ToolEntry, hint: str | None = None) -> str:
+    """What a model reads about a tool: where it comes from, then what the server says about it."""
+    label = f"{entry.key.server_id}/{entry.key.shown_tool}"[:_MAX_LABEL]
+    said = gate.content(entry.description or "").strip() or gate.content(entry.title or "")
+    return " ".join(part for part in (f"[{label}]", said, hint) if part)

@@ -1,0 +1,274 @@
+"""Servers in another agent's format: never with more than may be used here, and never with a secret.
+
+What narrows a server here (lists of tools, reviews, rules, approval, a sandbox) is written as far as the
+other format can say it. Where it cannot, the server is left out and the note says what would be lost; the
+user may name that loss and have it exported all the same. A project's server that was not approved is never
+exported.
+
+The configured servers as Codex takes them, for backends that bring their own MCP client.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from fairlead.catalog.tools import Listing
+from fairlead.config.command_lines import command_line
+from fairlead.config.consent import reference_problems
+from fairlead.config.dialects.codex import CODEX
+from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ExportedDocument
+from fairlead.config.dialects.fields import is_pattern
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.secrets.redaction import literal_secrets
+from fairlead.config.untyped import as_object
+from fairlead.errors import ConfigError
+from fairlead.policy.decision import CallPolicy
+from fairlead.policy.quarantine import ScreenedListing
+
+Loss = Literal["tools", "rules", "approval", "sandbox"]
+LOSSES: tuple[Loss, ...] = get_args(Loss)
+
+_PLAIN = "left out: a secret in plain text would go with it; move it to `env` or a reference first"
+_MEANS: Mapping[Loss, str] = {
+    "tools": "which of its tools may be called",
+    "rules": "the rules of your policy about its calls",
+    "approval": "that you are asked before calls",
+    "sandbox": "its sandbox: it would run with all your rights",
+}
+_FIELDS: Mapping[str, Loss] = {
+    "allow_tools": "tools",
+    "deny_tools": "tools",
+    "approval": "approval",
+    "sandbox": "sandbox",
+}
+_OURS = frozenset({"description", "trust"})
+"""Fields that say something to us and to no other agent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolLists:
+    """The tools of a server that may be called elsewhere, by exact names."""
+
+    allowed: tuple[str, ...] | None
+    """None where all may be but the denied."""
+    denied: tuple[str, ...] = ()
+
+
+def export_servers(
+    dialect: ConfigDialect,
+    servers: Iterable[LoadedServer],
+    *,
+    known: Mapping[str, ScreenedListing] | None = None,
+    approved: Collection[str] = (),
+    lose: Collection[Loss] = (),
+) -> ExportedDocument:
+    """Write servers in another agent's format.
+
+    Args:
+        dialect: The format.
+        servers: What to write; built-in servers are left out.
+        known: What each server offers, less what waits for a review. Without it patterns allow nothing.
+        approved: Ids of the project's servers that the user approved.
+        lose: What the user agreed to lose where the format cannot say it.
+
+    Returns:
+        The document, and a note for everything that is not in it.
+    """
+    if dialect.write is None:
+        raise ConfigError(f"Fairlead reads the format of {dialect.title}, but does not write it")
+    notes: list[ConversionNote] = []
+    entries: dict[str, dict[str, Any]] = {}
+    for server in servers:
+        if not server.is_built_in and _may_leave(server, approved, notes):
+            entry = _portable(dialect, server, (known or {}).get(server.server_id), lose, notes)
+            if entry is not None:
+                entries[server.server_id] = entry
+    exported = dialect.write(entries)
+    return ExportedDocument(document=exported.document, notes=[*notes, *_worth_telling(exported.notes)])
+
+
+def _may_leave(server: LoadedServer, approved: Collection[str], notes: list[ConversionNote]) -> bool:
+    """May a server go to another agent at all?"""
+    reason = None
+    if server.config is None:
+        reason = "its entry is not valid"
+    elif server.ruling.refusals:
+        reason = f"the administrator's policy refuses it ({server.ruling.refusals[0].message})"
+    elif any(True for _ in reference_problems(server.definition)):
+        reason = "its project file has a reference where it says what is executed"
+    elif server.needs_consent and server.server_id not in approved:
+        reason = (
+            "it comes from a project file, and you have not approved it; "
+            f"run `{command_line('approve', server.server_id)}`"
+        )
+    if reason is not None:
+        notes.append(ConversionNote(server_id=server.server_id, field="", message=f"left out: {reason}"))
+    return reason is None
+
+
+def _portable(
+    dialect: ConfigDialect,
+    server: LoadedServer,
+    known: ScreenedListing | None,
+    lose: Collection[Loss],
+    notes: list[ConversionNote],
+) -> dict[str, Any] | None:
+    """A server's entry for another agent; None where it may not go there as that format can say it."""
+    entry = _without_plain_secrets(server, notes)
+    if entry is None:
+        return None
+    entry = {name: value for name, value in entry.items() if name not in _OURS}
+    lost: set[Loss] = {"rules"} if _has_lost_rules(server) else set()
+    lists = tool_lists(server, known, notes)
+    entry.pop("allow_tools", None)
+    entry.pop("deny_tools", None)
+    if lists is None:
+        lost.add("tools")
+    else:
+        entry |= _lists_as_written(lists)
+    if _asks(server) and "approval" not in entry:
+        entry["approval"] = "ask"
+    lost |= _lost_in(dialect, server.server_id, entry)
+    # An empty list means all tools to some, and a name with a star is a pattern to others.
+    unsaid = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
+    if unsaid and not (dialect.name == "codex" and lists is not None and not lists.denied):
+        lost.add("tools")
+    missing: list[Loss] = [loss for loss in LOSSES if loss in lost and loss not in lose]
+    for loss in missing:
+        message = (
+            f"left out: {dialect.title} cannot be told {_MEANS[loss]}; "
+            f"`--lose {loss}` exports it without that, `--gateway` keeps everything"
+        )
+        notes.append(ConversionNote(server_id=server.server_id, field=loss, message=message))
+    notes += [
+        ConversionNote(server_id=server.server_id, field=loss, message=f"lost: {_MEANS[loss]}")
+        for loss in LOSSES
+        if loss in lost and loss in lose
+    ]
+    return None if missing else entry
+
+
+def _lost_in(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[Loss]:
+    """What a format cannot say of an entry, as its writer notes."""
+    assert dialect.write is not None
+    written = dialect.write({server_id: entry})
+    said = (note.field.partition(".")[0] for note in written.notes if note.server_id == server_id)
+    return {_FIELDS[field] for field in said if field in _FIELDS}
+
+
+def _worth_telling(notes: Iterable[ConversionNote]) -> list[ConversionNote]:
+    return [note for note in notes if note.field.partition(".")[0] not in _FIELDS]
+
+
+def _has_lost_rules(server: LoadedServer) -> bool:
+    """Do rules ask, or deny by arguments? No format can say that; other denials are in the lists."""
+    rules = (loaded.rule for loaded in (*server.rules, *server.admin_rules))
+    return any(rule.action == "ask" or (rule.action == "deny" and rule.arguments) for rule in rules)
+
+
+def _asks(server: LoadedServer) -> bool:
+    """Does the user or the administrator want to be asked about calls of all servers?"""
+    return "ask" in (server.approval, server.admin_approval)
+
+
+def _lists_as_written(lists: ToolLists) -> dict[str, Any]:
+    if lists.allowed is not None:
+        return {"allow_tools": list(lists.allowed)} if lists.allowed else {}
+    return {"deny_tools": list(lists.denied)} if lists.denied else {}
+
+
+def tool_lists(
+    server: LoadedServer, known: ScreenedListing | None, notes: list[ConversionNote]
+) -> ToolLists | None:
+    """Which tools may be called elsewhere: never more than here. None where that cannot be said by names."""
+    assert server.config is not None
+    config, policy = server.config, CallPolicy(server)
+    quarantined: Mapping[str, str] = known.quarantined if known else dict[str, str]()
+    offered = [entry.key.tool for entry in known.listing.tools] if known else []
+
+    def may(name: str) -> bool:
+        return name not in quarantined and policy.decide(name).verdict != "deny"
+
+    if config.trust == "trusted" and config.allow_tools is None:
+        patterns = [name for name in config.deny_tools if is_pattern(name)]
+        denies = patterns or _denies_by_policy(server)
+        if denies and known is None:
+            message = "denies by pattern, and its tools are not known yet; connect it once (`fairlead tools`)"
+            notes.append(ConversionNote(server_id=server.server_id, field="deny_tools", message=message))
+            return None
+        plain = [name for name in config.deny_tools if name not in patterns]
+        denied = [*plain, *(name for name in (*offered, *quarantined) if not may(name))]
+        return ToolLists(allowed=None, denied=tuple(dict.fromkeys(denied)))
+    named = [name for name in config.allow_tools or () if not is_pattern(name)]
+    if known is None and len(named) < len(config.allow_tools or ()):
+        message = "has patterns, which allow nothing elsewhere until the server's tools are known"
+        notes.append(ConversionNote(server_id=server.server_id, field="allow_tools", message=message))
+    candidates = dict.fromkeys([*named, *offered])
+    return ToolLists(allowed=tuple(name for name in candidates if may(name) and not is_pattern(name)))
+
+
+def _denies_by_policy(server: LoadedServer) -> bool:
+    """Does something besides the lists deny tools?"""
+    assert server.config is not None
+    approval = server.config.approval
+    modes = {server.approval, server.admin_approval}
+    if isinstance(approval, str):
+        modes.add(approval)
+    elif approval is not None:
+        modes |= {approval.default, *approval.tools.values()}
+    rules = (loaded.rule for loaded in (*server.rules, *server.admin_rules))
+    return "deny" in modes or any(rule.action == "deny" and not rule.arguments for rule in rules)
+
+
+def _without_plain_secrets(server: LoadedServer, notes: list[ConversionNote]) -> dict[str, Any] | None:
+    """The entry with a variable in the place of each secret in plain text; None where it can have none."""
+    entry = {**server.entry}
+    for path in literal_secrets(server.entry):
+        field = ".".join(map(str, path))
+        if path[0] not in ("env", "headers", "oauth"):
+            notes.append(ConversionNote(server_id=server.server_id, field=field, message=_PLAIN))
+            return None
+        group, name = str(path[0]), str(path[1])
+        variable = name if group == "env" else f"{server.server_id}_{name}".upper().replace("-", "_")
+        entry[group] = {**as_object(entry[group]), name: f"${{{variable}}}"}
+        message = f"a secret in plain text here; exported as `${{{variable}}}`, so set that variable"
+        notes.append(ConversionNote(server_id=server.server_id, field=field, message=message))
+    return entry
+
+
+def to_codex_mcp_servers_config(
+    loaded: LoadedConfig,
+    *,
+    listings: Mapping[str, Listing] | None = None,
+    approved: Collection[str] = (),
+    lose: Collection[Loss] = (),
+) -> ExportedDocument:
+    """The servers as `mcp_servers` tables, with the tools that may be called there and secrets as references.
+
+    Codex knows exact names of tools only: with `listings` (what each server offers) patterns become names,
+    without them a pattern allows nothing. A server that a project file describes goes along only where its id
+    is among the `approved`: Codex would start it unasked. One that is narrowed by what Codex cannot be told
+    (a sandbox, rules about arguments) is left out unless `lose` names that.
+    """
+    known = {name: ScreenedListing(listing=listing) for name, listing in (listings or {}).items()}
+    return export_to_codex(loaded, known=known, approved=approved, lose=lose)
+
+
+def export_to_codex(
+    loaded: LoadedConfig,
+    *,
+    server_ids: Collection[str] | None = None,
+    known: Mapping[str, ScreenedListing] | None = None,
+    approved: Collection[str] = (),
+    lose: Collection[Loss] = (),
+) -> ExportedDocument:
+    """The same for some servers, with what waits for a review told apart."""
+    servers = [loaded.server(name) for name in (loaded.servers if server_ids is None else server_ids)]
+    exported = export_servers(CODEX, servers, known=known, approved=approved, lose=lose)
+    written: dict[str, Any] = exported.document["mcp_servers"]
+    for server in servers:
+        table = written.get(server.server_id)
+        lists = tool_lists(server, (known or {}).get(server.server_id), []) if table is not None else None
+        if table is not None and lists is not None and lists.allowed == ():
+            table["enabled_tools"] = []  # to Codex, an empty list is a list
+    return exported

@@ -1,0 +1,205 @@
+"""Requests to metadata, registration and token endpoints: vetted addresses, small answers, little time."""
+
+import ssl
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import anyio
+import msgspec
+from aiohttp.abc import AbstractResolver
+from aiohttp.resolver import ThreadedResolver
+from yarl import URL
+
+from fairlead.auth.url_guard import literal_fault, named, read_url, shown, url_fault, vet_for
+from fairlead.config.secrets.redaction import redact_url
+from fairlead.errors import IssuerUnavailable, LoginFailed
+from fairlead.net.http import AddressRefused, open_client, open_vetted_client, proxy_for, tls_context
+from fairlead.net.ssrf import (
+    MAX_REDIRECTS,
+    Address,
+    Vet,
+    is_loopback_host,
+    is_redirect,
+    literal_address,
+    redirect_target,
+)
+
+MAX_BYTES = 1 << 20
+SECONDS = 10.0
+
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpAnswer:
+    """What came back. Nothing of it was believed yet."""
+
+    url: URL
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it says that it is JSON, or says nothing."""
+        content = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        return content in ("", "application/json") or content.endswith("+json")
+
+    def read(self, shape: type[T]) -> T | None:
+        """Return what it says, or None if that is no JSON of this shape."""
+        if not self.is_json:
+            return None
+        try:
+            return msgspec.json.decode(self.body, type=shape)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpContext:
+    """The way to the network: proxies, who looks names up, whom TLS trusts, how long anything may take."""
+
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    resolver: Callable[[], AbstractResolver] = ThreadedResolver
+    tls: Callable[[], ssl.SSLContext] = tls_context
+    seconds: float = SECONDS
+
+    async def errand(self, server_id: str, url: str, chosen: Collection[str] = ()) -> "OAuthHttp":
+        """Return the way to whom one MCP server may lead. `chosen` are hosts that the user wrote down."""
+        own = read_url(url)
+        if own is None or own.host is None:
+            raise LoginFailed(server_id, "its `url` is none that a login can start from")
+        vet = vet_for(own.host, await self._addresses(own), chosen)
+        return OAuthHttp(server_id=server_id, own=own, web=self, vet=vet)
+
+    async def _addresses(self, url: URL) -> list[Address]:
+        """Look up where the MCP server itself is. Nothing is known where a proxy does the looking up."""
+        host = url.host or ""
+        literal = literal_address(host)
+        if literal is not None or is_loopback_host(host) or proxy_for(url, self.environment):
+            return [literal] if literal is not None else []
+        resolver = self.resolver()
+        try:
+            with anyio.fail_after(self.seconds):
+                found = await resolver.resolve(host, url.port or 0)
+        except OSError:
+            return []  # TimeoutError is one, too; whoever asks the server next will say what is wrong
+        finally:
+            await resolver.close()
+        return [address for entry in found if (address := literal_address(entry["host"])) is not None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OAuthHttp:
+    """Requests on behalf of one MCP server.
+
+    `LoginFailed` says that something is refused, `IssuerUnavailable` that nothing can be said right now.
+    """
+
+    server_id: str
+    own: URL
+    web: HttpContext
+    vet: Vet
+
+    def checked_metadata(self, text: str, what: str) -> URL:
+        """Return a URL of metadata; the MCP server's own origin is as good as the user's word for it."""
+        return self.checked(text, what, own=self.own.origin())
+
+    def checked(self, text: str, what: str, *, own: URL | None = None) -> URL:
+        """Return a URL that a server named, if it may be used. `what` says what it is for."""
+        url = read_url(text)
+        fault = url_fault(text, own) or (literal_fault(self.vet, url) if url is not None else None)
+        if fault is not None or url is None:
+            raise LoginFailed(self.server_id, f"{what} is refused: {fault} ({shown(redact_url(text))})")
+        return url
+
+    async def get(self, url: URL) -> HttpAnswer:
+        """Ask for a document. Redirects are followed within its origin, and not beyond."""
+        with self._trying(url):
+            for _ in range(MAX_REDIRECTS + 1):
+                answer = await self._request("GET", url)
+                if not is_redirect(answer.status):
+                    return answer
+                target = redirect_target(url, "GET", answer.status, answer.headers.get("Location", ""))
+                if target is None:
+                    raise LoginFailed(self.server_id, f"{named(url)} leads to another site; not followed")
+                url = target
+        raise LoginFailed(self.server_id, f"{named(url)} redirects too often")
+
+    async def post(
+        self,
+        url: URL,
+        *,
+        form: Mapping[str, str] | None = None,
+        json: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpAnswer:
+        """Send a form, or JSON. No redirect is followed: what is sent is meant for this endpoint alone."""
+        kind = "application/json" if form is None else "application/x-www-form-urlencoded"
+        body = msgspec.json.encode(json) if form is None else urlencode(form).encode()
+        with self._trying(url):
+            return await self._request("POST", url, body, {"Content-Type": kind, **(headers or {})})
+
+    async def _request(
+        self, method: str, url: URL, body: bytes | None = None, headers: Mapping[str, str] = _HEADERS
+    ) -> HttpAnswer:
+        proxy = proxy_for(url, self.web.environment)
+        if proxy is not None and (fault := literal_fault(self.vet, url)):
+            raise AddressRefused(fault)
+        # Each request has a connection of its own: a code can be sent once, and does not go over one that
+        # the other side may be about to close.
+        client = open_client() if proxy else open_vetted_client(self.vet, resolver=self.web.resolver())
+        with anyio.fail_after(self.web.seconds):
+            async with (
+                client,
+                client.request(
+                    method,
+                    url,
+                    data=body,
+                    headers={**_HEADERS, **headers},
+                    allow_redirects=False,
+                    proxy=proxy,
+                    ssl=self.web.tls() if url.scheme == "https" else True,
+                ) as response,
+            ):
+                content = await self._body(response)
+                return HttpAnswer(url=url, status=response.status, headers=response.headers, body=content)
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while part := await response.content.readany():
+            size += len(part)
+            if size > MAX_BYTES:
+                raise LoginFailed(self.server_id, f"{named(response.url)} sends more than {MAX_BYTES} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    @contextmanager
+    def _trying(self, url: URL) -> Generator[None]:
+        """Say in our words what went wrong."""
+        try:
+            yield
+        except AddressRefused as exc:
+            raise LoginFailed(self.server_id, f"{named(url)} is refused: {exc}") from exc
+        except TimeoutError as exc:
+            raise IssuerUnavailable(self.server_id, f"{named(url)} does not answer in time") from exc
+        except aiohttp.ClientConnectorCertificateError as exc:
+            raise IssuerUnavailable(
+                self.server_id, f"{named(url)} has a certificate that is not to be trusted"
+            ) from exc
+        except aiohttp.ClientConnectorError as exc:
+            if isinstance(exc.os_error, AddressRefused):
+                raise LoginFailed(self.server_id, f"{named(url)} is refused: {exc.os_error}") from exc
+            reason = exc.os_error.strerror or "no connection"
+            raise IssuerUnavailable(
+                self.server_id, f"{named(url)} cannot be reached: {shown(reason)}"
+            ) from exc
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            raise IssuerUnavailable(self.server_id, f"{named(url)} does not answer as it should") from exc

@@ -1,0 +1,122 @@
+"""Proof that who redeems a code is who asked for it (RFC 7636), and states that tell answers apart.
+
+Signatures of ours: keys, and the tokens they sign.
+
+Tokens that are of use only to who holds a key (RFC 9449): a fresh proof for every request.
+"""
+
+import base64
+import functools
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from jwt.algorithms import ECAlgorithm
+from yarl import URL
+
+from fairlead.auth.tokens import Login
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pkce:
+    """A secret, and what may be shown of it beforehand. The method is always S256."""
+
+    verifier: str = field(repr=False)
+
+    @property
+    def challenge(self) -> str:
+        """What goes into the authorization request."""
+        return base64url(hashlib.sha256(self.verifier.encode()).digest())
+
+
+def new_pkce() -> Pkce:
+    """Make a secret for one authorization request."""
+    return Pkce(verifier=secrets.token_urlsafe(64))
+
+
+def new_state() -> str:
+    """Make a state for one authorization request. It is good for one answer."""
+    return secrets.token_urlsafe(32)
+
+
+def base64url(data: bytes) -> str:
+    """Encode as JOSE and PKCE want it: without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def read_key(pem: str) -> PrivateKey:
+    """Read a private key. `ValueError` says, without showing any of it, that it is none we can use."""
+    try:
+        key = load_pem_private_key(pem.encode(), password=None)
+    except (ValueError, TypeError) as exc:
+        raise ValueError("it is no unencrypted PEM key") from exc
+    if isinstance(key, rsa.RSAPrivateKey):
+        return key
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
+        return key
+    raise ValueError("it is neither an RSA key nor one on P-256")
+
+
+def new_key() -> str:
+    """Make a key for ES256, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def algorithm_of(key: PrivateKey) -> str:
+    """The algorithm a key is for, where nobody says."""
+    return "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
+
+
+def signed(
+    claims: dict[str, Any], key: PrivateKey, algorithm: str, headers: dict[str, Any] | None = None
+) -> str:
+    """Sign claims, with what makes them unique and dates them."""
+    dated = {"iat": int(time.time()), "jti": secrets.token_urlsafe(16), **claims}
+    return jwt.encode(dated, key, algorithm=algorithm, headers=headers)
+
+
+ALGORITHM = "ES256"
+
+
+@functools.lru_cache(maxsize=64)
+def _key(pem: str) -> tuple[PrivateKey, dict[str, Any]]:
+    key = read_key(pem)
+    assert isinstance(key, EllipticCurvePrivateKey), "we made it"
+    return key, ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+
+
+def proof(
+    pem: str, method: str, url: URL | str, *, access_token: str | None = None, nonce: str | None = None
+) -> str:
+    """Return the proof for one request. `nonce` is what the server asked to have in it, if it did."""
+    key, public = _key(pem)
+    claims: dict[str, Any] = {"htm": method, "htu": str(URL(url).with_query(None).with_fragment(None))}
+    if access_token is not None:
+        claims["ath"] = base64url(hashlib.sha256(access_token.encode()).digest())
+    if nonce is not None:
+        claims["nonce"] = nonce
+    return signed(claims, key, ALGORITHM, {"typ": "dpop+jwt", "jwk": public})
+
+
+def request_headers(login: Login, method: str, url: URL | str, nonce: str | None = None) -> dict[str, str]:
+    """Return the headers that let a request to the MCP server in: a bearer token, or one with its proof."""
+    token = login.token.access_token
+    if login.dpop_key is None or login.token.token_type != "DPoP":  # noqa: S105 - a kind of token
+        return {"Authorization": f"Bearer {token}"}
+    made = proof(login.dpop_key, method, url, access_token=token, nonce=nonce)
+    return {"Authorization": f"DPoP {token}", "DPoP": made}

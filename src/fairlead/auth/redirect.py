@@ -1,0 +1,323 @@
+"""The way to a person's browser and back: over a port of this machine, or by way of the clipboard.
+
+What comes back from a login page: which answers are to the question that was asked, and which are not.
+"""
+
+import hmac
+import html
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Self, TypeAlias
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import anyio
+from anyio.abc import Listener, SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from fairlead.config.command_lines import command_line
+from fairlead.errors import ListenFailed, LoginFailed
+
+MAX_CHARACTERS: Final = 16 * 1024
+_SHOWN_CHARACTERS: Final = 300
+
+PAGE_HEADERS: Final = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Connection": "close",
+}
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title} – Fairlead</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1.1rem/1.5 system-ui, sans-serif; max-width: 32rem; margin: 20vh auto 0; padding: 0 1.5rem }}
+h1 {{ font-size: 1.4rem }}
+p {{ overflow-wrap: anywhere }}
+</style>
+<h1>{title}</h1>
+<p>{text}</p>
+</html>
+"""  # noqa: RUF001 - a dash between a title and a name
+
+
+class NotTheAnswer(ValueError):
+    """What came is not the answer that is waited for; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuthorizationAnswer:
+    """An answer to the question that was asked, whether it is a code or an error."""
+
+    query: str
+    error: str | None
+
+    @property
+    def page(self) -> str:
+        """What the person sees in the browser in the end."""
+        if self.error is None:
+            return page("You are back", "Fairlead has its answer. You can close this window.")
+        return page("The login was refused", f"You can close this window. The reason given: {self.error}")
+
+
+def expected_state(url: str) -> str:
+    """The state that a login page is asked to send back."""
+    states = parse_qs(urlsplit(url).query).get("state", [])
+    if len(states) != 1:
+        raise ValueError("the address of the login page has to carry one state")
+    return states[0]
+
+
+def read_answer(query: str, state: str) -> AuthorizationAnswer:
+    """Check what came back against the state that was sent along. Raises `NotTheAnswer`."""
+    if len(query) > MAX_CHARACTERS:
+        raise NotTheAnswer("it is too long")
+    fields = parse_qsl(query, keep_blank_values=True)
+    values = dict(fields)
+    if len(values) != len(fields):
+        raise NotTheAnswer("it says the same thing twice")
+    if "state" not in values:
+        raise NotTheAnswer("it has no state, so that nobody can tell which login it belongs to")
+    if not hmac.compare_digest(values["state"].encode(), state.encode()):
+        raise NotTheAnswer("it belongs to another login")
+    if not values.get("code") and not values.get("error"):
+        raise NotTheAnswer("it has neither a code nor an error")
+    error = values.get("error_description") or values.get("error") or None
+    return AuthorizationAnswer(query=query, error=error)
+
+
+def read_pasted(text: str, state: str) -> AuthorizationAnswer:
+    """Make sense of what a person pasted: the whole address, or the part with the code and the state.
+
+    Terminals and mail programs break long lines, so blanks count for nothing. Raises `NotTheAnswer`.
+    """
+    pasted = "".join(text[: 2 * MAX_CHARACTERS].split()).strip("<>\"'`")
+    if not pasted:
+        raise NotTheAnswer("nothing was pasted")
+    before, mark, query = pasted.partition("?")
+    if not mark:
+        query = before
+    query = query.partition("#")[0]
+    names = {name for name, _ in parse_qsl(query, keep_blank_values=True)}
+    if "response_type" in names or "code_challenge" in names:
+        raise NotTheAnswer("it is the address of the login page; paste the one the browser shows afterwards")
+    if not names & {"code", "error"}:
+        raise NotTheAnswer("it has no code in it; paste the whole address that the browser shows in the end")
+    # Written anew: what follows is read by others, who need not be as tolerant.
+    return read_answer(urlencode(parse_qsl(query, keep_blank_values=True)), state)
+
+
+def page(title: str, text: str) -> str:
+    """A page that needs nothing but itself; what others wrote is text in it and nothing else."""
+    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return _PAGE.format(title=html.escape(title), text=html.escape(shown))
+
+
+HOST: Final = "127.0.0.1"
+PATH: Final = "/callback"
+SECONDS: Final = 300.0
+REQUEST_SECONDS: Final = 10.0
+PASTE_PORT: Final = 33_419
+"""Nobody has to listen there: the browser fails to, and shows the address that is wanted."""
+PASTE_TRIES: Final = 5
+
+Agree: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Shows a person the address of a login page, and asks whether to open it."""
+OpenUrl: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Opens a page. False where that is not possible: the person has seen the address, and can."""
+Ask: TypeAlias = Callable[[str, str | None], Awaitable[str | None]]
+"""Shows a person the address of a login page, and what was wrong with what they pasted last; returns what
+they paste now, or None where they want no more of it."""
+
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    410: "Gone",
+    421: "Misdirected Request",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class _PendingRedirect:
+    """One visit to a login page: the answer it waits for, from wherever that comes first."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self.answer: AuthorizationAnswer | None = None
+        self.done = anyio.Event()
+        """Set once the browser has its page, too."""
+
+
+class BrowserRedirect:
+    """Has a person log in in the browser, which comes back to a port of this machine.
+
+    `BrowserRedirect.open` gives one, for one visit. While that waits, `paste` takes the address as well, for
+    whoever sits at another machine than this one.
+    """
+
+    def __init__(
+        self, server_id: str, listener: Listener[SocketStream], agree: Agree, open_url: OpenUrl
+    ) -> None:
+        self.port = int(listener.extra(SocketAttribute.local_port))  # noqa: S610 - nothing of Django's
+        self.seconds = SECONDS
+        self._server_id = server_id
+        self._listener = listener
+        self._agree = agree
+        self._open_url = open_url
+        self._waiting: _PendingRedirect | None = None
+        self._authorities = {f"{host}:{self.port}" for host in (HOST, "localhost")}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, server_id: str, *, agree: Agree, open_url: OpenUrl, port: int | None = None
+    ) -> AsyncGenerator[Self]:
+        """Take a port, any free one unless it is given, for as long as the block lasts."""
+        try:
+            listener = await anyio.create_tcp_listener(local_host=HOST, local_port=port or 0)
+        except OSError as exc:
+            raise ListenFailed(
+                f"cannot listen on {HOST}:{port} for the end of the login: {exc.strerror or exc}",
+                hint="end what uses that port, set another `oauth.callback_port`, or use `--no-browser`",
+            ) from exc
+        async with listener:
+            yield cls(server_id, listener, agree, open_url)
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the authorization server sends the browser in the end."""
+        return f"http://{HOST}:{self.port}{PATH}"
+
+    async def visit(self, url: str) -> str:
+        """Open a login page once the person agreed, and wait for the browser to come back, or for a paste."""
+        if not await self._agree(url):
+            raise LoginFailed(self._server_id, "the login page was not opened, as you wished")
+        waiting = self._waiting = _PendingRedirect(expected_state(url))
+        try:
+            with anyio.move_on_after(self.seconds):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._listener.serve, self._answer)
+                    tasks.start_soon(self._open, url)
+                    await waiting.done.wait()
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._waiting = None
+            await self._listener.aclose()  # whoever comes now comes too late
+        if waiting.answer is None:
+            raise LoginFailed(
+                self._server_id,
+                f"nobody came back from the login page within {self.seconds:g} s",
+                hint=f"run `{command_line('login', self._server_id)}` to try again",
+            )
+        return f"{self.redirect_uri}?{waiting.answer.query}"
+
+    def paste(self, text: str) -> str | None:
+        """Take the address that the browser ended up at. Returns what is wrong with it, if anything."""
+        waiting = self._waiting
+        if waiting is None:
+            return "nothing is waited for"
+        try:
+            answer = read_pasted(text, waiting.state)
+        except NotTheAnswer as exc:
+            return str(exc)
+        if waiting.answer is None:
+            waiting.answer = answer
+            waiting.done.set()
+        return None
+
+    async def _open(self, url: str) -> None:
+        try:
+            await self._open_url(url)
+        except Exception:  # whoever has seen the address can open it, and come back or paste
+            logger.exception("the login page was not opened", extra={"server_id": self._server_id})
+
+    async def _answer(self, stream: SocketStream) -> None:
+        """Answer one request. What is not the answer to the login is answered and has no effect."""
+        waiting = self._waiting
+        assert waiting is not None
+        is_accepted = False
+        try:
+            async with stream:
+                with anyio.fail_after(REQUEST_SECONDS):
+                    head = await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", MAX_CHARACTERS)
+                    status, text, is_accepted = self._judged(head, waiting)
+                    await stream.send(_response(status, text))
+        except (
+            TimeoutError,
+            anyio.EndOfStream,
+            anyio.IncompleteRead,
+            anyio.DelimiterNotFound,
+            anyio.BrokenResourceError,
+        ):
+            pass  # browsers open connections that they do not use, and others send what they like
+        finally:
+            if is_accepted:
+                waiting.done.set()
+
+    def _judged(self, head: bytes, waiting: _PendingRedirect) -> tuple[int, str, bool]:
+        """The status and the page for a request, and whether it is the answer that is waited for."""
+        lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = lines[0].partition(" ")
+        path, _, query = rest.partition(" ")[0].partition("?")
+        hosts = [line[5:].strip().lower() for line in lines[1:] if line[:5].lower() == "host:"]
+        if len(hosts) != 1 or hosts[0] not in self._authorities:
+            return 421, page("Wrong address", "This is not where that page is."), False
+        if path != PATH:
+            return 404, page("Nothing here", "There is no such page."), False
+        if method != "GET":
+            return 405, page("Not like this", "This page can only be read."), False
+        if waiting.answer is not None:
+            return 410, page("Already used", "This login has its answer. You can close this window."), False
+        try:
+            waiting.answer = read_answer(query, waiting.state)
+        except NotTheAnswer as exc:
+            return 400, page("Not the answer", f"This is not what Fairlead waits for: {exc}."), False
+        return 200, waiting.answer.page, True
+
+
+class PastedRedirect:
+    """Has a person open the login page wherever they like, and paste the address where they ended up."""
+
+    def __init__(self, server_id: str, ask: Ask, *, port: int | None = None) -> None:
+        self._server_id = server_id
+        self._ask = ask
+        self._port = port or PASTE_PORT
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the authorization server sends the browser in the end, in vain."""
+        return f"http://{HOST}:{self._port}{PATH}"
+
+    async def visit(self, url: str) -> str:
+        """Ask for the address until it makes sense, which has to be soon."""
+        state, problem = expected_state(url), None
+        for _ in range(PASTE_TRIES):
+            text = await self._ask(url, problem)
+            if text is None:
+                raise LoginFailed(self._server_id, "nothing was pasted")
+            try:
+                return f"{self.redirect_uri}?{read_pasted(text, state).query}"
+            except NotTheAnswer as exc:
+                problem = str(exc)
+        raise LoginFailed(
+            self._server_id,
+            f"what was pasted is not the answer to this login: {problem}",
+            hint=f"run `{command_line('login', self._server_id, options=('--no-browser',))}` to try again",
+        )
+
+
+def _response(status: int, text: str) -> bytes:
+    body = text.encode()
+    headers = {**PAGE_HEADERS, "Content-Length": str(len(body))}
+    lines = [f"HTTP/1.1 {status} {_REASONS[status]}", *(f"{name}: {headers[name]}" for name in headers)]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,1 @@
+"""Malformed definitions and content, repaired or left out entry by entry, for each protocol version."""

@@ -1,0 +1,533 @@
+"""Content that every client accepts: content blocks, prompt messages, resource contents and completions.
+
+Clients parse an answer as a whole: a null where a field should be absent, a text where a block should be or
+base64 with line breaks costs them all of it. So answers are repaired here to what the newest protocol version
+allows (`repair_blocks`, `repair_prompt`, `repair_contents`, `repair_completion`). A value that has no valid
+form becomes text rather than being lost, and every repair is named. `blocks_for` and `prompt_for` then turn
+blocks that an older version does not have into some that it has.
+"""
+
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from fairlead.catalog.repair.definitions import repair_annotations, repair_definition
+from fairlead.catalog.sanitize import gate
+from fairlead.config.untyped import is_list, is_object
+
+REPAIRED: Final = "fairlead/repaired"
+"""Where `_meta` of an answer names what was repaired in it."""
+NOT_BASE64: Final = "is not base64; given as text"
+"""How the note on binary data ends that is none."""
+RESERVED_META: Final = frozenset(
+    ("progressToken", "io.modelcontextprotocol/related-task", "io.modelcontextprotocol/serverInfo")
+)
+"""Keys of `_meta` that clients know, and check."""
+MAX_NOTES: Final = 20
+MAX_VALUES: Final = 100
+"""Values of a completion: the protocol's own limit."""
+MAX_NESTED: Final = 10
+"""Lists of blocks inside each other that are taken apart. Deeper ones become text."""
+
+Block = dict[str, Any]
+
+_ROLES: Final[Mapping[str, Literal["user", "assistant"]]] = {
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+}
+"""Roles that servers send for a model. All others speak for the user."""
+_AUDIO_SINCE: Final = 1
+_LINKS_SINCE: Final = 2
+_META_SINCE: Final = 2
+_ICONS_SINCE: Final = 3
+"""Since which protocol version blocks have these, as `protocol.version_number` counts."""
+
+_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", re.ASCII)
+_SIGNATURES: Final = {
+    "iVBORw0KGgo": "image/png",
+    "/9j/": "image/jpeg",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+    "SUQz": "audio/mpeg",
+    "T2dnUw": "audio/ogg",
+}
+"""How base64 of well-known formats begins."""
+_UNSAFE_IN_URI: Final = re.compile(r"[\s\x00-\x20\x7f<>\"{}|\\^`]")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def has_scheme(uri: str) -> bool:
+    """Is it a URI with a scheme, as clients want every URI to be?"""
+    return _SCHEME.match(uri) is not None
+
+
+def quote_uri(uri: str) -> str:
+    """A URI with the characters percent-encoded that no URI may have, spaces above all."""
+    return _UNSAFE_IN_URI.sub(lambda found: quote(found[0]), uri) if _UNSAFE_IN_URI.search(uri) else uri
+
+
+def is_base64(data: bytes) -> bool:
+    """Is it standard base64 with its padding and nothing else? That is what every client takes."""
+    if len(data) % 4:
+        return False
+    end = len(data) - (2 if data.endswith(b"==") else data.endswith(b"="))
+    return not data[:end].translate(None, _ALPHABET)
+
+
+def repair_base64(data: str) -> str | None:
+    """Standard base64 for data with line breaks, without padding or in the URL alphabet, else None."""
+    try:
+        raw = data.encode("ascii")
+    except ValueError:
+        return None
+    if is_base64(raw):
+        return data
+    raw = b"".join(raw.split()).replace(b"-", b"+").replace(b"_", b"/").rstrip(b"=")
+    raw += b"=" * (-len(raw) % 4)
+    return raw.decode() if is_base64(raw) and not raw.endswith(b"===") else None
+
+
+class _Repairs:
+    """One answer under repair, and what was changed in it."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, where: str, what: str) -> None:
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(f"{where} {what}")
+
+    # Content blocks.
+
+    def read_blocks(self, value: object, at: str, depth: int = 0) -> Iterator[Block]:
+        """The blocks of a value that should be a list of blocks."""
+        if value is None:
+            self.note(at, "is null; left out")
+        elif is_list(value) and depth < MAX_NESTED:
+            for index, item in enumerate(value):
+                place = f"{at}[{index}]"
+                if is_list(item):
+                    self.note(place, "is a list inside a list")
+                yield from self.read_blocks(item, place, depth + 1)
+        elif is_object(value):
+            yield from self.read_block(value, at)
+        else:
+            self.note(at, "is not a content block; given as text")
+            yield text_block(value)
+
+    def read_block(self, block: Block, at: str) -> Iterator[Block]:
+        """The valid blocks for one object: itself where it is valid, else repaired, else its JSON as text."""
+        kind = _kind_of(block)
+        if kind != block.get("type"):
+            self.note(f"{at}.type", "is missing or not one that the protocol has")
+        common = self._read_common(block, at)
+        made: list[Block] = []
+        match kind:
+            case "text":
+                made = self._read_text(block, common, at)
+            case "image" | "audio":
+                made = self._read_media(block, kind, common, at)
+            case "resource_link":
+                made = self._read_link(block, at)
+            case "resource":
+                inner: object = block.get("resource", block)
+                parts = self.read_contents(inner, f"{at}.resource", "") if is_object(inner) else []
+                made = [{"type": "resource", "resource": part, **common} for part in parts]
+            case _:
+                pass
+        if not made:
+            self.note(at, "has no form that the protocol knows; given as text")
+            made = [text_block(block)]
+        yield from made
+
+    def _read_common(self, block: Block, at: str) -> dict[str, Any]:
+        """The annotations and `_meta` of a block or of contents, as far as they are valid."""
+        kept: dict[str, Any] = {}
+        if "annotations" in block:
+            annotations = repair_annotations(block["annotations"])
+            if annotations is not None:
+                kept["annotations"] = annotations
+            if annotations is None or annotations != block["annotations"]:
+                self.note(f"{at}.annotations", "are not valid; left out as far as they are not")
+        if "_meta" in block:
+            if is_object(block["_meta"]):
+                kept["_meta"] = block["_meta"]
+            else:
+                self.note(f"{at}._meta", "is not an object; left out")
+        return kept
+
+    def _read_text(self, block: Block, common: dict[str, Any], at: str) -> list[Block]:
+        said: object = block.get("text")
+        if isinstance(said, str):
+            return [{"type": "text", "text": said, **common}]
+        if said is None and block.keys() - {"type", "text", "annotations", "_meta"}:
+            return []  # the text is elsewhere in it
+        self.note(f"{at}.text", "is missing" if said is None else "is not a text")
+        return [{**text_block("" if said is None else said), **common}]
+
+    def _read_media(self, block: Block, kind: str, common: dict[str, Any], at: str) -> list[Block]:
+        said = self._read_data(block.get("data", block.get("blob")), f"{at}.data")
+        if said is None:
+            return []
+        data, media_type = said
+        given: object = block.get("mimeType") or block.get("mime_type") or block.get("mediaType")
+        if not isinstance(given, str):
+            self.note(f"{at}.mimeType", "is missing")
+            given = media_type or _signed_type(data) or "application/octet-stream"
+        return [{"type": kind, "data": data, "mimeType": given, **common}]
+
+    def _read_data(self, data: object, at: str) -> tuple[str, str | None] | None:
+        """Base64 and the media type that a data URL names, if it is one; None where it is no binary data."""
+        media_type: str | None = None
+        if is_object(data) and data.get("type") == "Buffer":
+            data = data.get("data")  # as Node's Buffer is written in JSON
+        if is_list(data) and all(isinstance(item, int) and 0 <= item < 256 for item in data):
+            self.note(at, "is a list of numbers and not base64")
+            return binascii.b2a_base64(bytes(data), newline=False).decode(), None
+        if not isinstance(data, str):
+            return None
+        if found := _DATA_URL.match(data):
+            media_type, data = found[1], data[found.end() :]
+            self.note(at, "is a data URL")
+        repaired = repair_base64(data)
+        if repaired is not None and repaired is not data:
+            self.note(at, "is not standard base64")
+        return None if repaired is None else (repaired, media_type)
+
+    def _read_link(self, block: Block, at: str) -> list[Block]:
+        named = {name: item for name, item in block.items() if name != "type"}
+        repaired = repair_definition("resource", _encode(named))
+        if repaired.definition is None:
+            return []
+        for change in repaired.changes:
+            self.note(f"{at}.{change.where}", change.what)
+        link: Block = {"type": "resource_link", **msgspec.json.decode(repaired.definition)}
+        return [{**link, "uri": quote_uri(link["uri"])}]
+
+    # Resource contents.
+
+    def read_contents(self, value: object, at: str, asked: str) -> list[Block]:
+        """The parts of what should be a list of resource contents; `asked` is the URI that was read."""
+        items: list[Any] = value if is_list(value) else [value]
+        return [
+            part
+            for index, item in enumerate(items)
+            for part in self._read_part(
+                item, f"{at}[{index}]" if is_list(value) else at, asked, is_alone=len(items) == 1
+            )
+        ]
+
+    def _read_part(self, value: object, at: str, asked: str, *, is_alone: bool) -> Iterator[Block]:
+        if value is None:
+            self.note(at, "is null; left out")
+            return
+        part: Block = value if is_object(value) else {"text": value}
+        if is_object(inner := part.get("resource")):
+            part = inner
+        uri = self._read_uri(part.get("uri"), f"{at}.uri", asked, is_alone=is_alone)
+        fields: Block = {"uri": uri, **self._read_described(part, at)}
+        text, blob = part.get("text"), part.get("blob", part.get("data"))
+        data = None if blob is None else self._read_data(blob, f"{at}.blob")
+        if blob is not None and data is None:
+            self.note(f"{at}.blob", NOT_BASE64)
+            text = blob if text is None else text
+        if text is not None or data is None:
+            if not isinstance(text, str):
+                self.note(f"{at}.text", "is missing" if text is None else "is not a text")
+            yield {**fields, **_only_text("" if text is None else text)}
+        if data is not None:
+            if text is not None:
+                self.note(at, "has both text and binary data; given as two")
+            yield {**fields, "blob": data[0]}
+
+    def _read_described(self, part: Block, at: str) -> Block:
+        """The media type and `_meta` of a part."""
+        fields: Block = self._read_common({"_meta": part["_meta"]}, at) if "_meta" in part else {}
+        media_type: object = part.get("mimeType") or part.get("mime_type")
+        if isinstance(media_type, str):
+            return {"mimeType": media_type, **fields}
+        if "mimeType" in part and part["mimeType"] != "":
+            self.note(f"{at}.mimeType", "is not a text; left out")
+        return fields
+
+    def _read_uri(self, uri: object, at: str, asked: str, *, is_alone: bool) -> str:
+        asked = asked or "fairlead://content"
+        if not isinstance(uri, str) or not uri:
+            self.note(at, "is missing; that which was asked for stands in")
+            return asked
+        if has_scheme(uri):
+            if (quoted := quote_uri(uri)) != uri:
+                self.note(at, "has characters that no URI may have")
+            return quoted
+        self.note(at, "has no scheme")
+        return asked if is_alone else f"{asked.rstrip('/')}/{quote(uri.lstrip('/'))}"
+
+    # Messages.
+
+    def read_messages(self, value: object) -> Iterator[Block]:
+        """The messages of what should be a list of messages, each with one block."""
+        if not is_list(value):
+            self.note("messages", "is not a list")
+        items: list[Any] = value if is_list(value) else [value]
+        for index, item in enumerate(items):
+            at = f"messages[{index}]"
+            message: Block = item if is_object(item) else {"role": "user", "content": item}
+            if not is_object(item):
+                self.note(at, "is not a message")
+            role = self._read_role(message.get("role"), f"{at}.role")
+            content: object = message.get("content")
+            if is_list(content) and len(content) != 1:
+                self.note(f"{at}.content", "is a list; a message is given for each block")
+            elif is_list(content):
+                self.note(f"{at}.content", "is a list")
+            if "content" not in message:
+                self.note(f"{at}.content", "is missing")
+                content = message if message.keys() - {"role"} else None
+            for block in self.read_blocks(content, f"{at}.content"):
+                yield {"role": role, "content": block}
+
+    def _read_role(self, role: object, at: str) -> str:
+        known = repair_role(role)
+        if known != role:
+            self.note(at, "is missing" if role is None else "is not one that the protocol has")
+        return known
+
+
+def repair_role(role: object) -> Literal["user", "assistant"]:
+    """The role of a message: one of the two that the protocol has."""
+    return _ROLES.get(role.lower(), "user") if isinstance(role, str) else "user"
+
+
+def text_block(value: object) -> Block:
+    """A text block: a text as it is, any other value as JSON."""
+    return {"type": "text", **_only_text(value)}
+
+
+def _only_text(value: object) -> Block:
+    return {"text": value if isinstance(value, str) else _encode(value).decode()}
+
+
+def _kind_of(block: Block) -> str | None:
+    """The type of a block: what it says, or what its fields are, where it does not say."""
+    said: object = block.get("type")
+    if isinstance(said, str):
+        known = said.lower().replace("-", "_")
+        if known in ("text", "image", "audio", "resource_link", "resource"):
+            return known
+        return "resource" if known == "embedded_resource" else None
+    if is_object(block.get("resource")):
+        return "resource"
+    if isinstance(block.get("uri"), str):
+        return "resource" if {"text", "blob"} & block.keys() else "resource_link"
+    media: object = block.get("mimeType")
+    if "data" in block and isinstance(media, str) and media.startswith(("image/", "audio/")):
+        return media[:5]
+    return "text" if isinstance(block.get("text"), str) else None
+
+
+def _signed_type(data: str) -> str | None:
+    return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
+
+
+# Answers.
+
+
+def repair_blocks(content: object) -> tuple[list[Block], list[str]]:
+    """The content blocks of a tool's result, valid for the newest version, and what was repaired."""
+    repairs = _Repairs()
+    return [*repairs.read_blocks(content if is_list(content) else [content], "content")], repairs.notes
+
+
+def repair_prompt(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of `prompts/get` that is valid for the newest version.
+
+    Raises:
+        ValueError: There are no messages in it.
+    """
+    repairs, rest = _Repairs(), dict(result)
+    messages = rest.pop("messages", None)
+    if messages is None:
+        messages = [dict(result)] if {"content", "text"} & result.keys() else None
+        if messages is None:
+            raise ValueError("it has no messages")
+        for name in ("content", "text", "role", "type"):
+            rest.pop(name, None)
+        repairs.note("messages", "is missing; the content beside it is given as a message")
+    if "description" in rest and not isinstance(rest["description"], str):
+        repairs.note("description", "is not a text; left out")
+        del rest["description"]
+    made = [*repairs.read_messages(messages)]
+    return _with_notes({**rest, "messages": made}, repairs.notes)
+
+
+def repair_contents(result: Mapping[str, Any], uri: str) -> dict[str, Any]:
+    """A result of `resources/read` that is valid for the newest version.
+
+    Args:
+        result: What the server answered.
+        uri: The URI that was read; it stands in where contents have none.
+
+    Raises:
+        ValueError: There are no contents in it.
+    """
+    repairs, rest = _Repairs(), dict(result)
+    contents = rest.pop("contents", None)
+    if contents is None:
+        wrong = next((name for name in ("content", "resource", "text", "blob") if rest.get(name)), None)
+        if wrong is None and "contents" not in result:
+            raise ValueError("it has no contents")
+        if wrong is not None:
+            beside = {name: rest.pop(name, None) for name in ("uri", "mimeType", "text", "blob")}
+            contents = rest.pop(wrong) if wrong in ("content", "resource") else beside
+        repairs.note("contents", "is missing or null" + (f"; `{wrong}` stands in" if wrong else ""))
+    made = [] if contents is None else repairs.read_contents(contents, "contents", uri)
+    return _with_notes({**rest, "contents": made}, repairs.notes)
+
+
+def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The `completion` of a result of `completion/complete`, valid for every version."""
+    said: object = result.get("completion", result)
+    found: Mapping[str, Any] = said if is_object(said) else {"values": said}
+    values: object = found.get("values")
+    items: list[Any] = values if is_list(values) else [] if values is None else [values]
+    made: dict[str, Any] = {"values": [*islice(_completed_values(items), MAX_VALUES)]}
+    total, more = found.get("total"), found.get("hasMore")
+    if isinstance(total, float) and total.is_integer():
+        total = int(total)
+    if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < 2**53:
+        made["total"] = total
+    if isinstance(more, bool):
+        made["hasMore"] = more
+    return made
+
+
+def _completed_values(items: Iterable[object]) -> Iterator[str]:
+    for item in items:
+        value: object = item.get("value", item.get("label")) if is_object(item) else item
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, int | float):
+            yield _encode(value).decode()
+
+
+def _with_notes(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """An answer whose `_meta` is valid or absent, and names its repairs.
+
+    What the protocol has its sender say about an answer, the gateway says: the server's words are dropped.
+    """
+    meta: object = result.pop("_meta", None)
+    kept: dict[str, Any] = repair_meta(gate.without_ours(meta)) if is_object(meta) else {}
+    if notes:
+        kept[REPAIRED] = notes
+    rest = {name: value for name, value in result.items() if _is_passed_on(name, value)}
+    return {**rest, "_meta": kept} if kept else rest
+
+
+def _is_passed_on(name: str, value: object) -> bool:
+    match name:
+        case "resultType" | "nextCursor":
+            return False
+        case "ttlMs":
+            return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        case "cacheScope":
+            return value in ("private", "public")
+        case _:
+            return True
+
+
+def repair_meta(meta: dict[str, Any]) -> dict[str, Any]:
+    """The `_meta` of an answer without the keys of the protocol's own that clients would choke on.
+
+    Clients check those keys wherever they are: one that is not valid costs the whole answer.
+    """
+    if not meta.keys() & RESERVED_META:
+        return meta
+    return {name: value for name, value in meta.items() if _is_valid_meta(name, value)}
+
+
+def _is_valid_meta(name: str, value: object) -> bool:
+    match name:
+        case "progressToken":
+            return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+        case "io.modelcontextprotocol/related-task":
+            return is_object(value) and isinstance(value.get("taskId"), str)
+        case "io.modelcontextprotocol/serverInfo":
+            return is_object(value) and all(isinstance(value.get(each), str) for each in ("name", "version"))
+        case _:
+            return True
+
+
+# Protocol versions.
+
+
+def is_block_of(kind: str, number: int) -> bool:
+    """Has a protocol version blocks of this type?"""
+    return not (
+        (kind == "audio" and number < _AUDIO_SINCE) or (kind == "resource_link" and number < _LINKS_SINCE)
+    )
+
+
+def blocks_for(blocks: Iterable[Block], number: int) -> list[Block]:
+    """Valid blocks as one protocol version has them; `number` is as `protocol.version_number` counts."""
+    if number >= _ICONS_SINCE:
+        return [*blocks]
+    return [_block_for(block, number) for block in blocks]
+
+
+def prompt_for(result: dict[str, Any], number: int) -> dict[str, Any]:
+    """A valid result of `prompts/get` as one protocol version has it."""
+    if number >= _ICONS_SINCE:
+        return result
+    messages = [{**each, "content": _block_for(each["content"], number)} for each in result["messages"]]
+    return {**result, "messages": messages}
+
+
+def contents_for(result: dict[str, Any], number: int) -> dict[str, Any]:
+    """A valid result of `resources/read` as one protocol version has it."""
+    if number >= _META_SINCE:
+        return result
+    return {**result, "contents": [_without(part, "_meta") for part in result["contents"]]}
+
+
+def _block_for(block: Block, number: int) -> Block:
+    kind = block["type"]
+    if kind == "resource_link" and number < _LINKS_SINCE:
+        return text_block(_described_link(block))
+    if kind == "resource_link" and number < _ICONS_SINCE:
+        block = _without(block, "icons")
+    if number >= _META_SINCE:
+        return block
+    block = _without(block, "_meta")
+    if "annotations" in block:
+        block = {**block, "annotations": _without(block["annotations"], "lastModified")}
+    if kind == "resource":
+        block = {**block, "resource": _without(block["resource"], "_meta")}
+    if kind == "audio" and number < _AUDIO_SINCE:
+        # The only block of that version that carries any binary data.
+        sound = {"uri": "fairlead://content/audio", "mimeType": block["mimeType"], "blob": block["data"]}
+        block = {"type": "resource", "resource": sound, **_only_hints(block)}
+    return block
+
+
+def _described_link(link: Block) -> str:
+    media_type = f" ({link['mimeType']})" if "mimeType" in link else ""
+    description = f": {link['description']}" if "description" in link else ""
+    return f"[{link.get('title') or link['name']}]({link['uri']}){media_type}{description}"
+
+
+def _only_hints(block: Block) -> Block:
+    return {"annotations": block["annotations"]} if "annotations" in block else {}
+
+
+def _without(fields: Block, name: str) -> Block:
+    return {key: value for key, value in fields.items() if key != name} if name in fields else fields

@@ -1,0 +1,228 @@
+"""Lists that are valid for a client's protocol version, entry by entry.
+
+`valid_listing` makes what a server lists visible and valid: an entry that cannot be made valid is left out.
+Repairs and omissions are named in the listing (`repairs`, `rejected`, `notes`), and no other entry changes.
+`definition_for` then reduces a definition to what the schema of one protocol version has.
+"""
+
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from fairlead.catalog.definitions import Kind, visible_definition
+from fairlead.catalog.repair.definitions import IDENTITY, repair_definition
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
+from fairlead.config.untyped import is_list, is_object
+
+MAX_NAMED: Final = 5
+"""Entries that a note names. `fairlead lint` names all."""
+
+VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+
+_decode = msgspec.json.Decoder().decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def valid_listing(listing: Listing) -> Listing:
+    """Everything a server listed, reduced to what may be seen and valid for the protocol.
+
+    Returns:
+        The same listing where nothing had to be changed. Else `repairs` has every entry that was repaired or
+        left out, `rejected` the tools that were left out, and `notes` say so in short.
+    """
+    unreadable = [
+        Repair(kind="tool", name=gate.content(each.name), reason=gate.content(each.reason))
+        for each in listing.rejected
+    ]
+    repairs: list[Repair] = []
+    tools = [*_valid_tools(listing.tools, repairs)]
+    resources = [*_valid_all("resource", listing.resources, repairs)]
+    templates = [*_valid_all("template", listing.templates, repairs)]
+    prompts = [*_valid_all("prompt", listing.prompts, repairs)]
+    if (
+        not repairs
+        and not unreadable
+        and _are_same(tools, listing.tools)
+        and _are_same(resources, listing.resources)
+        and _are_same(templates, listing.templates)
+        and _are_same(prompts, listing.prompts)
+    ):
+        return listing
+    rejected = [
+        RejectedTool(name=repair.name, reason=repair.reason)
+        for repair in repairs
+        if repair.kind == "tool" and repair.reason is not None
+    ]
+    return replace(
+        listing,
+        tools=tuple(tools),
+        rejected=(*listing.rejected, *rejected),
+        resources=tuple(resources),
+        templates=tuple(templates),
+        prompts=tuple(prompts),
+        # A listing that was made valid before has its notes already.
+        notes=tuple(dict.fromkeys((*listing.notes, *_notes([*unreadable, *repairs])))),
+        repairs=(*unreadable, *repairs),
+    )
+
+
+def _valid_tools(entries: Iterable[ToolEntry], repairs: list[Repair]) -> Iterator[ToolEntry]:
+    for entry in entries:
+        definition = _valid("tool", entry.definition, repairs, entry.key.tool)
+        if definition is entry.definition:
+            yield entry
+        elif definition is not None:
+            fields = _decode_fields(definition)
+            yield replace(
+                entry,
+                definition=definition,
+                title=gate.content(_decode(fields["title"])) if "title" in fields else None,
+                description=gate.content(_decode(fields["description"])) if "description" in fields else None,
+            )
+
+
+def _valid_all(kind: Kind, definitions: Iterable[bytes], repairs: list[Repair]) -> Iterator[bytes]:
+    for position, definition in enumerate(definitions):
+        valid = _valid(kind, definition, repairs, f"#{position + 1}")
+        if valid is not None:
+            yield valid
+
+
+def _valid(kind: Kind, raw: bytes, repairs: list[Repair], name: str) -> bytes | None:
+    try:
+        visible = visible_definition(kind, raw)
+    except (ValueError, RecursionError) as exc:
+        reason = f"its definition cannot be read: {gate.content(str(exc))}"
+        shown = gate.content(_name_of(kind, raw) or name, gate.MAX_TEXT_BYTES)
+        repairs.append(Repair(kind=kind, name=shown, reason=reason))
+        return None
+    repaired = repair_definition(kind, visible)
+    # What the visible definition lacks because it was malformed is named as well.
+    named = repaired if visible is raw else repair_definition(kind, raw)
+    if repaired.changes or named.changes or repaired.reason is not None:
+        made = named.changes or repaired.changes
+        # They quote the definition: names of its fields, and values that are not valid.
+        changes = tuple(gate.content(f"{each.where} {each.what}", gate.MAX_TEXT_BYTES) for each in made)
+        reason = None if repaired.reason is None else gate.content(repaired.reason, gate.MAX_TEXT_BYTES)
+        shown = gate.content(_name_of(kind, raw) or name, gate.MAX_TEXT_BYTES)
+        repairs.append(Repair(kind=kind, name=shown, changes=changes, reason=reason))
+    return repaired.definition
+
+
+def _name_of(kind: Kind, definition: bytes) -> str | None:
+    try:
+        fields = _decode_fields(definition)
+        return msgspec.json.decode(fields[IDENTITY[kind]], type=str)
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def _are_same(now: Sequence[object], before: Sequence[object]) -> bool:
+    return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
+    """What was repaired and left out, a line for each kind."""
+    found: dict[tuple[Kind, bool], list[Repair]] = {}
+    for repair in repairs:
+        found.setdefault((repair.kind, repair.reason is not None), []).append(repair)
+    for (kind, is_left_out), entries in found.items():
+        named = ", ".join(_described(entry) for entry in entries[:MAX_NAMED])
+        more = f" and {len(entries) - MAX_NAMED} more" if len(entries) > MAX_NAMED else ""
+        count = f"{len(entries)} malformed {kind}{'' if len(entries) == 1 else 's'}"
+        yield f"{count} {'left out' if is_left_out else 'repaired'}: {named}{more}"
+
+
+def _described(repair: Repair) -> str:
+    name = " ".join(gate.content(repair.name).split())[:80]
+    return f"`{name}` ({gate.content(repair.reason or repair.changes[0], 160)})"
+
+
+# Protocol versions.
+
+_BASE = frozenset({"name", "description"})
+_SINCE_JUNE = _BASE | {"title", "_meta"}
+_SINCE_NOVEMBER = _SINCE_JUNE | {"icons"}
+_RESOURCE_BASE = frozenset({"uri", "uriTemplate", "mimeType", "size", "annotations"})
+_FIELDS_OF: Final[tuple[Mapping[Kind, frozenset[str]], ...]] = (
+    {
+        "tool": _BASE | {"inputSchema"},
+        "resource": _BASE | _RESOURCE_BASE,
+        "template": _BASE | _RESOURCE_BASE,
+        "prompt": _BASE | {"arguments"},
+    },
+    {
+        "tool": _BASE | {"inputSchema", "annotations"},
+        "resource": _BASE | _RESOURCE_BASE,
+        "template": _BASE | _RESOURCE_BASE,
+        "prompt": _BASE | {"arguments"},
+    },
+    *(
+        {
+            "tool": base | {"inputSchema", "annotations", "outputSchema"},
+            "resource": base | _RESOURCE_BASE,
+            "template": base | _RESOURCE_BASE,
+            "prompt": base | {"arguments"},
+        }
+        for base in (_SINCE_JUNE, _SINCE_NOVEMBER, _SINCE_NOVEMBER)
+    ),
+)
+"""The fields that each of `VERSIONS` has. `execution` is about tasks, which the gateway makes itself."""
+_ARGUMENT_BASE = ("name", "description", "required")
+_HINT_BASE = ("audience", "priority")
+_NEWEST = len(VERSIONS) - 1
+
+
+def version_number(version: str | None) -> int:
+    """The position in `VERSIONS` of a version, or of the newest before one that is not known."""
+    return _NEWEST if version is None else max(bisect_right(VERSIONS, version) - 1, 0)
+
+
+def definition_for(kind: Kind, definition: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Reduce a valid definition to what one protocol version has.
+
+    Args:
+        kind: What is defined.
+        definition: Its fields; those of a tool may be undecoded (`msgspec.Raw`).
+        number: The version, as `version_number` counts.
+
+    Returns:
+        The fields that clients of that version know, each valid by its schema.
+    """
+    known = _FIELDS_OF[number][kind]
+    fields = {name: value for name, value in definition.items() if name in known}
+    if number == _NEWEST:
+        return fields
+    if (
+        "outputSchema" in fields
+        and (output := _object_schema(fields["outputSchema"])) is not fields["outputSchema"]
+    ):
+        fields.pop("outputSchema")
+        if output is not None:
+            fields["outputSchema"] = output
+    if number < 2:
+        if is_list(arguments := fields.get("arguments")):
+            fields["arguments"] = [_only(argument, _ARGUMENT_BASE) for argument in arguments]
+        if kind != "tool" and is_object(hints := fields.get("annotations")):
+            fields["annotations"] = _only(hints, _HINT_BASE)
+    return fields
+
+
+def _only(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: value[name] for name in names if name in value}
+
+
+def _object_schema(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any] | None:
+    """An output schema as versions before 2026-07-28 have it: of an object; None if it is not."""
+    schema: dict[str, Any] = _decode(raw) if isinstance(raw, Raw) else raw
+    if schema.get("type") == "object":
+        return raw
+    if "type" not in schema and is_object(schema.get("properties")):
+        return {**schema, "type": "object"}
+    return None

@@ -1,0 +1,343 @@
+"""JSON of any size, read in slices: work that a server chooses the size of, in steps that take no time.
+
+A function whose name ends in `_steps` returns a generator that pauses after `STEP_SECONDS`. In the event loop
+it is run by `run`, which lets other tasks have their turn in between; `finish` runs one to its end at once.
+"""
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import Generator, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.config.untyped import is_object
+
+MAX_VALUES = 20_000
+"""How many JSON values are opened at once. More would take longer to look at than anybody wants to wait."""
+MAX_OPENED_BYTES = 16 * 1024 * 1024
+"""A larger message is never opened: what is made of it would take several times as much memory."""
+MAX_PARSED_BYTES = 2 * 1024 * 1024
+"""What a native parser reads within a step, whatever is in it. Long strings are taken out before."""
+STEP_SECONDS = 0.002
+SLICE_BYTES = 65_536
+TEXT_AT_ONCE = 8192
+_LONG_LITERAL = 4096
+
+ResultT = TypeVar("ResultT")
+Steps = Generator[None, None, ResultT]
+
+
+def finish(steps: "Steps[ResultT]") -> ResultT:
+    """Run steps to their end, without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+async def run(steps: "Steps[ResultT]") -> ResultT:
+    """Run steps to their end, and let the event loop serve others in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        await asyncio.sleep(0)
+
+
+class SliceTimer:
+    """Says when a step has taken long enough."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + STEP_SECONDS
+
+    def is_over(self) -> bool:
+        """Is it time to pause? The next step begins with this answer."""
+        now = time.perf_counter()
+        if now < self._until:
+            return False
+        self._until = now + STEP_SECONDS
+        return True
+
+
+def decode(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """What the JSON says, even where its strings hold halves of characters or bytes that are none."""
+    if not has_slow_numbers(raw):
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # what is wrong, if the other parser cannot read it either, it will say
+    return json.loads(raw.decode(errors="replace"), strict=False, parse_constant=_refuse)
+
+
+def has_slow_numbers(raw: bytes) -> bool:
+    """Does JSON have so many numbers near the limits of a double that `msgspec` takes long to read it?
+
+    It takes 16 µs for a number such as `1e300`, and so two seconds for a megabyte of them, in which no other
+    thread can run. Python's own parser takes a fiftieth of that. Exponents of two digits cost nothing.
+    """
+    if len(raw) <= _QUICK_BYTES:
+        return False
+    numbers = raw.translate(_NUMBERS)  # a tenth of what a regular expression takes
+    return numbers.count(b"0e000") + numbers.count(b"0e+000") > _MAX_EXPONENTS
+
+
+_NUMBERS = bytes.maketrans(b"123456789E-", b"000000000e+")
+_QUICK_BYTES = 4096
+_MAX_EXPONENTS = 500
+
+
+def has_more_values_steps(text: bytes | bytearray | memoryview, limit: int) -> "Steps[bool]":
+    """Tell whether JSON text has more than `limit` values, without decoding it.
+
+    Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
+    commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
+    """
+    turn, count, quotes, carried = SliceTimer(), 0, 0, b""
+    for start in range(0, len(text), SLICE_BYTES):
+        piece = carried + bytes(text[start : start + SLICE_BYTES])
+        carried = b""
+        if b"\\" in piece:
+            if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+                piece, carried = piece[:-1], b"\\"
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        outside = b"".join(parts[quotes % 2 :: 2])
+        count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        quotes += len(parts) - 1
+        if count + quotes // 2 > limit:
+            return True
+        if turn.is_over():
+            yield
+    return False
+
+
+def has_more_values(text: bytes | bytearray | memoryview, limit: int) -> bool:
+    """The same at once, for a message whose bytes are bounded."""
+    return finish(has_more_values_steps(text, limit))
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def boundary(raw: bytes, place: int) -> int:
+    """The place, or the nearest before it at which no character of UTF-8 is torn."""
+    if place >= len(raw):
+        return len(raw)
+    for back in range(4):
+        if raw[place - back] & 0xC0 != 0x80:
+            return place - back
+    return place  # no UTF-8
+
+
+class SlicedDocument:
+    """A JSON document that is read in two parts: its long strings apart, in pieces, and all else at once.
+
+    `short` is the document with a random word in place of each long string.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        self.short = raw
+        self._raw = raw
+        self._word = f"long-{secrets.token_hex(8)}-"
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def take_out_steps(self) -> "Steps[bool]":
+        """Take the long strings out. False where what is left is still too much to be parsed."""
+        if len(self._raw) <= _LONG_LITERAL:
+            return True
+        turn, parts, start, count = SliceTimer(), list[bytes](), 0, 0
+        for begin, end in literals(self._raw):
+            if turn.is_over():
+                yield
+            if begin < 0:
+                continue
+            count += 1 + _structure(self._raw, start, begin)
+            if count > MAX_VALUES:
+                return False
+            if end - begin > _LONG_LITERAL:
+                word = f"{self._word}{len(self._places)}"
+                self._places[word] = (begin, end)
+                parts += (self._raw[start:begin], b'"%b"' % word.encode())
+                start = end
+            else:
+                parts.append(self._raw[start:end])
+                start = end
+        parts.append(self._raw[start:])
+        self.short = b"".join(parts)
+        return (
+            count + _structure(self._raw, start, len(self._raw)) <= MAX_VALUES
+            and len(self.short) <= MAX_PARSED_BYTES
+            and not has_slow_numbers(self.short)
+        )
+
+    def has_any(self, raw: bytes) -> bool:
+        """Does a part of `short` stand in for any long text?"""
+        return bool(self._places) and self._word.encode() in raw
+
+    def stands_in(self, said: str) -> bool:
+        """Does this text stand in for a long one?"""
+        return said in self._places
+
+    def size(self, word: str) -> int:
+        """How many bytes the long text has in JSON."""
+        begin, end = self._places[word]
+        return end - begin
+
+    def pieces(self, word: str) -> Iterator[str]:
+        """The long text that a word stands in for, in pieces."""
+        return self.pieces_of(*self._places[word])
+
+    def pieces_of(self, begin: int, end: int) -> Iterator[str]:
+        """The text of the string between two places, in pieces."""
+        start, last = begin + 1, end - 1
+        while start < last:
+            place = _safe_cut(self._raw, start, start + 4 * TEXT_AT_ONCE, last)
+            piece: object = decode(b'"%b"' % self._raw[start:place])
+            yield str(piece)
+            start = place
+
+
+def _structure(raw: bytes, start: int, end: int) -> int:
+    return raw.count(b",", start, end) + raw.count(b"[", start, end) + raw.count(b"{", start, end)
+
+
+def _safe_cut(raw: bytes, start: int, place: int, last: int) -> int:
+    """A place at which a JSON string can be cut: in no escape, in no character, in no pair of surrogates."""
+    if place >= last:
+        return last
+    place = boundary(raw, place)
+    slash = raw.rfind(b"\\", max(start, place - 12), place)
+    if slash >= 0:
+        slashes = _slashes_before(raw, start, slash + 1)
+        place = slash + 1 - slashes
+        if place <= start:
+            return start + slashes // 2 * 2 if slashes > 1 else min(start + 12, last)
+    if place - 6 > start and _HIGH_SURROGATE.match(raw, place - 6):
+        place -= 6
+    return place
+
+
+_HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+
+
+def literals(raw: bytes) -> Iterator[tuple[int, int]]:
+    """Where each string of a JSON document begins and ends; (-1, -1) where it took long to find an end."""
+    turn = SliceTimer()
+    end = 0
+    while (begin := raw.find(b'"', end)) >= 0:
+        end = begin + 1
+        while True:
+            end = raw.find(b'"', end) + 1
+            if end == 0:
+                return  # it never ends
+            if raw[end - 2] != 0x5C or _slashes_before(raw, begin + 1, end - 1) % 2 == 0:
+                break
+            if turn.is_over():
+                yield -1, -1
+        yield begin, end
+
+
+def _slashes_before(raw: bytes, begin: int, place: int) -> int:
+    size = 64
+    while True:  # no further back than the run goes: there may be as many runs as quotes
+        start = max(begin, place - size)
+        other = len(raw[start:place].rstrip(b"\\"))
+        if other or start == begin:
+            return place - start - other
+        size *= 4
+
+
+CONSTANT_NOTE = "[NaN and Infinity are not JSON: null stands in for them]"
+_CONSTANT = re.compile(rb"-?\b(?:NaN|Infinity)\b")
+
+
+def may_have_constants(raw: bytes) -> bool:
+    """May there be `NaN` or `Infinity` in what should be JSON? In a string they are as good as any word."""
+    # To look for one byte takes a fiftieth of what it takes to look for several.
+    return (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw)
+
+
+def without_constants_steps(raw: bytes) -> "Steps[bytes]":
+    """What should be JSON with `null` for each `NaN` and `Infinity`; the same object where there is none.
+
+    Python's `json.dumps` writes them, and a strict parser refuses all of a message that has one.
+    """
+    for start in range(0, len(raw), 16 * SLICE_BYTES):
+        if may_have_constants(raw[start : start + 16 * SLICE_BYTES + len(b"Infinity")]):
+            break
+        yield
+    else:
+        return raw
+    turn, parts, start, kept = SliceTimer(), list[bytes](), 0, 0
+    for begin, end in _literals_to_end(raw):
+        if turn.is_over():
+            yield
+        if begin < 0:
+            continue
+        if begin - start > 2 and _CONSTANT.search(raw, start, begin):
+            parts += (raw[kept:start], _CONSTANT.sub(b"null", raw[start:begin]))
+            kept = begin
+        start = end
+    return b"".join((*parts, raw[kept:])) if parts else raw
+
+
+def _literals_to_end(raw: bytes) -> Iterator[tuple[int, int]]:
+    yield from literals(raw)
+    yield len(raw), len(raw)
+
+
+def joined_steps(pieces: Iterator[str]) -> "Steps[str]":
+    """Join the pieces of a text."""
+    turn, joined = SliceTimer(), list[str]()
+    for piece in pieces:
+        joined.append(piece)
+        if turn.is_over():
+            yield
+    return "".join(joined)
+
+
+def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
+    """JSON for a value whose texts may be long. The value is used up: its long texts are taken out of it."""
+    if isinstance(said, str):
+        return b"".join((yield from literal_steps(said)))
+    word, long = f"long-{secrets.token_hex(8)}-", list[str]()
+    waiting: list[Any] = [said] if isinstance(said, (dict, list)) else []
+    while waiting:
+        holder = waiting.pop()
+        items: Any = holder.items() if is_object(holder) else enumerate(holder)
+        for place, item in [*items]:
+            if isinstance(item, str) and len(item) > SLICE_BYTES:
+                holder[place] = f"{word}{len(long)}"
+                long.append(item)
+            elif isinstance(item, (dict, list)):
+                waiting.append(item)
+    encoded = msgspec.json.encode(said)
+    if not long:
+        return encoded
+    parts = re.split(rb'"%b(\d+)"' % word.encode(), encoded)
+    whole: list[bytes] = []
+    for place, part in enumerate(parts):
+        whole += (yield from literal_steps(long[int(part)])) if place % 2 else (part,)
+    yield
+    return b"".join(whole)
+
+
+def literal_steps(said: str) -> "Steps[list[bytes]]":
+    """A text of any length as a JSON string, in parts."""
+    if len(said) <= SLICE_BYTES:
+        return [msgspec.json.encode(said)]
+    turn, parts = SliceTimer(), [b'"']
+    for start in range(0, len(said), SLICE_BYTES):
+        parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
+        if turn.is_over():
+            yield
+    return [*parts, b'"']

@@ -1,0 +1,1 @@
+"""Tools' JSON Schemas: normalized to 2020-12, checked in bounded time, and arguments coerced to them."""

@@ -1,0 +1,109 @@
+"""Where schemas stand inside a JSON Schema (2020-12), and where its references lead."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from fairlead.config.untyped import is_list, is_object
+
+Schema = dict[str, Any] | bool
+
+TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
+
+IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+IN_PLACE_SINGLES = ("not", "if", "then", "else")
+
+LISTS = (*IN_PLACE_LISTS, "prefixItems")
+"""Keywords that hold a list of schemas."""
+SINGLES = (
+    *IN_PLACE_SINGLES,
+    "items",
+    "contains",
+    "unevaluatedItems",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+)
+"""Keywords that hold one schema."""
+MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")
+"""Keywords that hold schemas by name."""
+HOLDERS = frozenset((*LISTS, *SINGLES, *MAPS))
+"""Keywords that hold schemas."""
+
+
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
+    """Every schema that stands right inside this one, with the keyword it stands under."""
+    for keyword, value in schema.items():
+        if keyword not in HOLDERS:
+            continue
+        if keyword in SINGLES:
+            yield keyword, value
+        else:
+            for item in value if keyword in LISTS else value.values():
+                yield keyword, item
+
+
+def all_schemas(root: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """This schema and every one inside it, booleans aside."""
+    pending = [root]
+    while pending:
+        schema = pending.pop()
+        yield schema
+        pending.extend(inner for _, inner in subschemas(schema) if is_object(inner))
+
+
+def mapped(schema: Schema, where: str, change: Callable[[dict[str, Any], str], Schema]) -> Schema:
+    """A copy in which every schema is what `change` makes of it and its place, the inner ones first."""
+    if isinstance(schema, bool):
+        return schema
+    new: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword not in HOLDERS:
+            new[keyword] = value
+            continue
+        place = below(where, keyword)
+        if keyword in SINGLES:
+            new[keyword] = mapped(value, place, change)
+        elif keyword in LISTS:
+            new[keyword] = [mapped(item, f"{place}[{index}]", change) for index, item in enumerate(value)]
+        else:
+            new[keyword] = {name: mapped(item, below(place, name), change) for name, item in value.items()}
+    return change(new, where)
+
+
+def below(where: str, step: str) -> str:
+    """The dotted path one step further."""
+    return f"{where}.{step}" if where else step
+
+
+def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
+    """The schemas that judge the same value as this one."""
+    for keyword in IN_PLACE_LISTS:
+        yield from schema.get(keyword, ())
+    for keyword in IN_PLACE_SINGLES:
+        if keyword in schema:
+            yield schema[keyword]
+    yield from schema.get("dependentSchemas", {}).values()
+    if (target := referenced(schema, root)) is not None:
+        yield target
+
+
+def referenced(schema: dict[str, Any], root: dict[str, Any]) -> Schema | None:
+    """The schema this one refers to, if it does."""
+    return resolve(root, schema["$ref"]) if "$ref" in schema else None
+
+
+def resolve(root: dict[str, Any], reference: str) -> Schema | None:
+    """What a reference such as `#/$defs/node` leads to inside a schema; None if that is nothing."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    found: Any = root
+    for step in unquote(reference).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if is_object(found) and name in found:
+            found = found[name]
+        elif is_list(found) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found if isinstance(found, bool) or is_object(found) else None

@@ -1,0 +1,503 @@
+"""Input schemas as servers send them, made fit for use: bounded, self-contained and of one dialect (2020-12).
+
+What is broken is repaired, and the repair told; what could do harm (a reference that would have to be
+fetched, more than the caps allow) makes the tool unusable, with the reason. Other tools are not affected.
+
+One level of a schema in the words of 2020-12: older drafts' said anew, what makes no sense refused.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.effort import MULTIPLYING, EffortExceeded, Weight, measure, pattern_states, weigh
+from fairlead.catalog.schema.keywords import LISTS, MAPS, SINGLES, TYPES, Schema, all_schemas, below, resolve
+from fairlead.config.untyped import as_object, is_list, is_object
+
+MAX_PATTERN_LENGTH = 1_000
+MAX_PATTERN_STATES = 5_000
+"""As `effort` counts them. Compiling one takes about a microsecond."""
+
+_DIALECTS = frozenset(
+    f"json-schema.org/{version}"
+    for version in (
+        "schema",
+        "draft-04/schema",
+        "draft-06/schema",
+        "draft-07/schema",
+        "draft/2019-09/schema",
+        "draft/2020-12/schema",
+    )
+)
+_OLDER = frozenset(
+    (
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "dependencies",
+        "$recursiveRef",
+        "$dynamicRef",
+        "definitions",
+        "nullable",
+    )
+)
+"""Keywords that older drafts, or OpenAPI, use in another way, beside a list of `items`."""
+_OTHER_WORDS = {
+    "int": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "str": "string",
+    "text": "string",
+    "bool": "boolean",
+    "dict": "object",
+    "map": "object",
+    "list": "array",
+    "none": "null",
+}
+"""What people write for a type, and what they mean."""
+
+
+class UnusableKeyword(Exception):
+    """A keyword's value means nothing. The message ends a sentence about it."""
+
+
+def supported_dialect(uri: object) -> bool:
+    """Is this `$schema` one of the drafts that can be read here? Many tools name none."""
+    if not isinstance(uri, str) or not uri:
+        return True
+    return uri.removeprefix("http://").removeprefix("https://").rstrip("#") in _DIALECTS
+
+
+def modernised(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same in 2020-12, this level only."""
+    if _OLDER.isdisjoint(schema) and not is_list(schema.get("items")):
+        return schema
+    new = {**schema}
+    for renew in _RENEWALS:
+        renew(new)
+    return new
+
+
+def local_reference(reference: str) -> str:
+    """A reference as it must be once `definitions` are `$defs`."""
+    return f"#/$defs/{reference[14:]}" if reference.startswith("#/definitions/") else reference
+
+
+def _renew_tuple(schema: dict[str, Any]) -> None:
+    if is_list(schema.get("items")):
+        schema["prefixItems"] = schema.pop("items")
+        if "additionalItems" in schema:
+            schema["items"] = schema["additionalItems"]
+
+
+def _renew_limits(schema: dict[str, Any]) -> None:
+    for exclusive, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and limit in schema:
+            schema[exclusive] = schema.pop(limit)
+
+
+def _renew_dependencies(schema: dict[str, Any]) -> None:
+    dependencies = schema.get("dependencies")
+    for name, value in dependencies.items() if is_object(dependencies) else ():
+        keyword = "dependentRequired" if is_list(value) else "dependentSchemas"
+        schema[keyword] = {**as_object(schema.get(keyword)), name: value}
+
+
+def _renew_references(schema: dict[str, Any]) -> None:
+    for keyword in ("$recursiveRef", "$dynamicRef"):
+        if keyword in schema:
+            schema["$ref"] = schema[keyword]
+
+
+def _renew_nullable(schema: dict[str, Any]) -> None:
+    if schema.get("nullable") is True:
+        kind, enum = schema.get("type"), schema.get("enum")
+        if isinstance(kind, str):
+            schema["type"] = [kind, "null"]
+        if is_list(enum) and None not in enum:
+            schema["enum"] = [*enum, None]
+
+
+def _renew_definitions(schema: dict[str, Any]) -> None:
+    old, new = schema.get("definitions"), schema.get("$defs", {})
+    if is_object(old) and is_object(new):
+        schema["$defs"] = old | new
+
+
+_RENEWALS = (
+    _renew_tuple,
+    _renew_limits,
+    _renew_dependencies,
+    _renew_references,
+    _renew_definitions,
+    _renew_nullable,
+)
+
+
+def keyword_value(keyword: str, value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """The value of a keyword that holds no schemas; None for one that nobody here knows."""
+    reader = _READERS.get(keyword)
+    return reader(value) if reader else None
+
+
+def schema_list(value: object) -> list[Any]:
+    """The value of a keyword that holds a list of schemas."""
+    if not is_list(value) or not value:
+        raise UnusableKeyword("must be a list of schemas")
+    return value
+
+
+def schema_map(value: object) -> dict[str, Any]:
+    """The value of a keyword that holds schemas by name."""
+    if not is_object(value):
+        raise UnusableKeyword("must be an object of schemas")
+    return value
+
+
+def _type(value: object) -> str | list[str]:
+    words = value if is_list(value) else [value]
+    types = [_type_named(word) for word in words]
+    if not types:
+        raise UnusableKeyword("must name a type")
+    return list(dict.fromkeys(types)) if is_list(value) and len(types) > 1 else types[0]
+
+
+def _type_named(word: object) -> str:
+    name = word.lower() if isinstance(word, str) else ""
+    name = _OTHER_WORDS.get(name, name)
+    if name not in TYPES:
+        raise UnusableKeyword(f"is {gate.content(str(word), 40)!r}, which is no type")
+    return name
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise UnusableKeyword("must be a string")
+    return value
+
+
+def pattern_value(value: object) -> str:
+    """A regular expression that is not too large."""
+    pattern = _text(value)
+    if len(pattern) > MAX_PATTERN_LENGTH or pattern_states(pattern) > MAX_PATTERN_STATES:
+        raise UnusableKeyword("is a pattern that is too large to be checked")
+    return pattern
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UnusableKeyword("must be true or false")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnusableKeyword("must be a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UnusableKeyword("must be a number")
+    return value
+
+
+def _factor(value: object) -> float:
+    if (number := _number(value)) <= 0:
+        raise UnusableKeyword("must be above zero")
+    return number
+
+
+def _count(value: object) -> int:
+    number = _number(value)
+    if number < 0 or number != int(number):
+        raise UnusableKeyword("must be a whole number")
+    return int(number)
+
+
+def _names(value: object) -> list[str]:
+    if not is_list(value) or not all(isinstance(item, str) for item in value):
+        raise UnusableKeyword("must be a list of names")
+    return list(dict.fromkeys(value))
+
+
+def _names_by_name(value: object) -> dict[str, list[str]]:
+    return {name: _names(item) for name, item in schema_map(value).items()}
+
+
+def _choices(value: object) -> list[Any]:
+    if not is_list(value) or not value:
+        raise UnusableKeyword("must be a list with something in it")
+    return value
+
+
+def _anything(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    return value
+
+
+_READERS: dict[str, Callable[[object], Any]] = {
+    "type": _type,
+    "enum": _choices,
+    "examples": _choices,
+    "const": _anything,
+    "default": _anything,
+    "required": _names,
+    "dependentRequired": _names_by_name,
+    **dict.fromkeys(("title", "description", "format", "contentEncoding", "contentMediaType"), _text),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _number),
+    "multipleOf": _factor,
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count
+    ),
+    **dict.fromkeys(("minContains", "maxContains"), _count),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _flag),
+}
+
+
+MAX_BYTES = 256 * 1024
+"""Of a tool's whole definition."""
+MAX_VALUES = 20_000
+MAX_SCHEMAS = 3_000
+MAX_PROPERTIES = 2_000
+MAX_PATTERNS = 50
+MAX_STATES = 4 * MAX_PATTERN_STATES
+"""Of all patterns together."""
+MAX_REFERENCE_LENGTH = 500
+MAX_HEIGHT = 64
+"""How many schemas may stand inside each other, references followed."""
+MAX_EXPANSION = 100_000_000
+"""How many schemas it may be with every reference written out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchemaChange:
+    """Something that was changed in a tool's definition."""
+
+    where: str
+    """A dotted path into the schema, such as `properties.tags.items`; empty for all of it."""
+    what: str
+    """The rest of a sentence that begins with the place."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScreenedSchema:
+    """A schema that can be used, or the reason why its tool cannot."""
+
+    schema: dict[str, Any] = field(repr=False)
+    changes: tuple[SchemaChange, ...] = ()
+    rejected: str | None = None
+
+
+def permissive() -> dict[str, Any]:
+    """A schema that lets any arguments through."""
+    return {"type": "object", "additionalProperties": True}
+
+
+def screen(raw: object) -> ScreenedSchema:
+    """An input schema, as it comes out of JSON."""
+    if raw is False:
+        return _rejected("its schema takes no arguments at all, not even none")
+    try:
+        if not is_object(raw):
+            what = "is missing" if raw is None else "is not an object"
+            change = SchemaChange(where="", what=f"{what}; any arguments are let through")
+            return ScreenedSchema(schema=permissive(), changes=(change,))
+        measure(raw, MAX_VALUES, max_bits=math.inf)  # numbers are for those to mind who compute
+        reading = _Reading()
+        schema = reading.read_root(raw)
+        return ScreenedSchema(schema=schema, changes=tuple(reading.changes))
+    except EffortExceeded as exc:
+        return _rejected(f"its schema cannot be used: {exc}")
+    except _Harmful as exc:
+        return _rejected(str(exc))
+
+
+def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
+    """An output schema, of any type: rejected where it is malformed, and never guessed at.
+
+    Clients refuse results that do not fit it, so that one which means something else would cost results. The
+    same schema where every validator can compile it; one of an older draft is said anew in 2020-12.
+    """
+    from fairlead.catalog.schema.validate import (  # native code, which few need
+        is_well_formed,
+        portable_schema,
+    )
+
+    try:
+        measure(raw, MAX_VALUES, max_bits=math.inf)
+        reading = _Reading()
+        schema = reading.read_any_root(raw)
+    except EffortExceeded as exc:
+        return _rejected(str(exc))
+    except _Harmful as exc:
+        return _rejected(str(exc).removeprefix("its schema "))
+    if reading.changes:
+        first = reading.changes[0]
+        return _rejected(f"{first.where or 'it'} {first.what}")
+    if not is_well_formed(raw):
+        return _rejected("it is not a schema in any draft")
+    portable = portable_schema(raw)
+    if portable is None:
+        portable = portable_schema(schema)
+    return (
+        _rejected("not every validator can compile it")
+        if portable is None
+        else ScreenedSchema(schema=portable)
+    )
+
+
+class _Harmful(Exception):
+    """This tool cannot be offered. The message says why."""
+
+
+class _SchemaDefinition(msgspec.Struct, rename="camel"):
+    input_schema: Any = None
+
+
+_decode = msgspec.json.Decoder(_SchemaDefinition).decode
+
+
+@lru_cache(maxsize=2048)
+def screen_definition(definition: bytes) -> ScreenedSchema:
+    """The input schema in a tool's definition. Asked again about the same bytes, it answers at once."""
+    if len(definition) > MAX_BYTES:
+        return _rejected(f"its definition has {len(definition)} bytes, and {MAX_BYTES} are allowed")
+    try:
+        return screen(_decode(definition).input_schema)
+    except (ValueError, RecursionError):
+        return _rejected("its definition cannot be read")
+
+
+def _rejected(reason: str) -> ScreenedSchema:
+    return ScreenedSchema(schema=permissive(), rejected=reason)
+
+
+class _Reading:
+    """One schema on its way in."""
+
+    def __init__(self) -> None:
+        self.changes: list[SchemaChange] = []
+        self._schemas = self._properties = self._patterns = self._states = 0
+        self._multiplies = False
+
+    def read_root(self, raw: dict[str, Any]) -> dict[str, Any]:
+        root = self._read_object(raw, "")
+        kind = root.get("type", "object")
+        if kind != "object":
+            if "object" not in kind:
+                raise _Harmful(f"its schema wants a value of type {kind}, and arguments are always an object")
+            self._note("type", "names other types beside `object`, which arguments never are")
+        return self._with_references({"type": "object"} | root | {"type": "object"})
+
+    def read_any_root(self, raw: dict[str, Any]) -> dict[str, Any]:
+        return self._with_references(self._read_object(raw, ""))
+
+    def _with_references(self, root: dict[str, Any]) -> dict[str, Any]:
+        if self._multiplies:
+            self._drop_lost_references(root)
+            _limit(weigh(root))
+        return root
+
+    def _note(self, where: str, what: str) -> None:
+        self.changes.append(SchemaChange(where=where, what=what))
+
+    def _read(self, raw: object, where: str) -> Schema:
+        if isinstance(raw, bool):
+            return raw
+        if not is_object(raw):
+            self._note(where, "is not a schema; anything is let through there")
+            return {}
+        return self._read_object(raw, where)
+
+    def _read_object(self, raw: dict[str, Any], where: str) -> dict[str, Any]:
+        if not supported_dialect(raw.get("$schema")):
+            raise _Harmful(f"its schema is in a dialect that is not supported: {_quoted(raw['$schema'])}")
+        schema: dict[str, Any] = {}
+        modern = modernised(raw)
+        self._multiplies |= not MULTIPLYING.isdisjoint(modern)
+        self._count(modern)
+        for keyword, value in modern.items():
+            place = below(where, keyword)
+            try:
+                read = self._keyword(keyword, value, place)
+            except UnusableKeyword as exc:
+                self._note(place, f"{exc}; ignored")
+                continue
+            if read is not None or keyword in ("const", "default"):
+                schema[keyword] = read
+        return schema
+
+    def _keyword(self, keyword: str, value: object, where: str) -> Any:  # noqa: ANN401 - any JSON value
+        if keyword in SINGLES:
+            repairs = len(self.changes)
+            schema = self._read(value, where)
+            if keyword in ("not", "if") and len(self.changes) > repairs:
+                raise UnusableKeyword("would mean something else once repaired")
+            return schema
+        if keyword in LISTS:
+            return [self._read(item, f"{where}[{index}]") for index, item in enumerate(schema_list(value))]
+        if keyword in MAPS:
+            named = schema_map(value)
+            for pattern in named if keyword == "patternProperties" else ():
+                self._pattern(pattern)
+            return {name: self._read(item, below(where, name)) for name, item in named.items()}
+        if keyword == "pattern":
+            return self._pattern(value)
+        return _local(value) if keyword == "$ref" else keyword_value(keyword, value)
+
+    def _pattern(self, value: object) -> str:
+        if self._states > MAX_STATES:
+            raise UnusableKeyword("is one pattern too many")
+        pattern = pattern_value(value)
+        self._states += pattern_states(pattern)
+        if self._states > MAX_STATES:
+            raise UnusableKeyword("is one pattern too many")
+        return pattern
+
+    def _count(self, schema: dict[str, Any]) -> None:
+        self._schemas += 1
+        properties, patterns = schema.get("properties"), schema.get("patternProperties")
+        self._properties += len(properties) if is_object(properties) else 0
+        self._patterns += ("pattern" in schema) + (len(patterns) if is_object(patterns) else 0)
+        if self._schemas > MAX_SCHEMAS:
+            raise _Harmful(f"its schema has more than {MAX_SCHEMAS} schemas")
+        if self._properties > MAX_PROPERTIES:
+            raise _Harmful(f"its schema has more than {MAX_PROPERTIES} properties")
+        if self._patterns > MAX_PATTERNS:
+            raise _Harmful(f"its schema has more than {MAX_PATTERNS} patterns")
+
+    def _drop_lost_references(self, root: dict[str, Any]) -> None:
+        """Take out references to nothing, or to what was not read as a schema."""
+        sound = {id(schema) for schema in all_schemas(root)}
+        for schema in all_schemas(root):
+            if "$ref" not in schema:
+                continue
+            target = resolve(root, schema["$ref"])
+            if not isinstance(target, bool) and id(target) not in sound:
+                self._note(schema.pop("$ref"), "leads to nothing; anything is let through there")
+
+
+def _limit(weight: Weight) -> None:
+    if weight.height > MAX_HEIGHT:
+        raise _Harmful("its schemas and references are nested too deeply")
+    if MAX_EXPANSION < weight.schemas < math.inf:
+        raise _Harmful("its references multiply beyond what can be checked")
+
+
+def _quoted(said: str) -> str:
+    """Words of a schema, short, and through the gate before they are cut: half a secret is not found."""
+    return repr(gate.content(said, 100))
+
+
+def _local(value: object) -> str:
+    if not isinstance(value, str):
+        raise UnusableKeyword("must be a string")
+    if not value.startswith("#"):
+        raise _Harmful(
+            f"its schema refers to {_quoted(value)}, which is outside of it, and nothing is fetched"
+        )
+    if len(value) > MAX_REFERENCE_LENGTH:
+        raise UnusableKeyword("is longer than any reference need be")
+    return local_reference(value)

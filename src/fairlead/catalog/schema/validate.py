@@ -1,0 +1,348 @@
+"""Do arguments fit a tool's schema? The answer comes in bounded time, whatever the schema and the arguments.
+
+The validator is native code that can be neither interrupted nor run beside other Python code, so what a check
+may cost is known before it starts (`effort`). Where that is too much the verdict is `unchecked`: the server
+has the last word on its own arguments anyway. Regular expressions run on an engine that is linear in the
+text; what it does not know (look-around, back-references) is left for the server to check.
+
+Only arguments that the server would certainly refuse are invalid. A required property that has a default is
+the server's to fill in; keywords beside a `$ref` do not count, since drafts up to 7 ignore them; and a schema
+that had to be repaired where that may make it stricter is not checked at all.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal
+
+import jsonschema_rs
+
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.coerce import coerce
+from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
+from fairlead.catalog.schema.keywords import all_schemas, mapped
+from fairlead.catalog.schema.normalize import ScreenedSchema, screen_definition
+from fairlead.catalog.tools import ToolEntry
+from fairlead.config.untyped import as_object, is_object
+
+MAX_VALUES = 20_000
+"""How large arguments may be: counting them takes time too."""
+MAX_EFFORT = 4_000_000
+"""About 50 ms of checking."""
+MAX_EXPLAINED_EFFORT = 4_000
+"""To say what is wrong costs about a thousand times what it costs to find out that something is."""
+MAX_EXPLAINED = ValueSize(values=1_000, characters=20_000)
+MAX_PROBLEMS = 8
+MAX_MESSAGE = 300
+
+Outcome = Literal["valid", "invalid", "unchecked"]
+
+_INVERTING = frozenset(("not", "if", "oneOf", "contains"))
+"""Where a part that takes more can make the whole take less."""
+_ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
+"""What may stand beside a reference without a demand of its own."""
+_LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 * 1024)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationResult:
+    """Whether a value fits a schema."""
+
+    outcome: Outcome
+    problems: tuple[str, ...] = ()
+    """What is wrong, for whoever made the value."""
+    reason: str | None = None
+    """Why it was not checked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedArguments:
+    """Arguments as they should be sent, and the verdict on them."""
+
+    arguments: dict[str, Any] = field(repr=False)
+    verdict: ValidationResult
+    changed: tuple[str, ...] = ()
+    """The places where they differ from what was given."""
+
+
+_VALID = ValidationResult(outcome="valid")
+
+
+def check_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> ValidationResult:
+    """Check the arguments of a call. The tool's schema is read and compiled once."""
+    return _check_of(entry.definition).verdict(arguments if isinstance(arguments, dict) else {**arguments})
+
+
+def fit_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> FittedArguments:
+    """Check the arguments of a call, and where they do not fit try again as `coerce` would have them."""
+    check = _check_of(entry.definition)
+    given = arguments if isinstance(arguments, dict) else {**arguments}
+    verdict = check.verdict(given)
+    if verdict.outcome == "invalid":
+        coerced = coerce(check.schema, given)
+        if coerced.changed and (second := check.verdict(coerced.arguments)).outcome != "invalid":
+            return FittedArguments(arguments=coerced.arguments, verdict=second, changed=coerced.changed)
+    return FittedArguments(arguments=given, verdict=verdict)
+
+
+def check_of(entry: ToolEntry) -> "Check":
+    """The schema of a tool's arguments, compiled once."""
+    return _check_of(entry.definition)
+
+
+@lru_cache(maxsize=1024)
+def _check_of(definition: bytes) -> "Check":
+    return Check(screen_definition(definition))
+
+
+class Check:
+    """A schema, compiled."""
+
+    def __init__(self, screened: ScreenedSchema) -> None:
+        self.schema = screened.schema
+        self._weight = weigh(screened.schema)
+        self._is_cheap_if_flat = self._weight.of(FLAT_AND_SHORT) <= MAX_EFFORT
+        self._validator: jsonschema_rs.Validator | None = None
+        self._hindrance = screened.rejected
+        if screened.changes and any(not _INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
+            self._hindrance = self._hindrance or "its schema had to be repaired, and may mean something else"
+        if self._hindrance is None and self._weight.unknown is not None:
+            self._hindrance = f"it is not known what checking `{self._weight.unknown}` costs"
+        if self._hindrance is None:
+            try:
+                self._validator = _compile(_certain(screened.schema))
+            except ValueError as exc:
+                self._hindrance = f"its schema cannot be used: {_message(exc)}"
+
+    def accepts(self, value: Any, *, is_flat: bool = False) -> bool:  # noqa: ANN401 - any JSON value
+        """Does a value certainly fit as it is? A no only asks for `verdict`, which says why.
+
+        With `is_flat`, which says that `is_flat_and_short` is true of the value, it need not be measured.
+        """
+        if self._validator is None or not is_object(value):
+            return False
+        try:
+            if is_flat and self._is_cheap_if_flat:
+                return self._validator.is_valid(value)
+            cost = self._weight.of(measure(value, MAX_VALUES))
+            return cost <= MAX_EFFORT and self._validator.is_valid(value)
+        except (EffortExceeded, ValueError, TypeError, RecursionError):
+            return False
+
+    def verdict(self, value: Any) -> ValidationResult:  # noqa: ANN401 - any JSON value
+        """Judge a value."""
+        if self._validator is None:
+            return ValidationResult(outcome="unchecked", reason=self._hindrance)
+        try:
+            size = measure(value, MAX_VALUES)
+            cost = self._weight.of(size)
+            if cost > MAX_EFFORT:
+                cost = effort(self.schema, value, MAX_EFFORT)
+            if self._validator.is_valid(value):
+                return _VALID
+        except EffortExceeded as exc:
+            return ValidationResult(outcome="unchecked", reason=str(exc))
+        except (ValueError, TypeError, RecursionError) as exc:
+            return ValidationResult(outcome="invalid", problems=(f"is not JSON: {_message(exc)}",))
+        if not self._explainable(value, size, cost):
+            return ValidationResult(outcome="invalid", problems=("something in it does not fit the schema",))
+        return ValidationResult(outcome="invalid", problems=tuple(_problems(self._validator, value)))
+
+    def _explainable(self, value: object, size: ValueSize, cost: float) -> bool:
+        """Is there time to say what is wrong?"""
+        if size.values > MAX_EXPLAINED.values or size.characters > MAX_EXPLAINED.characters:
+            return False
+        try:
+            return cost <= MAX_EXPLAINED_EFFORT or bool(effort(self.schema, value, MAX_EXPLAINED_EFFORT))
+        except EffortExceeded:
+            return False
+
+
+_OTHER_DIALECTS = frozenset(
+    (
+        "$id",
+        "id",
+        "$anchor",
+        "$async",
+        "$dynamicAnchor",
+        "$dynamicRef",
+        "$recursiveAnchor",
+        "$recursiveRef",
+        "definitions",
+        "dependencies",
+        "nullable",
+    )
+)
+"""Keywords that validators of other drafts read in another way, or refuse."""
+_DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+_DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+_DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
+_COMMON_DRAFTS = frozenset((_DRAFT_7.rstrip("#"), _DRAFT_2020))
+_ESCAPE_OR_CLASS = re.compile(r"\\(.)|([\[\]])", re.DOTALL)
+_ESCAPES = frozenset("dDwWsSbBnrtfv0123456789ukxcpP^$\\.*+?()[]{}|/")
+
+
+def is_well_formed(schema: dict[str, Any]) -> bool:
+    """Is it a schema in some draft, patterns aside? The shapes of its keywords must have been checked."""
+    plain = _without_patterns(schema)
+    return any(
+        jsonschema_rs.meta.is_valid({**plain, "$schema": draft})
+        for draft in (_DRAFT_2020, _DRAFT_7, _DRAFT_4)
+    )
+
+
+def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema as validators of drafts 7 to 2020-12 can compile it: the same object where they can already.
+
+    Patterns that not all of them know are left out. None where they have to stay, or where something else
+    cannot be compiled. References and the shapes of keywords must have been checked (see `catalog.schema`).
+    """
+    plain = _without_patterns(schema)
+    if not all(jsonschema_rs.meta.is_valid({**plain, "$schema": draft}) for draft in (_DRAFT_7, _DRAFT_2020)):
+        return None
+    odd = False
+    for inner in all_schemas(schema):
+        if not _OTHER_DIALECTS.isdisjoint(inner) or inner.get("enum") == []:
+            return None
+        if _names_rare_draft(inner):
+            return portable_schema(_without_rare_drafts(schema))
+        if not all(map(_is_portable, inner.get("patternProperties", ()))):
+            return None
+        odd = odd or ("pattern" in inner and not _is_portable(inner["pattern"]))
+    try:
+        return _without_odd_patterns(schema, _is_portable) if odd else schema
+    except ValueError:
+        return None
+
+
+def _names_rare_draft(schema: dict[str, Any]) -> bool:
+    """Does it name a draft that validators of clients do not have? They refuse to compile such a schema."""
+    draft = schema.get("$schema")
+    return "$schema" in schema and (not isinstance(draft, str) or draft.rstrip("#") not in _COMMON_DRAFTS)
+
+
+def _without_rare_drafts(schema: dict[str, Any]) -> dict[str, Any]:
+    copy = deepcopy(schema)
+    for inner in all_schemas(copy):
+        if _names_rare_draft(inner):
+            del inner["$schema"]
+    return copy
+
+
+def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    copy = deepcopy(schema)
+    for inner in all_schemas(copy):
+        inner.pop("pattern", None)
+        inner.pop("patternProperties", None)
+    return copy
+
+
+@lru_cache(maxsize=1024)
+def _is_portable(pattern: str) -> bool:
+    """Is it a regular expression in the stricter syntax (flag `u`) that JavaScript validators use?"""
+    in_class = False
+    for escape, bracket in _ESCAPE_OR_CLASS.findall(pattern):
+        if bracket:
+            in_class = bracket == "["
+        elif escape not in _ESCAPES and not (in_class and escape == "-"):
+            return False
+    return "\\p" not in pattern and "\\P" not in pattern and is_pattern(pattern)
+
+
+def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    try:
+        return _validator(schema)
+    except ValueError:
+        return _validator(_without_odd_patterns(schema, _is_known))
+
+
+def _certain(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without demands that a server may not make: the same object where there are none."""
+    doubtful = [one for one in all_schemas(schema) if _doubts(one)]
+    if not doubtful:
+        return schema
+    return as_object(mapped(schema, "", _without_doubts))
+
+
+def _doubts(schema: dict[str, Any]) -> bool:
+    if "$ref" in schema and not _ANNOTATIONS.issuperset(schema):
+        return True
+    return any(name in schema.get("required", ()) for name in _with_default(schema))
+
+
+def _without_doubts(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+    if "$ref" in schema:
+        schema = {keyword: value for keyword, value in schema.items() if keyword in _ANNOTATIONS}
+    defaults = _with_default(schema)
+    if "required" in schema and defaults:
+        return {**schema, "required": [name for name in schema["required"] if name not in defaults]}
+    return schema
+
+
+def _with_default(schema: dict[str, Any]) -> set[str]:
+    properties = as_object(schema.get("properties"))
+    return {name for name, one in properties.items() if is_object(one) and "default" in one}
+
+
+def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    return jsonschema_rs.Draft202012Validator(
+        schema, pattern_options=_LINEAR, validate_formats=False, offline=True
+    )
+
+
+def _without_odd_patterns(schema: dict[str, Any], is_usable: Callable[[str], bool]) -> dict[str, Any]:
+    """A copy without the patterns that are not usable. It accepts everything that the schema accepts."""
+    copy = deepcopy(schema)
+    for inner in all_schemas(copy):
+        if not _INVERTING.isdisjoint(inner):
+            raise ValueError("it has patterns that cannot be checked here")
+        if "pattern" in inner and not is_usable(inner["pattern"]):
+            del inner["pattern"]
+    return copy
+
+
+@lru_cache(maxsize=1024)
+def is_pattern(text: str) -> bool:
+    """Is this a regular expression as JSON Schema means it?"""
+    return jsonschema_rs.is_valid({"format": "regex"}, text, validate_formats=True)
+
+
+@lru_cache(maxsize=1024)
+def _is_known(pattern: str) -> bool:
+    try:
+        _validator({"pattern": pattern})
+    except ValueError:
+        return False
+    return True
+
+
+def _problems(validator: jsonschema_rs.Validator, value: object) -> Iterator[str]:
+    for error in islice(validator.iter_errors(value), MAX_PROBLEMS):
+        closest = _closest(error)
+        place = _place(closest.instance_path)
+        yield f"{place}: {_message(closest)}" if place else _message(closest)
+
+
+def _closest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
+    """What is wrong in the alternative that was nearly met, rather than that none was."""
+    branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", [])
+    inner = [_closest(errors[0]) for errors in branches if errors]
+    deepest = max(inner, key=lambda one: len(one.instance_path), default=error)
+    return deepest if len(deepest.instance_path) > len(error.instance_path) else error
+
+
+def _place(path: Sequence[str | int]) -> str:
+    text = ""
+    for step in path:
+        if len(text) > MAX_MESSAGE:
+            break
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return gate.content(text, MAX_MESSAGE)
+
+
+def _message(error: Exception) -> str:
+    text = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+    return gate.content(text, MAX_MESSAGE)  # it quotes the schema, and is masked before it is cut

@@ -1,0 +1,128 @@
+"""How good a search is: questions with known answers, and how many of the answers are among the first hits.
+
+Both come from files with one JSON object per line, gzipped or not. Tools: `id`, `name`, and where there is
+any `server`, `server_desc`, `description`, `input_schema`. Questions: `id`, `query`, and `gold`, a list of
+groups of ids; one id of each group has to be found.
+"""
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.catalog.search.index import SearchDocument
+from fairlead.catalog.tools import ToolKey
+from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
+
+RECALL_AT = 5
+GAIN_AT = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchQuestion:
+    """A query, and what it should find: one tool of each group."""
+
+    question_id: str
+    text: str
+    gold: tuple[frozenset[str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quality:
+    """Means over some questions, each from 0 to 1."""
+
+    questions: int
+    recall: float
+    """The share of the groups that the first five hits answer."""
+    reciprocal_rank: float
+    """1 where the first hit answers a group, one half where the second is the first to, and so on."""
+    gain: float
+    """NDCG of the first ten hits: the sooner a group is answered the better."""
+
+
+def measure(questions: Iterable[SearchQuestion], find: Callable[[str], Sequence[str]]) -> Quality:
+    """Ask all questions. `find` gives the ids it finds for a text, best first."""
+    rows = [judge(find(question.text), question.gold) for question in questions]
+    if not rows:
+        return Quality(questions=0, recall=0.0, reciprocal_rank=0.0, gain=0.0)
+    recall, reciprocal_rank, gain = (sum(column) / len(rows) for column in zip(*rows, strict=True))
+    return Quality(questions=len(rows), recall=recall, reciprocal_rank=reciprocal_rank, gain=gain)
+
+
+def judge(found: Sequence[str], gold: Sequence[frozenset[str]]) -> tuple[float, float, float]:
+    """Recall, reciprocal rank and gain of one list of ids. A second answer to a group counts for nothing."""
+    open_groups = list(gold)
+    answered_at: list[int] = []
+    for place, tool_id in enumerate(found[:GAIN_AT], start=1):
+        answered = [group for group in open_groups if tool_id in group]
+        open_groups = [group for group in open_groups if tool_id not in group]
+        answered_at += [place] * len(answered)
+    best = sum(1 / log2(place + 1) for place in range(1, min(len(gold), GAIN_AT) + 1))
+    return (
+        sum(place <= RECALL_AT for place in answered_at) / len(gold),
+        1 / answered_at[0] if answered_at else 0.0,
+        sum(1 / log2(place + 1) for place in set(answered_at)) / best,
+    )
+
+
+class _ExpectedTool(msgspec.Struct):
+    id: str
+    name: str
+    server: str = ""
+    server_desc: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class _Question(msgspec.Struct):
+    id: str
+    query: str
+    gold: list[list[str]]
+
+
+def read_tools(path: Path) -> list[SearchDocument]:
+    """The tools in a file, with their ids as the names in their keys."""
+    return [
+        SearchDocument(
+            # One that belongs to no server stands alone, at one that nothing is said about.
+            key=ToolKey(tool.server or tool.id, tool.id),
+            name=tool.name,
+            description=tool.description or "",
+            input_schema=tool.input_schema or {},
+            server=tool.server or "-",
+            server_description=tool.server_desc or "",
+        )
+        for tool in _read(path, _ExpectedTool)
+    ]
+
+
+def read_questions(path: Path) -> list[SearchQuestion]:
+    """The questions in a file. Those without an answer are left out."""
+    return [
+        SearchQuestion(
+            question_id=line.id, text=line.query, gold=tuple(map(frozenset, filter(None, line.gold)))
+        )
+        for line in _read(path, _Question)
+        if any(line.gold)
+    ]
+
+
+LineT = TypeVar("LineT")
+
+
+def _read(path: Path, kind: type[LineT]) -> Iterator[LineT]:
+    try:
+        data = path.read_bytes()
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+    except (OSError, EOFError) as exc:
+        raise ConfigUnreadable(f"cannot read {path}: {exc}") from exc
+    decoder = msgspec.json.Decoder(kind)
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield decoder.decode(line)
+        except msgspec.DecodeError as exc:
+            raise ConfigInvalid(Problem(message=str(exc), file=str(path), line=number)) from exc

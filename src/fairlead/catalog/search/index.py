@@ -1,0 +1,466 @@
+"""The search index over all tools: immutable, and renewed server by server, tool by changed tool.
+
+The score of a term in a tool is BM25F's, worked out when the index is built. What a server says about itself
+holds for all of its tools, so it is kept once per server; a tool's own postings hold what it adds to that.
+The sum of both is the score of the whole.
+
+What of a tool is searched: its texts, each at most so long, and how much each says about it.
+
+The postings of a term side by side, as bytes: what `array_sums` takes in without looking at each.
+"""
+
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from math import ceil, log
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from fairlead.catalog.search.tokenize import pieces, squash, terms
+from fairlead.catalog.tools import ToolKey
+from fairlead.config.untyped import as_list, as_object, is_object
+
+Weights = dict[str, float]
+"""How much is said about each term, before saturation."""
+
+
+class SearchDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One tool as the search sees it. All of it but `key` is a server's own words."""
+
+    key: ToolKey
+    name: str
+    title: str = ""
+    description: str = ""
+    input_schema: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    server: str = ""
+    """What people call the server; empty where that is its id."""
+    server_description: str = ""
+
+
+class SearchField(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """A part of a tool: what a term in it weighs, and how much less it does where the part is long.
+
+    `usual` is a usual number of different terms. It is fixed rather than the catalog's average, so that
+    what one server says of its tools changes nothing about another's.
+    """
+
+    weight: float
+    length_penalty: float
+    usual: int
+    most_characters: int
+
+    def weigh(self, text: str) -> Weights:
+        """The weight of every different term. Saying one twice adds nothing: nobody gains by repetition."""
+        found = dict.fromkeys(terms(text[: self.most_characters]))
+        if not found:
+            return {}
+        length = 1 - self.length_penalty + self.length_penalty * len(found) / self.usual
+        return dict.fromkeys(found, self.weight / length)
+
+
+NAME = SearchField(weight=2, length_penalty=0.2, usual=3, most_characters=200)
+DESCRIPTION = SearchField(weight=1, length_penalty=0.5, usual=10, most_characters=4_000)
+PARAMETERS = SearchField(weight=0.8, length_penalty=0.75, usual=4, most_characters=1_000)
+DETAILS = SearchField(weight=0.5, length_penalty=0.5, usual=16, most_characters=4_000)
+SERVER = SearchField(weight=1, length_penalty=0.3, usual=3, most_characters=200)
+SERVER_DESCRIPTION = SearchField(weight=0.3, length_penalty=0.75, usual=20, most_characters=2_000)
+
+Texts = tuple[tuple[SearchField, str], ...]
+
+_MOST_SCHEMAS = 500
+_MAPS = ("$defs", "definitions")
+_LISTS = ("anyOf", "oneOf", "allOf")
+_HOLDERS = frozenset({"properties", "items", *_MAPS, *_LISTS})
+
+
+def tool_texts(document: SearchDocument) -> Texts:
+    """What is said about a tool itself."""
+    names, details = _parameters(document.input_schema)
+    return (
+        (NAME, f"{document.name} {document.title}"),
+        (DESCRIPTION, document.description),
+        (PARAMETERS, " ".join(names)),
+        (DETAILS, " ".join(details)),
+    )
+
+
+def server_texts(document: SearchDocument) -> Texts:
+    """What is said about its server, and so about all tools there."""
+    return (
+        (SERVER, document.server or document.key.server_id),
+        (SERVER_DESCRIPTION, document.server_description),
+    )
+
+
+def weigh(texts: Texts) -> Weights:
+    """The weight of every term in all of the texts together."""
+    total: Weights = {}
+    for part, text in texts:
+        found = part.weigh(text)
+        for term in found.keys() & total.keys():
+            found[term] += total[term]
+        total.update(found)
+    return total
+
+
+def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The names of all parameters, however deep, and the descriptions and choices given for them."""
+    names: list[str] = []
+    details: list[str] = []
+    waiting = [*_inner(schema, names)]
+    # A list and a bound instead of recursion: how deep and how wide it is, the server decides.
+    for inner in waiting:
+        said = [inner.get("description"), *as_list(inner.get("enum"))]
+        details += [text for text in said if isinstance(text, str)]
+        if not _HOLDERS.isdisjoint(inner) and len(waiting) < _MOST_SCHEMAS:
+            waiting += _inner(inner, names)
+    return names, details
+
+
+def _inner(schema: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, Any]]:
+    """The schemas inside a schema. Those of properties are known by name: it is added to `names`."""
+    properties = as_object(schema.get("properties"))
+    names += properties
+    found = [*properties.values(), schema.get("items")]
+    for keyword in _MAPS:
+        found += as_object(schema.get(keyword)).values()
+    for keyword in _LISTS:
+        found += as_list(schema.get(keyword))
+    return filter(is_object, found)
+
+
+class Columns(NamedTuple):
+    """The postings of a term, in numbers of 64 bits."""
+
+    slots: bytes
+    scores: bytes
+    champions: bytes
+    """The slots of the tools that the term brings up by itself."""
+    length: int
+
+
+def in_columns(posting: Mapping[int, float], champions: Collection[int]) -> Columns:
+    """The postings of one term."""
+    return Columns(
+        slots=array("q", posting).tobytes(),
+        scores=array("d", posting.values()).tobytes(),
+        champions=array("q", champions).tobytes(),
+        length=len(posting),
+    )
+
+
+SATURATION = 1.6
+"""BM25's k1: how slowly a term that is said with weight approaches the most it can count."""
+
+CHAMPIONS = 120
+"""How many tools a frequent term brings up by itself."""
+
+STEPS = 1024
+"""What counts in a search counts in these parts of 1, which a float holds exactly, as it does their sums."""
+
+_NOTHING: Mapping[int, float] = {}
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class IndexedTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A tool, and the terms by which it can be found."""
+
+    key: ToolKey
+    name: str
+    squashed: str
+    name_terms: tuple[str, ...]
+    terms: tuple[str, ...]
+    digest: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedServer:
+    """A server: where its tools stand, and what it says about all of them."""
+
+    slots: tuple[int, ...]
+    called: frozenset[str]
+    """Its id and its name, squashed."""
+    reach: dict[str, int]
+    """For each of its terms, how many of its tools do not say it themselves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """Tools by the terms they are found by. A tool is a number here, its slot in `tools`."""
+
+    tools: Sequence[IndexedTool] = ()
+    servers: Mapping[str, IndexedServer] = field(default_factory=dict[str, IndexedServer])
+    postings: Mapping[str, Mapping[int, float]] = field(default_factory=dict[str, dict[int, float]])
+    server_postings: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    names: Mapping[str, Mapping[int, bool]] = field(default_factory=dict[str, dict[int, bool]])
+    """Squashed names, and what they end with: the slots, and whether it is the whole name."""
+    reach: Mapping[str, int] = field(default_factory=dict[str, int])
+    free: tuple[int, ...] = ()
+    known_champions: dict[str, Mapping[int, float]] = field(
+        default_factory=dict[str, Mapping[int, float]], repr=False, compare=False
+    )
+    """Worked out when first asked for, and kept for as long as the term's postings stay as they are."""
+    known_columns: dict[str, Columns] = field(default_factory=dict[str, Columns], repr=False, compare=False)
+    _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
+    _name_masses: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
+
+    @classmethod
+    def build(cls, documents: Iterable[SearchDocument]) -> "Index":
+        """An index of these tools. Of two with one key the first counts."""
+        servers: dict[str, list[SearchDocument]] = {}
+        for document in documents:
+            servers.setdefault(document.key.server_id, []).append(document)
+        draft = _Draft(cls())
+        for server_id, group in servers.items():
+            draft.set_server(server_id, group)
+        return draft.finish()
+
+    def replace(self, server_id: str, documents: Iterable[SearchDocument]) -> "Index":
+        """The index with these as the tools of one server; none takes the server out.
+
+        Only tools whose text changed are read again, and if none did, this is the same index.
+        """
+        group = list(documents)
+        assert all(document.key.server_id == server_id for document in group)
+        draft = _Draft(self)
+        return draft.finish() if draft.set_server(server_id, group) else self
+
+    def __len__(self) -> int:
+        return len(self.tools) - len(self.free)
+
+    def rarity(self, term: str) -> float:
+        """How much a term tells tools apart (BM25's IDF); 0 where no tool has it."""
+        return self._rarities.get(term) or self._work_out_rarity(term)
+
+    def rarities(self, words: Iterable[str]) -> dict[str, float]:
+        """How much each term tells tools apart, of those that some tool has."""
+        known, postings, reach = self._rarities, self.postings, self.reach
+        said = (term for term in words if term in known or term in postings or term in reach)
+        return {term: known.get(term) or self._work_out_rarity(term) for term in said}
+
+    def _work_out_rarity(self, term: str) -> float:
+        having = len(self.postings.get(term, _NOTHING)) + self.reach.get(term, 0)
+        # What people ask for is without end, what tools say is not: only that is kept.
+        if not having:
+            return 0.0
+        rarity = self._rarities[term] = rounded(log(1 + (len(self) - having + 0.5) / (having + 0.5)))
+        return rarity
+
+    def score(self, term: str, slot: int) -> float:
+        """How much a term says about a tool, and about its server."""
+        about_server = self.server_postings.get(term, {}).get(self.tools[slot].key.server_id, 0.0)
+        return self.postings.get(term, _NOTHING).get(slot, 0.0) + about_server
+
+    def name_mass(self, slot: int) -> float:
+        """How much all terms of a tool's name tell tools apart."""
+        mass = self._name_masses.get(slot)
+        if mass is None:
+            mass = self._name_masses[slot] = sum(map(self.rarity, self.tools[slot].name_terms))
+        return mass
+
+    def champions(self, term: str) -> Mapping[int, float]:
+        """The tools about which a term says most, and how much; all that have it, where they are few."""
+        posting = self.postings.get(term, _NOTHING)
+        if len(posting) <= CHAMPIONS:
+            return posting
+        best = self.known_champions.get(term)
+        if best is None:
+            order = nsmallest(CHAMPIONS, posting.items(), key=lambda item: (-item[1], self.label(item[0])))
+            best = self.known_champions[term] = dict(order)
+        return best
+
+    def columns(self, term: str) -> Columns:
+        """What tools say a term, and how much it says about them, side by side."""
+        known = self.known_columns.get(term)
+        if known is None:
+            posting = self.postings.get(term, _NOTHING)
+            known = self.known_columns[term] = in_columns(posting, self.champions(term))
+        return known
+
+    def label(self, slot: int) -> str:
+        """What ties are broken by. Which slot a tool has is an accident of what came and went before."""
+        return str(self.tools[slot].key)
+
+
+def rounded(impact: float) -> float:
+    """The impact in steps, and never none of them: sums are then the same in whatever order they are made."""
+    return ceil(impact * STEPS) / STEPS
+
+
+# The scores there are, in steps too small to matter: 200,000 postings share these few objects.
+_SCORES = [step / STEPS for step in range(round((SATURATION + 1) * STEPS) + 1)]
+
+
+def _saturated(weight: float) -> float:
+    return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * STEPS + 0.5)]
+
+
+def _added(weight: float, already: float) -> float:
+    """How much more a term counts in a tool than what its server says already makes it count."""
+    return _SCORES[int((_saturated(weight + already) - _saturated(already)) * STEPS + 0.5)]
+
+
+class _Shelves(Generic[K, V]):
+    """A dict of dicts to change, which shares with the original every inner dict that stays as it is."""
+
+    def __init__(self, original: Mapping[str, Mapping[K, V]]) -> None:
+        self.content: dict[str, Mapping[K, V]] = dict(original)
+        self._mine: dict[str, dict[K, V]] = {}
+        self.changed: set[str] = set()
+
+    def put(self, name: str, key: K, value: V) -> None:
+        """Put something on a shelf; if it stands there as it is, nothing changes."""
+        shelf = self._mine.get(name)
+        if shelf is None:
+            if self.content.get(name, {}).get(key) == value:
+                return
+            shelf = self._own(name)
+        shelf[key] = value
+
+    def drop(self, name: str, key: K) -> None:
+        """Take something off a shelf, and the shelf away once it is empty."""
+        shelf = self._mine.get(name) or self._own(name)
+        del shelf[key]
+        if not shelf:
+            del self.content[name], self._mine[name]
+
+    def _own(self, name: str) -> dict[K, V]:
+        self.changed.add(name)
+        shelf = self._mine[name] = self.content[name] = dict(self.content.get(name, {}))
+        return shelf
+
+
+class _Draft:
+    """An index being changed, whose original stays as it is."""
+
+    def __init__(self, original: Index) -> None:
+        self._tools = [*original.tools]
+        self._free = [*original.free]
+        self._servers = dict(original.servers)
+        self._postings = _Shelves(original.postings)
+        self._server_postings = _Shelves(original.server_postings)
+        self._names = _Shelves(original.names)
+        self._reach = dict(original.reach)
+        self._champions = dict(original.known_champions)
+        self._columns = dict(original.known_columns)
+
+    def set_server(self, server_id: str, group: Sequence[SearchDocument]) -> bool:
+        """Make these the tools of a server. False, and nothing done, where they are already."""
+        about_server = server_texts(group[0]) if group else ()
+        wanted = {document.key: (document.name, tool_texts(document)) for document in reversed(group)}
+        digests = {key: hash((said, about_server)) for key, said in wanted.items()}
+        server = self._servers.get(server_id, _NO_SERVER)
+        slots = {self._tools[slot].key: slot for slot in server.slots}
+        if digests == {key: self._tools[slot].digest for key, slot in slots.items()}:
+            return False
+        self._forget(server_id, server)
+        for key in slots.keys() - wanted.keys():
+            self._take_out(slots.pop(key))
+        if wanted:
+            weights = weigh(about_server)
+            for key, (name, texts) in wanted.items():
+                slot = slots.get(key)
+                if slot is None:
+                    slot = slots[key] = self._free_slot()
+                if self._tools[slot].digest != digests[key]:
+                    self._put(slot, key, name, texts, weights, digest=digests[key])
+            called = frozenset({squash(server_id), squash(group[0].server)} - {""})
+            self._remember(server_id, tuple(slots.values()), called, weights)
+        return True
+
+    def finish(self) -> Index:
+        """The index as it is now. The draft is not to be used again."""
+        for term in self._postings.changed:
+            self._champions.pop(term, None)
+            self._columns.pop(term, None)
+        return Index(
+            tools=tuple(self._tools),
+            servers=self._servers,
+            postings=self._postings.content,
+            server_postings=self._server_postings.content,
+            names=self._names.content,
+            reach=self._reach,
+            free=tuple(self._free),
+            known_champions=self._champions,
+            known_columns=self._columns,
+        )
+
+    def _free_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._tools.append(_NO_TOOL)
+        return len(self._tools) - 1
+
+    def _put(
+        self, slot: int, key: ToolKey, name: str, texts: Texts, server_weights: Weights, *, digest: int
+    ) -> None:
+        before = self._tools[slot]
+        weights = weigh(texts)
+        for term in before.terms:
+            if term not in weights:
+                self._postings.drop(term, slot)
+        put = self._postings.put
+        for term, weight in weights.items():
+            said = server_weights.get(term)
+            put(term, slot, _added(weight, said) if said else _saturated(weight))
+        if before.name != name:
+            self._rename(slot, before.name, name)
+        self._tools[slot] = IndexedTool(
+            key=key,
+            name=name,
+            squashed=squash(name),
+            name_terms=tuple(dict.fromkeys(terms(name[: NAME.most_characters]))),
+            terms=tuple(weights),
+            digest=digest,
+        )
+
+    def _take_out(self, slot: int) -> None:
+        for term in self._tools[slot].terms:
+            self._postings.drop(term, slot)
+        self._rename(slot, self._tools[slot].name, "")
+        self._tools[slot] = _NO_TOOL
+        self._free.append(slot)
+
+    def _rename(self, slot: int, before: str, after: str) -> None:
+        for ending, _ in _endings(before):
+            self._names.drop(ending, slot)
+        for ending, whole in _endings(after):
+            self._names.put(ending, slot, whole)
+
+    def _remember(
+        self, server_id: str, slots: tuple[int, ...], called: frozenset[str], weights: Weights
+    ) -> None:
+        reach: dict[str, int] = {}
+        those = frozenset(slots)
+        for term, weight in weights.items():
+            self._server_postings.put(term, server_id, _saturated(weight))
+            saying = self._postings.content.get(term, _NOTHING).keys()
+            reach[term] = len(those) - len(those & saying)
+            if reach[term]:
+                self._reach[term] = self._reach.get(term, 0) + reach[term]
+        self._servers[server_id] = IndexedServer(slots=slots, called=called, reach=reach)
+
+    def _forget(self, server_id: str, server: IndexedServer) -> None:
+        self._servers.pop(server_id, None)
+        for term, count in server.reach.items():
+            self._server_postings.drop(term, server_id)
+            if count:
+                self._reach[term] -= count
+
+
+# No hash is -1.
+_NO_TOOL = IndexedTool(key=ToolKey("", ""), name="", squashed="", name_terms=(), terms=(), digest=-1)
+_NO_SERVER = IndexedServer(slots=(), called=frozenset(), reach={})
+
+
+def _endings(name: str) -> Iterable[tuple[str, bool]]:
+    """A name, squashed, and what it ends with, word by word: `findsymbol`, `symbol`."""
+    name = name[: NAME.most_characters]
+    words = pieces(name)
+    endings = {"".join(words[start:]): False for start in range(1, len(words))}
+    whole = squash(name)
+    return {**endings, whole: True}.items() if whole else ()

@@ -1,0 +1,378 @@
+"""How well each tool fits one query: by its very name, by what the words say about it, by what it means.
+
+What the terms of a query count for the tools, clause by clause, and which tools are worth a closer look.
+
+Two steps keep it quick among thousands of tools. The terms that count most bring up some to look at; these
+alone are then summed up, by all terms. The sums are exact (see `rounded`), so that whoever makes them, in
+whatever order, makes the same: here in plain Python, in `array_sums` for many tools at once.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cache
+from heapq import nlargest, nsmallest
+from typing import TYPE_CHECKING, Protocol
+
+from fairlead.catalog.search.index import Index
+from fairlead.catalog.search.query import Impacts, Query, weigh_clauses
+from fairlead.catalog.search.tokenize import pieces, squash
+
+if TYPE_CHECKING:
+    from fairlead.catalog.search.array_scores import ArraySums
+
+
+_LOOKS = 8
+"""How many postings are looked at for each candidate there may be."""
+_SERVERS = 3
+_RARE_IN_SERVERS = 0.03
+"""A term said about a larger share of all servers does not tell which of them is meant."""
+
+Scores = dict[int, float]
+"""By slot."""
+
+
+class ScoreSums(Protocol):
+    """What the terms of each clause count for a tool, by what is said of it alone."""
+
+    def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
+        """For each clause the tools most worth a closer look, so many at most, and their sums."""
+        ...
+
+    def of_each(self, slots: Collection[int]) -> list[Scores]:
+        """For each clause the sums of these."""
+        ...
+
+    def together(self, slots: Collection[int]) -> Scores:
+        """The sums of these by the terms of all clauses."""
+        ...
+
+
+def together(clauses: Iterable[Impacts]) -> Impacts:
+    """The terms of all clauses: twice asked for counts once, and outright rather than as related."""
+    found: Impacts = {}
+    for impacts in clauses:
+        for term, impact in impacts.items():
+            if impact > found.get(term, 0.0):
+                found[term] = impact
+    return found
+
+
+class PlainSums:
+    """The sums, tool by tool."""
+
+    def __init__(self, index: Index, clauses: Sequence[Impacts]) -> None:
+        self._index = index
+        self._clauses = clauses
+
+    def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
+        """For each clause the tools most worth a closer look, so many at most, and their sums."""
+        return [self._candidates(impacts, count, within) for impacts in self._clauses]
+
+    def of_each(self, slots: Collection[int]) -> list[Scores]:
+        """For each clause the sums of these."""
+        return [_summed(slots, impacts, self._index.postings) for impacts in self._clauses]
+
+    def together(self, slots: Collection[int]) -> Scores:
+        """The sums of these by the terms of all clauses."""
+        return _summed(slots, together(self._clauses), self._index.postings)
+
+    def _candidates(self, impacts: Impacts, count: int, within: Collection[int] | None) -> Scores:
+        index = self._index
+        if within is not None:
+            sums = scores = _summed(within, impacts, index.postings)
+        else:
+            leading = leading_terms(index, impacts, count)
+            servers = best_servers(index, leading)
+            looked_at = {slot for server_id, _ in servers for slot in index.servers[server_id].slots}
+            looked_at.update(*map(index.champions, leading))
+            sums = _summed(looked_at, impacts, index.postings)
+            scores = dict(sums)
+            for server_id, score in servers:
+                for slot in index.servers[server_id].slots:
+                    scores[slot] += score
+        return {slot: sums[slot] for slot in best(index, scores, count)}
+
+
+def leading_terms(index: Index, impacts: Impacts, count: int) -> Impacts:
+    """The terms that count most, as many as bring up enough tools to choose so many candidates from."""
+    leading: Impacts = {}
+    looks = count * _LOOKS
+    for negative_impact, term in sorted([(-impact, term) for term, impact in impacts.items()]):
+        if looks <= 0:
+            break
+        leading[term] = -negative_impact
+        looks -= len(index.champions(term))
+    return leading
+
+
+def best_servers(index: Index, leading: Impacts) -> list[tuple[str, float]]:
+    """The servers about which these terms say most, and how much."""
+    scores: defaultdict[str, float] = defaultdict(float)
+    frequent = max(len(index.servers) * _RARE_IN_SERVERS, _SERVERS)
+    for term, impact in leading.items():
+        posting = index.server_postings.get(term)
+        if posting and len(posting) <= frequent:
+            for server_id, score in posting.items():
+                scores[server_id] += impact * score
+    if len(scores) > _SERVERS:
+        least = sorted(scores.values(), reverse=True)[_SERVERS - 1]
+        most = sorted([(-score, server_id) for server_id, score in scores.items() if score >= least])
+        return [(server_id, -negative_score) for negative_score, server_id in most[:_SERVERS]]
+    return [*scores.items()]
+
+
+def best(index: Index, scores: Scores, count: int) -> Collection[int]:
+    """The slots with the highest scores. Ties are broken by what the tools are called."""
+    if len(scores) <= count:
+        return scores
+    least = sorted(scores.values(), reverse=True)[count - 1]
+    kept = {slot for slot, score in scores.items() if score >= least}
+    if len(kept) > count:
+        tied = (slot for slot in kept if scores[slot] == least)
+        kept.difference_update(nlargest(len(kept) - count, tied, key=index.label))
+    return kept
+
+
+def _summed(slots: Iterable[int], impacts: Impacts, postings: Mapping[str, Mapping[int, float]]) -> Scores:
+    """What the terms count together for each of these."""
+    sums = dict.fromkeys(slots, 0.0)
+    for term, impact in impacts.items():
+        posting = postings.get(term)
+        if posting:
+            for slot in sums.keys() & posting.keys():
+                sums[slot] += impact * posting[slot]
+    return sums
+
+
+NAME_BONUS = 0.6
+SERVER_BONUS = 0.3
+CLAUSE_SHARE = 0.3
+"""How much of a score is the best clause's, so that each of several steps finds its tool."""
+MEANING_SHARE = 0.4
+
+SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
+"""What is added to the score of a tool called by its name as it is written, by its name, by the end of it."""
+
+MANY_TOOLS = 2_000
+"""From so many on, arrays save a third of the time, where there is numpy. Fewer are not worth loading it."""
+
+_CANDIDATES = 32
+_FEWEST_CANDIDATES = 10
+"""Of each clause, where there are many."""
+_MOST_NAMESAKES = 200
+_MOST_NAME_WORDS = 12
+_NEAREST = 16
+_NEAR_ENOUGH = 0.25
+"""Nineteen of twenty texts that have nothing to do with one another are further apart."""
+
+Said = dict[str, list[tuple[str, float]]]
+"""By server, the terms asked for that it says about itself, and how much each of them says."""
+
+
+class Likeness(Protocol):
+    """How near the tools are to one text."""
+
+    def nearest(self, count: int, at_least: float) -> Collection[int]:
+        """The slots of the nearest tools that are near enough."""
+        ...
+
+    def of(self, slots: Sequence[int]) -> Sequence[float]:
+        """How near each of these is: at most 1."""
+        ...
+
+
+class SemanticIndex(Protocol):
+    """Something that knows which texts mean the same in other words."""
+
+    def compare(self, text: str) -> Likeness:
+        """Compare all tools with a text."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranking:
+    """What one query makes of the tools: scores, and what they are made of."""
+
+    scores: Scores
+    impacts: Impacts
+    names: Mapping[int, tuple[float, str]]
+    """For tools called by name: what that adds, and the name as it was written."""
+    likeness: Scores
+
+
+def rank(
+    index: Index, query: Query, *, server: str | None = None, meaning: SemanticIndex | None = None
+) -> Ranking:
+    """Score the tools that may fit a query, those with 1 best; with `server`, among that server's."""
+    within = None if server is None else _slots_of(index, server)
+    names = {slot: how for slot, how in _named(index, query).items() if within is None or slot in within}
+    only_named = bool(names) and query.selecting
+    clauses = weigh_clauses(index, query)
+    count = max(_CANDIDATES // max(len(clauses), 1), _FEWEST_CANDIDATES)
+    sums = _sums(index, clauses)
+    groups = sums.of_each(names) if only_named else sums.candidates(count, within)
+    slots = frozenset(names).union(*groups)
+    likeness: Scores = {}
+    if meaning is not None and not only_named:
+        likeness = _likeness(meaning.compare(query.text), slots, within)
+        slots = likeness.keys()
+    impacts = together(clauses)
+    servers = _said_of_servers(index, impacts, slots)
+    scores = _normalised(_scored(index, servers, impacts, sums.together(slots)))
+    if likeness:
+        scores = _mixed(scores, _normalised(likeness), MEANING_SHARE)
+    if len(clauses) > 1:
+        by_clause = _best_clauses(index, servers, zip(clauses, groups, strict=True))
+        scores = _mixed(scores, by_clause, CLAUSE_SHARE)
+    for slot, (bonus, _) in names.items():
+        scores[slot] = scores.get(slot, 0.0) + bonus
+    return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness)
+
+
+def _likeness(compared: Likeness, slots: AbstractSet[int], within: frozenset[int] | None) -> Scores:
+    """How near these tools are, and the nearest of all."""
+    slots = slots | set(compared.nearest(_NEAREST, _NEAR_ENOUGH))
+    ordered = [*(slots if within is None else slots & within)]
+    return dict(zip(ordered, compared.of(ordered), strict=True))
+
+
+def _slots_of(index: Index, server_id: str) -> frozenset[int]:
+    server = index.servers.get(server_id)
+    return frozenset(server.slots) if server else frozenset()
+
+
+# ── by name ──
+
+
+def _named(index: Index, query: Query) -> dict[int, tuple[float, str]]:
+    found: dict[int, tuple[float, str]] = {}
+    for name in query.names:
+        # A word of a sentence can look like the end of a name (`followUp`), so there it must be all of one.
+        alone = name == query.text
+        for slot, bonus in _by_name(index, name, alone=alone, selecting=query.selecting):
+            if index.tools[slot].name == name:
+                bonus = SAME_NAME
+            found[slot] = max(found.get(slot, (0.0, name)), (bonus, name))
+    return found
+
+
+def _by_name(index: Index, name: str, *, alone: bool, selecting: bool) -> Iterable[tuple[int, float]]:
+    ending = _namesakes(index, squash(name))
+    whole = [(slot, WHOLE_NAME) for slot, is_whole in ending if is_whole]
+    if whole:
+        return whole
+    words = pieces(name)
+    if len(words) > _MOST_NAME_WORDS:
+        return ()
+    # One word alone, as in "weather", is a topic: half the tools there are end with it.
+    if ending and (selecting or (alone and len(words) > 1)):
+        return [(slot, END_OF_NAME) for slot, _ in ending]
+    return _behind_server(index, words)
+
+
+def _behind_server(index: Index, words: list[str]) -> Iterable[tuple[int, float]]:
+    """Tools called by their server's name and their own: `fs.read_file`, `mcp__fs__read_file`."""
+    for start in range(1, len(words)):
+        server = "".join(words[:start])
+        owned = [
+            (slot, WHOLE_NAME)
+            for slot, is_whole in _namesakes(index, "".join(words[start:]))
+            if is_whole and _is_called(index, slot, server)
+        ]
+        if owned:
+            return owned
+    return ()
+
+
+def _namesakes(index: Index, squashed: str) -> Collection[tuple[int, bool]]:
+    found = index.names.get(squashed, {})
+    if len(found) <= _MOST_NAMESAKES:
+        return found.items()
+    return nsmallest(_MOST_NAMESAKES, found.items(), key=lambda item: (not item[1], index.label(item[0])))
+
+
+def _is_called(index: Index, slot: int, server: str) -> bool:
+    called = index.servers[index.tools[slot].key.server_id].called
+    return server in called or server.removeprefix("mcp") in called
+
+
+# ── by words ──
+
+
+def _sums(index: Index, clauses: Sequence[Impacts]) -> ScoreSums:
+    if len(index) >= MANY_TOOLS and (in_arrays := _array_sums()):
+        return in_arrays(index, clauses)
+    return PlainSums(index, clauses)
+
+
+@cache
+def _array_sums() -> "type[ArraySums] | None":
+    try:
+        from fairlead.catalog.search.array_scores import ArraySums  # an extra
+    except ImportError:
+        return None
+    return ArraySums
+
+
+def _said_of_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
+    """What the servers of these tools say of what is asked for, looked up once for all clauses."""
+    said: Said = {index.tools[slot].key.server_id: [] for slot in slots}
+    for term in asked:
+        posting = index.server_postings.get(term)
+        if posting:
+            for server_id in said.keys() & posting.keys():
+                said[server_id].append((term, posting[server_id]))
+    return said
+
+
+def _best_clauses(index: Index, servers: Said, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
+    """How well tools fit the clause they fit best, of those they are candidates of."""
+    best: Scores = {}
+    for impacts, sums in clauses:
+        for slot, score in _normalised(_scored(index, servers, impacts, sums)).items():
+            if score > best.get(slot, 0.0):
+                best[slot] = score
+    return best
+
+
+def _mixed(one: Scores, other: Scores, share: float) -> Scores:
+    slots = one.keys() | other.keys()
+    return _normalised(
+        {slot: (1 - share) * one.get(slot, 0.0) + share * other.get(slot, 0.0) for slot in slots}
+    )
+
+
+def _normalised(scores: Scores) -> Scores:
+    most = max(scores.values(), default=0.0)
+    return {slot: score / most for slot, score in scores.items() if score > 0}
+
+
+def _scored(index: Index, servers: Said, impacts: Impacts, sums: Scores) -> Scores:
+    """BM25F, with a bonus for what the name says, and one for a server that has a tool that fits well."""
+    tools, name_mass = index.tools, index.name_mass
+    about_server: dict[str, float] = {}
+    best: dict[str, float] = {}
+    scored: list[tuple[int, float, str]] = []
+    asked = sum(impacts.values())
+    for slot, score in sums.items():
+        tool = tools[slot]
+        server_id = tool.key.server_id
+        if server_id not in best:
+            best[server_id] = 0.0
+            parts = [impacts.get(term, 0.0) * part for term, part in servers[server_id]]
+            about_server[server_id] = sum(parts)
+        score += about_server[server_id]
+        in_name = 0.0
+        for term in tool.name_terms:
+            if term in impacts:
+                in_name += impacts[term]
+        # How much of the name was asked for, times how much of what was asked for is in the name.
+        if in_name:
+            score *= 1 + NAME_BONUS * in_name / name_mass(slot) * in_name / asked
+        if score > best[server_id]:
+            best[server_id] = score
+        scored.append((slot, score, server_id))
+    most = max(best.values(), default=0.0) or 1.0
+    return {slot: score * (1 + SERVER_BONUS * best[server_id] / most) for slot, score, server_id in scored}

@@ -1,0 +1,440 @@
+"""Text as the terms it is indexed and searched by, and names as what they have in common however written.
+
+What the inflections of an English word have in common, by the rules of Snowball's English stemmer.
+
+Written out here because indexing 10,000 tools is mostly this: the package for all languages takes six times
+as long per word, and longer to import than a command may take. Most of its exceptions are left out: a stem
+need not be a word, only the same for a word's forms.
+
+Which words stand for one another in the names and descriptions of tools.
+
+General English and the trade's abbreviations. Words no tool has do no harm.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+# A region after the first consonant that follows a vowel; the second such region begins within the first.
+_REGION = re.compile("[^aeiouy]*[aeiouy]+[^aeiouy]")
+_VOWEL = re.compile("[aeiouy]")
+_SHORT_END = re.compile("(?:^|.*[^aeiouy])[aeiouy][^aeiouywxY]$|^[aeiouy][^aeiouy]$")
+_CONSONANT_Y = re.compile("^y|(?<=[aeiouy])y")
+# These would otherwise lose what tells them from one another: general, generous; communism, community.
+_WHOLE_PREFIXES = re.compile("gener|commun|arsen|univers|organ|inter|past|later|emerg")
+
+_DOUBLES = frozenset({"bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt"})
+_BEFORE_LI = frozenset("cdeghkmnrt")
+
+_DERIVED = {
+    "ational": "ate", "ation": "ate", "ator": "ate", "tional": "tion", "enci": "ence", "anci": "ance",
+    "abli": "able", "entli": "ent", "izer": "ize", "ization": "ize", "alism": "al", "aliti": "al",
+    "alli": "al", "fulness": "ful", "fulli": "ful", "ousli": "ous", "ousness": "ous", "iveness": "ive",
+    "iviti": "ive", "biliti": "ble", "bli": "ble", "lessli": "less", "ogi": "og", "ogist": "og",
+}  # fmt: skip
+_DERIVED_AGAIN = {
+    "ational": "ate", "tional": "tion", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic",
+    "ful": "", "ness": "", "ative": "",
+}  # fmt: skip
+_ENDINGS = frozenset({
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ism", "ate", "iti",
+    "ous", "ive", "ize", "sion", "tion",
+})  # fmt: skip
+
+_EXCEPTIONS = {
+    "bias": "bias", "early": "early", "evening": "evening", "evenings": "evening", "news": "news",
+    "skies": "sky",
+}  # fmt: skip
+
+
+def stem(word: str) -> str:
+    """The stem of a word in lower-case letters a to z. Anything else stays as it is."""
+    if word in _EXCEPTIONS:
+        return _EXCEPTIONS[word]
+    if len(word) < 3 or not (word.isascii() and word.isalpha()):
+        return word
+    if "y" in word:
+        word = _CONSONANT_Y.sub("Y", word)
+    first, second = _regions(word)
+    word = _without_plural(word)
+    word = _without_tense(word, first)
+    if word[-1] in "yY" and len(word) > 2 and word[-2] not in "aeiouy":
+        word = word[:-1] + "i"
+    word = _without_derivation(word, first)
+    word = _without_second_derivation(word, first, second)
+    word = _without_ending(word, second)
+    return _without_final_letter(word, first, second).lower()
+
+
+def _regions(word: str) -> tuple[int, int]:
+    begun = _WHOLE_PREFIXES.match(word) or _REGION.match(word)
+    first = begun.end() if begun else len(word)
+    begun = _REGION.match(word, first)
+    return first, begun.end() if begun else len(word)
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith("sses"):
+        return word[:-2]
+    if word.endswith(("ied", "ies")):
+        return word[:-2] if len(word) > 4 else word[:-1]
+    if word.endswith("s") and not word.endswith(("us", "ss")) and _VOWEL.search(word, 0, len(word) - 2):
+        return word[:-1]
+    return word
+
+
+def _without_tense(word: str, first: int) -> str:
+    for ending in ("eedly", "eed"):
+        if word.endswith(ending):
+            start = len(word) - len(ending)
+            return word[: start + 2] if start >= first else word
+    for ending in ("ingly", "edly", "ing", "ed"):
+        if word.endswith(ending):
+            rest = word.removesuffix(ending)
+            return _restored(rest, first) if _VOWEL.search(rest) else word
+    return word
+
+
+def _restored(word: str, first: int) -> str:
+    """Give back the `e`, or take the doubled consonant, that the ending cost: `hoping`, `hopping`."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if word[-2:] in _DOUBLES:
+        return word[:-1] if len(word) > 3 or word[0] not in "aeo" else word
+    return word + "e" if first >= len(word) and _SHORT_END.match(word) else word
+
+
+def _without_derivation(word: str, first: int) -> str:
+    for size in range(min(7, len(word) - first), 2, -1):
+        replacement = _DERIVED.get(word[-size:])
+        if replacement is not None:
+            return word[:-size] + replacement
+    if word.endswith("li") and len(word) - 2 >= first and word[-3] in _BEFORE_LI:
+        return word[:-2]
+    return word
+
+
+def _without_second_derivation(word: str, first: int, second: int) -> str:
+    for size in range(min(7, len(word) - first), 2, -1):
+        replacement = _DERIVED_AGAIN.get(word[-size:])
+        if replacement is not None:
+            kept = word.endswith("ative") and len(word) - size < second
+            return word if kept else word[:-size] + replacement
+    return word
+
+
+def _without_ending(word: str, second: int) -> str:
+    for size in range(5, 1, -1):
+        ending = word[-size:]
+        if ending in _ENDINGS:
+            taken = 3 if ending.endswith("ion") else size
+            return word[:-taken] if len(word) - taken >= second else word
+    return word
+
+
+def _without_final_letter(word: str, first: int, second: int) -> str:
+    start = len(word) - 1
+    if word.endswith("e"):
+        silent = start >= second or (start >= first and not _SHORT_END.match(word[:-1]))
+        return word[:-1] if silent else word
+    return word[:-1] if word.endswith("ll") and start >= second else word
+
+
+_FAMILIES = """
+    administrator: admin
+    advertisement: ad ads
+    analyze: analyse analyses analysis analytic analytical analytics
+    apply: application
+    argument: arg args
+    authenticate: auth authentication authorization authorize
+    average: avg
+    calculate: calc
+    classify: classification classifier
+    compare: comparison
+    compress: compression
+    config: cfg configuration configure
+    convert: conversion converter
+    database: databases db dbs
+    decide: decision
+    delete: del deletion
+    dependency: dep deps
+    derive: derivative
+    describe: description
+    development: dev
+    directory: dir dirs directories folder folders
+    divide: division
+    document: doc docs
+    environment: env
+    execute: exec execution
+    expand: expansion
+    extend: extension
+    finance: financial
+    identifier: id ids
+    identify: identification
+    image: img imgs
+    information: info
+    javascript: js
+    kubernetes: k8s
+    mathematics: math maths
+    maximum: max
+    message: msg msgs
+    minimum: min
+    modify: modification
+    multiply: multiplication
+    notify: notification notifications
+    number: num nums
+    optimize: optimization optimise
+    organization: org organisation orgs
+    organize: organise
+    parameter: param params
+    permit: permission permissions
+    photo: photograph photography
+    prescribe: prescription
+    production: prod
+    reference: ref refs
+    repository: repo repos
+    specification: spec specs
+    statistics: statistic statistical stats
+    submit: submission
+    subscribe: subscriber subscription subscriptions
+    summarize: summaries summarise summary
+    telephone: phone
+    television: tv
+    temperature: temp
+    transcribe: transcript transcription
+    translate: translation translator
+    transmit: transmission
+    typescript: ts
+    verify: verification
+    version: ver
+    visualize: visualise visualization
+"""
+
+FAMILIES = {
+    member: head.strip()
+    for head, _, members in (line.partition(":") for line in _FAMILIES.strip().splitlines())
+    for member in members.split()
+}
+"""The same word in another form, where a stemmer sees two: each becomes the head of its family."""
+
+RELATED = tuple(
+    tuple(line.split())
+    for line in """
+        create add make new insert generate
+        delete remove erase drop clear
+        update edit modify change set
+        get retrieve fetch read obtain
+        find search lookup query locate discover
+        list show display view enumerate
+        send post deliver dispatch
+        calculate compute determine evaluate
+        run execute launch start invoke
+        stop cancel abort terminate kill
+        download save export
+        upload import load
+        schedule plan book reserve
+        buy purchase order shop
+        check verify validate confirm
+        compare versus difference
+        convert transform translate
+        estimate predict forecast
+        recommend suggest advise
+        deploy release publish
+        monitor watch track
+        crawl scrape extract
+        login sign authenticate
+        summarize abstract digest
+        memory remember recall
+        price cost quote fee rate
+        message chat sms text
+        email mail inbox
+        meeting event appointment calendar
+        task todo issue ticket
+        user account member profile
+        person people contact
+        customer client
+        company business organization firm
+        employee staff worker
+        image picture photo
+        image generate draw
+        video movie film cinema
+        video youtube
+        music song audio track
+        speech voice audio
+        file document
+        repository project codebase
+        code source program script
+        bug issue error defect
+        commit change revision
+        pull merge
+        database table sql
+        spreadsheet sheet excel
+        row record entry
+        column field
+        web website site internet online
+        page url link
+        browser chrome
+        news article headline
+        blog post article
+        weather forecast temperature climate rain
+        map location place address geocode
+        location city region area
+        route direction navigation
+        distance far
+        flight airline airport plane
+        hotel accommodation lodging room
+        trip travel vacation tour journey
+        restaurant dining eat
+        food meal dish recipe
+        car vehicle automobile
+        stock share equity ticker
+        crypto cryptocurrency bitcoin ethereum blockchain token
+        currency exchange money
+        payment pay transaction charge
+        invoice bill receipt
+        loan mortgage credit
+        invest portfolio fund
+        tax vat
+        bank finance
+        job career employment position
+        resume cv
+        course class lesson learn training
+        study learn education
+        student pupil
+        doctor physician medical
+        health medical clinical
+        disease illness condition
+        drug medicine medication
+        law legal
+        house home property apartment
+        rent lease
+        game play
+        sport match team
+        book read novel
+        quote saying
+        word dictionary definition
+        language translate
+        mathematics equation calculate
+        chart graph plot diagram
+        statistics metric
+        log trace
+        server host machine
+        container docker
+        cluster kubernetes
+        alert notification
+        permission access role
+        password credential secret
+        key token
+        time clock timezone
+        date day
+        note memo
+        product item goods
+        discount coupon deal
+        gift present
+        review rating feedback
+        tweet twitter
+        design draw
+        random dice
+    """.strip().splitlines()
+)
+"""Words that often mean the same tool. A search tries them too, for less than what was asked for."""
+
+
+STOP_WORDS = frozenset(
+    re.findall(
+        "[a-z]+",
+        """
+        a about above after again against all also am an and any are as at be because been before being
+        below between both but by can cannot could did do does doing down during each etc few for from
+        further had has have having he her here hers herself him himself his how i if in into is it its
+        itself just may me might more most must my myself no nor not now of off on once only or other ought
+        our ours ourselves out over own per same shall she should so some such than that the their theirs
+        them themselves then there these they this those through to too under until up upon us very via was
+        we were what when where which while who whom whose why will with within would you your yours
+        yourself yourselves
+        d didn doesn don isn ll m re s t ve
+        hello help hey hi know let like need please tell thank thanks want wish
+        """,
+    )
+)
+"""Words that say nothing about which tool is meant: grammar, what apostrophes leave, and courtesies."""
+
+# What is longer than a word can be is cut up, so that it cannot fill the memory of words seen.
+_RUN = re.compile(r"[^\W_]{1,64}")
+# In turn: plural acronyms (URLs), acronyms (HTTP of HTTPServer), words, numbers.
+_PIECE = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+# Scripts written without spaces: Thai to Khmer, kana, ideographs, Hangul (whose particles stick to words).
+_UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    r"\U00020000-\U0003134f"
+)
+_SCRIPT = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text in order, repeated where the text repeats itself.
+
+    `GitHub` is found as `github`, `git` and `hub`; `listPullRequests` as its three words; `北京天气` as its
+    three pairs of characters; inflections and the spellings in `FAMILIES` as one.
+    """
+    found: list[str] = []
+    for run in _RUN.findall(_plain(text)):
+        found += _terms_of_run(run)
+    return found
+
+
+def pieces(name: str) -> list[str]:
+    """The words a name is made of, unstemmed: `mcp__fs__readFile` gives mcp, fs, read, file."""
+    found: list[str] = []
+    for run in _RUN.findall(_plain(name)):
+        found += [piece.lower() for piece in _PIECE.findall(run)] if run.isascii() else [run.casefold()]
+    return found
+
+
+def squash(name: str) -> str:
+    """What `find_symbol`, `findSymbol`, `Find-Symbol` and `find symbol` have in common: `findsymbol`."""
+    return "".join(_RUN.findall(_plain(name))).casefold()
+
+
+def _plain(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+@lru_cache(maxsize=32_768)
+def term(word: str) -> str:
+    """The term of one lower-case word: the stem of its family's head."""
+    return stem(FAMILIES.get(word, word))
+
+
+# Catalogs repeat themselves: 10,000 tools hold 300,000 runs, and a tenth of that in different ones.
+@lru_cache(maxsize=32_768)
+def _terms_of_run(run: str) -> tuple[str, ...]:
+    if not run.isascii():
+        return _terms_of_foreign_run(run)
+    parts = [part.lower() for part in _PIECE.findall(run)]
+    if len(parts) == 1:
+        return () if parts[0] in STOP_WORDS else (term(parts[0]),)
+    found = [term(part) for part in parts if part not in STOP_WORDS and (len(part) > 1 or part.isdigit())]
+    # Brands are written as one word too (GitHub, MongoDB), and a number is often part of one (ec2, sha256).
+    if len(parts) == 2 or not run.isalpha():
+        found.append(term(run.lower()))
+    return tuple(found)
+
+
+def _terms_of_foreign_run(run: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for part in _SCRIPT.findall(run.casefold()):
+        if not _IS_UNSPACED.match(part):
+            bare = _without_accents(part)
+            found += _terms_of_run(bare) if bare.isascii() else (bare,)
+        elif len(part) == 1:
+            found.append(part)
+        else:
+            found += [part[start : start + 2] for start in range(len(part) - 1)]
+    return tuple(found)
+
+
+def _without_accents(word: str) -> str:
+    return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))

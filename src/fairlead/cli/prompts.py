@@ -1,0 +1,386 @@
+"""Questions to a person: one at a time, and a server's words marked as its own.
+
+What is asked is here; where the answers are typed is up to `Lines`. Everything is said on stderr.
+
+The person at the terminal: lines they type, read so that Ctrl-C leaves a question and not the program.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
+
+import anyio
+import click
+from anyio import to_thread
+
+from fairlead.auth.browser import open_in_browser
+from fairlead.cli.output import is_interactive, printable, printable_lines, say, still
+from fairlead.host.elicitation.forms import (
+    ChoiceField,
+    ChoicesField,
+    Field,
+    Form,
+    FormContent,
+    Problems,
+    Value,
+)
+from fairlead.host.operator import (
+    UNATTENDED,
+    Ability,
+    ApprovalAnswer,
+    ApprovalRequest,
+    FormAnswer,
+    FormRequest,
+    Operator,
+    SampleRequest,
+    UrlAnswer,
+    UrlRequest,
+)
+
+if TYPE_CHECKING:
+    from mcp_types import CreateMessageResult
+
+
+AnswerT = TypeVar("AnswerT")
+
+APPROVALS: Final[dict[str, ApprovalAnswer]] = {
+    "once": "once",
+    "session": "session",
+    "always": "always",
+    "no": "no",
+    "cancel": "cancel",
+}
+_LASTING: Final = frozenset({"session", "always"})
+
+_CHOICES_IN_A_LINE = 10
+
+
+class LineReader(Protocol):
+    """Where a person types."""
+
+    async def alone(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+        """Ask, with nothing else on the terminal. What was typed before is no answer. None is Ctrl-C."""
+        ...
+
+    async def read(self, prompt: str) -> str:
+        """One line, as part of a question. Raises `EOFError` at the end of the input."""
+        ...
+
+
+class PersonOperator:
+    """Asks a person, line by line."""
+
+    abilities: frozenset[Ability] = frozenset({"approve", "form", "url"})
+
+    def __init__(self, lines: LineReader) -> None:
+        self._lines = lines
+        self._turn = anyio.Lock()
+
+    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+        """Show the whole call and ask whether it may be made."""
+
+        async def ask() -> ApprovalAnswer:
+            say(f"\nAn agent wants to call `{printable(question.tool)}` of `{question.server_id}`.")
+            say(f"  {printable_lines(question.reason)}")
+            _show_whole("with", json.dumps(question.arguments, indent=2, ensure_ascii=False))
+            if question.claims:
+                show_words("It says of itself:", "\n".join(question.claims))
+            choices = [word for word in APPROVALS if question.remember or word not in _LASTING]
+            return APPROVALS[await self.choose("May it?", choices, "no")]
+
+        return await self._asked(ask, "cancel")
+
+    async def elicit_form(self, question: FormRequest) -> FormAnswer:
+        """Go through a form field by field, show what would be sent, and send it if that is wanted."""
+
+        async def ask() -> FormAnswer:
+            say(f"\n`{question.server_id}` asks you something.")
+            show_words("It says:", question.message)
+            for field in question.form.fields:
+                say(f"  - {printable(field.label)}{'' if field.required else ' (optional)'}")
+            if await self.choose("Answer?", ["yes", "no"], None) == "no":
+                return FormAnswer(action="decline")
+            while True:
+                answers = await self._filled_in(question.form)
+                _show_whole(f"This goes to `{question.server_id}`:", _as_sent(question.form, answers))
+                match await self.choose("Send it?", ["yes", "no", "again"], None):
+                    case "yes":
+                        return FormAnswer(action="accept", content=answers)
+                    case "no":
+                        return FormAnswer(action="decline")
+                    case _:
+                        continue
+
+        return await self._asked(ask, FormAnswer(action="cancel"))
+
+    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
+        """Show a page's address, whole and with its host apart, and ask whether to open it."""
+
+        async def ask() -> UrlAnswer:
+            url = question.url
+            say(f"\n`{question.server_id}` wants you to open a page.")
+            show_words("It says:", question.message)
+            say(f"  {printable(url.url)}")
+            say(f"  leads to: {bold(printable(url.host))}")
+            for warning in url.warnings:
+                say(f"  warning: {printable(warning)}")
+            opened = await self.choose("Open it?", ["yes", "no"], "no") == "yes"
+            return "accept" if opened else "decline"
+
+        return await self._asked(ask, "cancel")
+
+    async def sample(self, request: SampleRequest) -> "CreateMessageResult":
+        """Nothing: there is no model here, and it is not declared."""
+        raise AssertionError("it was not declared")
+
+    async def open_url(self, url: str) -> bool:
+        """Open a page that the person agreed to in their browser, if there is one."""
+        opened = await open_in_browser(url)
+        if not opened:
+            say("no browser was started from here: please open the page yourself")
+        return opened
+
+    def notify(self, server_id: str, message: str) -> None:
+        """Tell the person something."""
+        say(f"`{server_id}`: {printable_lines(message)}")
+
+    async def asked(self, prompt: str) -> str | None:
+        """Ask for a line of text, for a command of ours. None is Ctrl-C."""
+
+        async def ask() -> str | None:
+            return await self._line(f"{prompt}: ")
+
+        return await self._asked(ask, None)
+
+    async def chosen(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
+        """Ask for one of the words, for a command of ours. None is Ctrl-C."""
+
+        async def ask() -> str | None:
+            return await self.choose(prompt, words, default)
+
+        return await self._asked(ask, None)
+
+    async def _asked(self, ask: Callable[[], Awaitable[AnswerT]], otherwise: AnswerT) -> AnswerT:
+        """Ask when it is this question's turn. Ctrl-C and the end of the input are no answer: `otherwise`."""
+        async with self._turn:
+            try:
+                answer = await self._lines.alone(ask)
+            except anyio.get_cancelled_exc_class():
+                say("\nnobody waits for this answer any more")
+                raise
+        if answer is None:
+            say("\nleft unanswered")
+            return otherwise
+        return answer
+
+    # Reading.
+
+    async def choose(self, prompt: str, words: Sequence[str], default: str | None) -> str:
+        """Ask until one of the words is typed, or its beginning. Enter alone is the default."""
+        shown = "/".join(word.upper() if word == default else word for word in words)
+        while True:
+            typed = (await self._line(f"{prompt} [{shown}]: ")).strip().casefold()
+            if not typed and default is not None:
+                return default
+            meant = [word for word in words if typed and word.startswith(typed)]
+            if len(meant) == 1:
+                return meant[0]
+            say(f"  please type one of {', '.join(words)}")
+
+    async def _filled_in(self, form: Form) -> dict[str, Value]:
+        """Answers that fit the form. A blank one says that there is none, where there would be a default."""
+        return {
+            field.name: answer for field in form.fields if (answer := await self._answer(field)) is not None
+        }
+
+    async def _answer(self, field: Field) -> Value | None:
+        """Ask for one field until the answer fits. None stands for the default, or for nothing."""
+        alone = Form(fields=(field,))
+        say(f"\n{bold(printable(field.label))}{' (required)' if field.required else ''}")
+        if field.description:
+            show_words(None, field.description)
+        say(f"  {printable(field.expects)}")
+        if isinstance(field, ChoiceField | ChoicesField) and len(field.choices) > _CHOICES_IN_A_LINE:
+            show_words(None, "\n".join(choice.label for choice in field.choices))
+        for default in alone.defaults().values():
+            without = "" if field.required else ", a space for none"
+            say(f"  Enter takes {printable(json.dumps(default, ensure_ascii=False))}{without}")
+        while True:
+            typed = await self._line("> ")
+            checked = alone.check({field.name: typed} if typed else {})
+            if not isinstance(checked, Problems):
+                return checked.content.get(field.name, "") if typed else None
+            say(f"  {printable(checked.by_field[field.name])}")
+
+    async def _line(self, prompt: str) -> str:
+        """One line of text. Raises `EOFError` at the end of the input."""
+        while True:
+            line = await self._lines.read(prompt)
+            if line.isprintable():
+                return line
+            say("  there are keys in it that are no text; please type it again")
+
+
+def _as_sent(form: Form, answers: dict[str, Value]) -> str:
+    checked = form.check(answers)
+    assert isinstance(checked, FormContent), "each answer was checked"
+    return json.dumps(checked.content, indent=2, ensure_ascii=False)
+
+
+# Showing.
+
+
+def show_words(lead: str | None, words: str) -> None:
+    """Show a server's words so that they cannot be taken for ours."""
+    if words and lead:
+        say(lead)
+    for line in words.split("\n") if words else ():
+        say(f"  | {printable(line)}")
+
+
+def _show_whole(lead: str, document: str) -> None:
+    say(f"  {lead}")
+    for line in document.split("\n"):
+        say(f"    {printable(line)}")
+
+
+def bold(text: str) -> str:
+    """A text that stands out."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)
+
+
+_MAX_TYPED_BYTES = 65_536
+_END_OF_INPUT = b"\x04"
+
+
+def operator_here() -> Operator:
+    """Whoever can be asked: the person at the terminal, or nobody."""
+    return TerminalOperator() if is_interactive() else UNATTENDED
+
+
+class TerminalOperator(PersonOperator):
+    """Asks the person at the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(TerminalLines())
+
+
+class TerminalLines:
+    """Lines as the terminal hands them over."""
+
+    async def alone(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+        """Ask, while nothing moves on the terminal. None is Ctrl-C, or the end of the input."""
+        with still():
+            forget_what_was_typed()
+            return await _unless_interrupted(ask)
+
+    async def read(self, prompt: str) -> str:
+        """One line. Raises `EOFError` at the end of the input."""
+        click.echo(prompt, nl=False, err=True)
+        text = (await _typed()).decode(errors="replace")
+        if not text:
+            raise EOFError
+        return text.rstrip("\r\n")
+
+
+async def ask_yes_or_no(question: str, *, default: Literal["yes", "no"]) -> bool:
+    """Ask something for a command of ours. Ctrl-C ends the command; the end of the input is a no."""
+    with still():
+        forget_what_was_typed()
+        try:
+            return await TerminalOperator().choose(question, ["yes", "no"], default) == "yes"
+        except EOFError:
+            return False
+
+
+async def typed_line(prompt: str) -> str | None:
+    """Ask for a line for a command of ours, at a terminal or from a pipe. None at the end of the input.
+
+    It can be of any length, and broken where it was pasted from. Ctrl-C ends the command.
+    """
+    click.echo(prompt, nl=False, err=True)
+    typed = b""
+    with _lines_of_any_length():
+        while not typed.endswith((b"\n", _END_OF_INPUT)):
+            more = await _typed()
+            if not more:
+                break
+            typed += more
+    line = typed.decode(errors="replace").rstrip("\r\n\x04")
+    return line if line or typed.endswith(b"\n") else None
+
+
+async def _unless_interrupted(ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+    answer: AnswerT | None = None
+    with _interrupts() as interrupts:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_at, interrupts, tasks.cancel_scope)
+            with suppress(EOFError):
+                answer = await ask()
+            tasks.cancel_scope.cancel()
+    return answer
+
+
+async def _cancel_at(interrupts: AsyncIterable[object], scope: anyio.CancelScope) -> None:
+    async for _ in interrupts:
+        scope.cancel()
+
+
+@contextmanager
+def _interrupts() -> Generator[AsyncIterable[object]]:
+    """Each Ctrl-C, for the length of the block; afterwards it means again what it meant before."""
+    if sys.platform == "win32":  # where it ends the program, as ever
+        yield _never()
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with anyio.open_signal_receiver(signal.SIGINT) as interrupts:
+            yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)  # the receiver would leave the default behind
+
+
+async def _never() -> AsyncGenerator[object]:
+    await anyio.sleep_forever()
+    yield
+
+
+async def _typed() -> bytes:
+    """What comes from the terminal: a line as a rule. Whoever gives up leaves no reader behind."""
+    stdin = sys.stdin.fileno()
+    if sys.platform == "win32":
+        return await to_thread.run_sync(os.read, stdin, _MAX_TYPED_BYTES, abandon_on_cancel=True)
+    with suppress(PermissionError):  # a file, which is readable at any time
+        await anyio.wait_readable(stdin)
+    return os.read(stdin, _MAX_TYPED_BYTES)
+
+
+@contextmanager
+def _lines_of_any_length() -> Generator[None]:
+    """Take what is typed as it comes: a terminal that waits for a line cuts it, some at 1,024 characters."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    stdin = sys.stdin.fileno()
+    before = termios.tcgetattr(stdin)
+    changed = termios.tcgetattr(stdin)
+    changed[3] &= ~(termios.ICANON | termios.ECHOCTL)  # else the end of a line would show as `^J`
+    termios.tcsetattr(stdin, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(stdin, termios.TCSANOW, before)
+
+
+def forget_what_was_typed() -> None:
+    """What was typed before a question was asked is no answer to it."""
+    if sys.platform != "win32":
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -1,0 +1,1 @@
+"""Configuration files: JSON with comments, edited in place, read and written with care."""

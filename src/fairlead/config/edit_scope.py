@@ -1,0 +1,115 @@
+"""Which file an edit goes to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fairlead.config.command_lines import command_line
+from fairlead.config.document.edit import edit_file, set_value
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.merge import LayerPart
+from fairlead.config.paths import FILE_NAME, MachinePaths, user_file
+from fairlead.config.sources import LayerName, find_project_file
+from fairlead.errors import ConfigError, ConfigUnwritable
+
+EditScope = Literal["project", "user", "file"]
+
+_SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
+
+EMPTY_FILE = '{\n  "version": 1,\n  "servers": {}\n}\n'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditTarget:
+    """A file that edits go to, and what people call it."""
+
+    scope: EditScope
+    path: Path
+
+
+def edit_target(
+    scope: Literal["project", "user"],
+    place: MachinePaths,
+    explicit: Path | None = None,
+    *,
+    take_over: bool = False,
+) -> EditTarget:
+    """Name the file of a scope. A file given by path stands in for both scopes, as it does for reading.
+
+    A project in a foreign format is not edited. To take it over is to begin a file of ours beside it, which
+    is read in its place from then on.
+    """
+    if explicit is not None:
+        return EditTarget(scope="file", path=explicit)
+    if scope == "user":
+        return EditTarget(scope="user", path=user_file(place.env))
+    found = find_project_file(place)
+    if found is None:
+        return EditTarget(scope="project", path=place.cwd / FILE_NAME)
+    if found.dialect is not None and take_over:
+        return EditTarget(scope="project", path=found.folder / FILE_NAME)
+    if found.dialect is not None:
+        raise ConfigError(
+            f"this project's servers are in {found.path}, which Fairlead reads but does not edit",
+            hint=f"run `{command_line('import', str(found.path))}` to take them over into a {FILE_NAME} "
+            "beside it",
+        )
+    return EditTarget(scope="project", path=found.path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerEntry:
+    """Where the entry of a server is written."""
+
+    target: EditTarget
+    path: tuple[str, ...]
+    part: LayerPart
+
+
+def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
+    """The entry that decides about fields: of the highest layer that has one, else the one with the target.
+
+    What is written into a lower layer would be out of effect.
+
+    Raises:
+        ConfigUnwritable: That entry is not in a file that Fairlead edits.
+    """
+    parts = server.definition.parts
+    said = (part for part in reversed(parts) if any(part.setting((field,)) for field in fields))
+    part = next(said, parts[0])
+    layer = part.layer
+    if layer.path is None or layer.dialect is not None:
+        reason = "which Fairlead reads but does not edit" if layer.path else "which is no file"
+        written = " and ".join(f"`{field}`" for field in fields)
+        raise ConfigUnwritable(
+            f"`{server.server_id}` is described by {layer.label}, {reason}",
+            hint=f"write {written} there by hand, or describe it in a {FILE_NAME}",
+        )
+    target = EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
+    return ServerEntry(target=target, path=tuple(map(str, part.prefix)), part=part)
+
+
+def entry_to_switch(loaded: LoadedConfig, server: LoadedServer) -> ServerEntry:
+    """The entry that decides whether a server is enabled, for every surface.
+
+    A built-in server has none in a file: one is begun in the user's, or in what was given in its place.
+
+    Raises:
+        ConfigUnwritable: That entry is not in a file that Fairlead edits.
+    """
+    top = server.definition.parts[-1]
+    if top.layer.name != "builtin":
+        return entry_to_edit(server, ("enabled",))
+    given = next((layer.path for layer in loaded.layers if layer.name == "file"), None)
+    target = EditTarget(scope="file" if given else "user", path=given or user_file(server.env))
+    return ServerEntry(target=target, path=("servers", server.server_id), part=top)
+
+
+def set_enabled(loaded: LoadedConfig, server_id: str, *, on: bool) -> Path:
+    """Set `enabled` of a server in the entry that decides about it; returns the file."""
+    entry = entry_to_switch(loaded, loaded.server(server_id))
+    edit_file(
+        entry.target.path, lambda text: set_value(text, (*entry.path, "enabled"), on), create=EMPTY_FILE
+    )
+    return entry.target.path

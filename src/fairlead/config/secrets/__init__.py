@@ -1,0 +1,1 @@
+"""References to secrets, where secrets are kept, and how they are masked in everything shown."""

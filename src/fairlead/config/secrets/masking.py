@@ -1,0 +1,419 @@
+"""Secrets taken out of running text: logs, errors, the audit, and whatever servers say.
+
+A secret is known by its value, once the code that handles it registered it (`learn`), or by its shape: what
+stands in an `Authorization` line, the tokens of well-known services, private keys, passwords in URLs, the
+parameters of an OAuth exchange. The time this takes is linear in the text, whoever wrote it.
+
+Known values are found in the encodings that a server may echo them in: as they are, percent-encoded, as
+escapes of JSON, C, HTML or quoted-printable, in base64 at any offset (so inside `Basic` and `Bearer` headers
+too) and in hex, whatever the case, and whatever punctuation or white space stands between the digits. Base64
+and hex may be those of UTF-16; base64, and hex without gaps, may hold any of these again, up to three times.
+"""
+
+import base64
+import json
+import re
+from functools import cache, cached_property
+from typing import Final
+from urllib.parse import quote, quote_plus
+
+from fairlead.config.secrets.encodings import (
+    BREAKS,
+    ENTITIES,
+    HEX_PREFIX,
+    LONG_RUNS_IN_TEXT,
+    MAX_ROUNDS,
+    RARE_ENTITIES,
+    DecodedViews,
+    decode_layer,
+    find_nested_texts,
+    has_escapes,
+)
+
+MASK = "•••"
+
+SHORTEST_SECRET = 6
+"""A shorter value is too common a word: masking it would garble what has nothing to do with it."""
+
+SHORTEST_ENCODED = 8
+"""Values from this length on are looked for in every encoding, and in what servers say."""
+
+MAX_ENCODED_SECRETS = 500
+"""How many values are looked for in every encoding: the latest, since each costs a few searches per text."""
+
+MAX_SECRETS = 2000
+"""How many values are known at once. Tokens are renewed every hour or so; the oldest are forgotten."""
+
+# A run of the characters that tokens are made of is only looked at from its start, and what a pattern looked
+# at it takes with it: else a hostile text would take a time that grows with the square of its length.
+_RUN = r"(?<![A-Za-z0-9_-])"
+_HAS_DIGIT = r"(?=[a-z_-]*+[0-9])"
+_QUOTE = r"\\?[\"']"
+_HEADERS = r"(?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token"
+_NAMES = (
+    r"(?:access|refresh|id|auth|device|session)_token|client_secret|client_assertion|code_verifier|device_code"
+    r"|api_?key|passwd|password|private_key"
+)
+
+_SHAPES: dict[tuple[str, ...], str] = {
+    ("-----begin ",): (
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]*+(?:-(?!----END)[^-]*+)*+"
+        r"(?:-----END[A-Z0-9 ]{0,60}-----)?+"
+    ),
+    ("authorization", "cookie", "x-a"): (
+        rf"(?P<kept>\b(?:{_HEADERS})(?:{_QUOTE})?[ \t]{{0,8}}[:=][ \t]{{0,8}}(?:{_QUOTE})?)[^\r\n\"'\\]++"
+    ),
+    ("bearer",): rf"(?P<kept>{_RUN}bearer[ \t]{{1,8}})[^\s\"',;]{{6,}}+",
+    ("basic",): rf"(?P<kept>{_RUN}basic[ \t]{{1,8}})(?-i:(?=[a-zA-Z][a-z+/]*+[A-Z0-9=]))[a-z0-9+/]{{6,}}+=*+",
+    ("://",): r"(?P<kept>://)[^/?#\s:@\"'<>]*+:[^/?#\s@\"'<>]*+(?=@)",
+    ("_token=", "client_", "code", "key=", "passw", "token=", "sig", "secret="): (
+        rf"(?P<kept>(?<![A-Za-z0-9])(?:{_NAMES})=|[?&](?:code|token|key|sig|signature|secret)=)[^&\s\"'<>]++"
+    ),
+    ("_token", "client_", "code", "key", "passw"): (
+        rf"(?P<kept>{_QUOTE}(?:{_NAMES}){_QUOTE}[ \t]{{0,4}}:[ \t]{{0,4}}{_QUOTE})[^\"'\\]++"
+    ),
+    ("sk-", "sk_", "pk-", "pk_", "rk-", "rk_"): rf"{_RUN}[spr]k[-_][a-z0-9_-]{{12,}}+",
+    ("gh", "github_pat_", "glpat-", "xox"): (
+        rf"{_RUN}(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-)[a-z0-9_-]{{8,}}+"
+    ),
+    ("ya29.", "npm_", "pypi-", "hf_", "lin_api_", "ntn_", "secret_"): (
+        rf"{_RUN}(?:ya29\.|npm_|pypi-|hf_|lin_api_|ntn_|secret_){_HAS_DIGIT}[a-z0-9_-]{{8,}}+"
+    ),
+    ("akia", "asia"): r"(?-i:\b(?:AKIA|ASIA)[A-Z0-9]{12,}+)",
+    ("eyj",): rf"{_RUN}(?-i:eyJ)[a-z0-9_-]{{8,}}+\.[a-z0-9_-]++(?:\.[a-z0-9_-]*+)?",
+}
+"""What secrets look like: patterns, and the words without one of which, in lower case, none can match.
+
+What a pattern's group `kept` matched stays: it says what was there.
+"""
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)  # when first needed: a quick start has no time for a dozen
+
+
+def has_token(text: str) -> bool:
+    """Is there anything in the text that has the shape of a secret?"""
+    return any(pattern.search(text) for pattern in _patterns_for(text))
+
+
+# Detection works on views of a text: with escapes decoded, and with all that does not belong to base64 or hex
+# left out. Each is one native pass, and each value costs five native searches. Before that, a sieve rules out
+# nearly all values: of the text and of every encoded value only the digits and capital letters are compared,
+# in their order. Few of them are in prose, so the searches cost next to nothing, and what is left out of both
+# cannot hide a match.
+_TELLING = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_NOT_TELLING = bytes({*range(256)} - {*_TELLING})
+_NOT_DIGITS = bytes({*range(256)} - {*b"0123456789"})
+_SHORTEST_SIEVED = 4
+"""A sieved value that is shorter would be found in many a text that does not hold it."""
+_MAX_SIEVED_DIGITS = 10
+"""A longer sieved value rules out no more, and takes longer to look for."""
+_MAX_PATTERN_CHARACTERS = 64
+"""Up to this length a value is located by a pattern, which takes about 20 ms to compile."""
+
+
+class _Secret:
+    """One known value, and how it looks in each encoding."""
+
+    def __init__(self, value: str) -> None:
+        plain = value.encode(errors="surrogatepass")
+        self.value = value
+        self.plain = plain
+        self.bare = plain.replace(b"\\", b"")
+        """What is left of it where backslashes were removed."""
+        self.variants = _variants(plain)
+        """What becomes of it where a text around it is decoded: a secret may itself look like an escape."""
+        self.plus = self.bare.replace(b" ", b"+") if " " in value else b""
+        """How forms write it, where that differs."""
+        wide = _in_utf_16(value)
+        self.hex = plain.hex().encode()
+        self.wide_hex = tuple(form.hex().encode() for form in wide)
+        # What is ASCII is read from UTF-16 in base64 by decoding that: see `_inner_text`.
+        binary = (plain,) if value.isascii() else (plain, *wide)
+        self.base64 = tuple(_aligned(form, offset) for form in binary for offset in range(3))
+        forms = [plain, *self.base64]
+        sieved = [form.translate(None, _NOT_TELLING) for form in forms]
+        digits = self.hex.translate(None, _NOT_DIGITS)
+        wide_digits = tuple(form.translate(None, _NOT_DIGITS) for form in self.wide_hex)
+        self.sieved = tuple(form for form in sieved if len(form) >= _SHORTEST_SIEVED)
+        """What the sieve looks for: these among digits and capitals, `sieved_hex` among digits alone."""
+        self.sieved_hex = tuple(form[:_MAX_SIEVED_DIGITS] for form in (digits, *wide_digits))
+        encoded = sieved[1:]
+        self.is_sievable = min(map(len, (*encoded, *self.sieved_hex))) >= _SHORTEST_SIEVED
+        """Does the sieve find it in every encoding? As it is, it may have to be looked for itself."""
+        self.is_plainly_sievable = len(sieved[0]) >= _SHORTEST_SIEVED
+        others = [variant.translate(None, _NOT_TELLING) for variant in self.variants]
+        self.sieved += tuple(form for form in others if form not in self.sieved)
+        if any(len(form) < _SHORTEST_SIEVED for form in others):
+            self.is_sievable = False
+        if not self.is_plainly_sievable and not {*BREAKS, *ENTITIES.values()}.isdisjoint(value):
+            self.is_sievable = False  # escapes of these would have to be decoded first
+
+    def is_in(self, views: "DecodedViews") -> bool:
+        # Plain loops: this runs for every value on every result, and generators take three times as long.
+        for index, text in enumerate(views.texts):
+            if self.plain in text or (index and self.bare in text) or (self.plus and self.plus in text):
+                return True
+            if _has_any(self.base64, views.base64[index]) or _has_any(self.variants, text):
+                return True
+        return any(self.hex in digits or _has_any(self.wide_hex, digits) for digits in views.hex)
+
+    def is_plainly_in(self, text: bytes, bare: bytes) -> bool:
+        """Is it in a text, or in what is left of that without backslashes, as it is?"""
+        if bare.rfind(self.bare) >= 0 or text.rfind(self.plain) >= 0:
+            return True
+        return bool(self.plus) and bare.rfind(self.plus) >= 0
+
+    def mask_in(self, text: str) -> str:
+        """The text with this value masked, wherever it can be told from what is around it."""
+        if len(self.value) <= _MAX_PATTERN_CHARACTERS:
+            return self.pattern.sub(MASK, text)
+        # A pattern of thousands of characters takes seconds to compile.
+        for spelling in self._spellings:
+            text = text.replace(spelling, MASK)
+        return text
+
+    @cached_property
+    def _spellings(self) -> tuple[str, ...]:
+        standard = [needle.decode() for needle in self.base64]
+        web_safe = [needle.replace("+", "-").replace("/", "_") for needle in standard]
+        digits = self.hex.decode()
+        percent = quote(self.value, safe="", errors="surrogatepass")
+        written = json.dumps(self.value)[1:-1]
+        form = quote_plus(self.value, errors="surrogatepass")
+        found = (
+            self.value,
+            written,
+            percent,
+            percent.lower(),
+            form,
+            form.lower(),
+            digits,
+            digits.upper(),
+            *standard,
+            *web_safe,
+        )
+        return tuple(sorted(dict.fromkeys(found), key=len, reverse=True))
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Finds it in any encoding, in text. Compiled when it is first there: nearly none ever is."""
+        gap = r"[^A-Za-z0-9+/_-]{0,4}"
+        letters = {"+": "[+-]", "/": "[/_]"}
+        encoded = (
+            gap.join(letters.get(letter, letter) for letter in needle.decode()) for needle in self.base64
+        )
+        digits = "|".join(_hex_pattern(form) for form in (self.plain, *_in_utf_16(self.value)))
+        spelled = "".join(_spellings(character) for character in self.value)
+        around = "[A-Za-z0-9+/_-]{0,2}"
+        return re.compile(f"{spelled}|{around}(?:{'|'.join(encoded)}){around}={{0,2}}|{digits}")
+
+
+def _has_any(forms: tuple[bytes, ...], text: bytes) -> bool:
+    for form in forms:  # noqa: SIM110 - three times as fast as a generator
+        if form in text:
+            return True
+    return False
+
+
+def _in_utf_16(value: str) -> tuple[bytes, ...]:
+    """What is certain of a value in UTF-16, in either order of bytes."""
+    big = value.encode("utf-16-be", errors="surrogatepass")
+    if all(character < "\u0100" for character in value):
+        return (big[1:],)  # the first zero, or in the other order the last, is left out
+    return (big, value.encode("utf-16-le", errors="surrogatepass"))
+
+
+def _hex_pattern(plain: bytes) -> str:
+    gap = r"[^0-9A-Za-z]{0,6}(?:(?:0|\\{1,16})?[xXuU])?"
+    return gap.join("".join(f"[{digit}{digit.upper()}]" for digit in f"{byte:02x}") for byte in plain)
+
+
+def _variants(plain: bytes) -> tuple[bytes, ...]:
+    """A value as it is after each round of decoding, as far as that changes it."""
+    found: list[bytes] = []
+    text = plain
+    for _ in range(MAX_ROUNDS):
+        decoded = decode_layer(text)
+        if decoded == text or len(decoded) < _SHORTEST_SIEVED:
+            break
+        found.append(decoded)
+        text = decoded
+    return tuple(variant for variant in found if variant != plain.replace(b"\\", b""))
+
+
+def _aligned(plain: bytes, offset: int) -> bytes:
+    """What is certain of a value's base64 where so many bytes stand before it in its group of three."""
+    encoded = base64.b64encode(bytes(offset) + plain)
+    bits = 8 * (offset + len(plain))
+    return encoded[-(-8 * offset // 6) : bits // 6]
+
+
+def _spellings(character: str) -> str:
+    """A pattern for one character, as it is or in any escape."""
+    percent = "".join(
+        f"%(?:25)?{''.join(f'[{digit}{digit.upper()}]' for digit in f'{byte:02x}')}"
+        for byte in character.encode(errors="surrogatepass")
+    )
+    forms = [rf"\\{{0,16}}{re.escape(character)}" if character in "/\\\"'" else re.escape(character), percent]
+    units = character.encode("utf-16-be", errors="surrogatepass").hex()
+    groups = (units[index : index + 4] for index in range(0, len(units), 4))
+    forms.append(
+        "".join(rf"\\{{1,16}}u{''.join(f'[{digit}{digit.upper()}]' for digit in group)}" for group in groups)
+    )
+    code = ord(character)
+    if code < 0x100:
+        digits = "".join(f"[{digit}{digit.upper()}]" for digit in f"{code:02x}")
+        forms.append(rf"(?:\\{{1,16}}|0)[xX]{digits}[ ,]{{0,2}}")
+        forms.append(rf"\\{{1,16}}{code:03o}")
+    forms += (f"&(?:amp;){{0,4}}#0*+{code};?", f"&(?:amp;){{0,4}}#[xX]0*+(?i:{code:x});?")
+    forms += [entity for entity, spelled in ENTITIES.items() if spelled == character]
+    forms += [f"&(?:amp;){{0,4}}{name};" for name, spelled in RARE_ENTITIES.items() if spelled == character]
+    if character in BREAKS:
+        forms.append(rf"\\{{1,16}}{BREAKS[character]}")
+    if character == " ":
+        forms.append(r"\+")
+    forms.append(rf"\\{{1,16}}(?:U{code:08x}|[uUxX]\{{0*+(?i:{code:x})\}})")
+    forms.append("".join(f"=(?i:{byte:02x})" for byte in character.encode(errors="surrogatepass")))
+    return rf"(?:{'|'.join(forms)})(?:=\r?\n)?"
+
+
+def telling(text: bytes) -> bytes:
+    """What of a text the sieve compares: its digits and capital letters."""
+    return text.translate(None, _NOT_TELLING)
+
+
+class Masker:
+    """Knows secrets, and takes them out of texts. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, None] = {}  # in the order they were learnt
+        self._secrets: tuple[_Secret, ...] = ()
+        self.reach = 16
+        """How long a known value, or a JSON escape, can be in the text at most, encoded and all."""
+        self.knows_any = False
+        """Is there any value to look for in what servers say?"""
+        self.generation = 0
+        """Grows with what is known: what was safe to show before need not be any more."""
+
+    def learn(self, *values: str) -> None:
+        """Mask these values from now on, in whatever encoding they come."""
+        for value in values:
+            if len(value) < SHORTEST_SECRET or value in self._known:
+                continue
+            spellings = (value, quote(value, safe=""), json.dumps(value)[1:-1])
+            # A copy, since another thread may be looking for the secrets known so far.
+            known = {**self._known, **dict.fromkeys(spellings)}
+            for oldest in list(known)[: max(0, len(known) - MAX_SECRETS)]:
+                del known[oldest]
+            self._known = known
+            if len(value) >= SHORTEST_ENCODED:
+                self._secrets = (*self._secrets, _Secret(value))[-MAX_ENCODED_SECRETS:]
+                self.knows_any = True
+                self.reach = max(self.reach, 12 * len(value.encode(errors="surrogatepass")))
+            self.generation += 1
+
+    def mask(self, text: str) -> str:
+        """The text without secrets, known ones and what has the shape of one; most often the same text."""
+        for value in self._known:
+            if value in text:
+                text = text.replace(value, MASK)
+        text = self.mask_known(text)
+        for pattern in _patterns_for(text):
+            text = pattern.sub(_masked, text)
+        return text
+
+    def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
+        """Is any known value in these bytes, be they text or JSON, in any encoding?
+
+        `sieved` is what `telling` returns for them, where the caller has it already.
+        """
+        return bool(self._found_in(raw, sieved))
+
+    def _found_in(self, raw: bytes, sieved: bytes | None = None) -> list[_Secret]:
+        if not self._secrets:
+            return []
+        views = None
+        if has_escapes(raw):
+            views = DecodedViews(raw)
+            others = views.texts[1:]
+        else:
+            others = find_nested_texts(raw)
+        found = _sift(self._secrets, raw, telling(raw) if sieved is None else sieved)
+        for text in others:
+            found += _sift(self._secrets, text, telling(text))
+        if not found:
+            return []
+        views = views or DecodedViews(raw)
+        return [secret for secret in dict.fromkeys(found) if secret.is_in(views)]
+
+    def mask_known(self, text: str) -> str:
+        """The text without known values, in whatever encoding; what only looks like a secret stays.
+
+        Where a value is there and cannot be told from what is around it, all of the text goes.
+        """
+        if not self._secrets:
+            return text
+        found = self._found_in(text.encode(errors="surrogatepass"))
+        if not found:
+            return text
+        for secret in sorted(found, key=lambda secret: -len(secret.value)):
+            text = secret.mask_in(text)
+        if not _holds_any(text, found):
+            return text
+        text = LONG_RUNS_IN_TEXT.sub(lambda run: MASK if _holds_any(run[0], found) else run[0], text)
+        return MASK if _holds_any(text, found) else text
+
+
+def _holds_any(text: str, secrets: list[_Secret]) -> bool:
+    views = DecodedViews(text.encode(errors="surrogatepass"))
+    return any(secret.is_in(views) for secret in secrets)
+
+
+def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secret]:
+    """The values that may be in a text: all that are, and few others."""
+    digits = kept.translate(None, _NOT_DIGITS)
+    if b"0" in digits and HEX_PREFIX.search(text):
+        digits += b" " + HEX_PREFIX.sub(b"", text).translate(None, _NOT_DIGITS)
+    bare = text.translate(None, b"\\") if b"\\" in text else text
+    can_match = len(kept) >= _SHORTEST_SIEVED
+    # Plain loops: this runs for every value on every result.
+    found: list[_Secret] = []
+    for secret in secrets:
+        if not secret.is_sievable:
+            found.append(secret)
+            continue
+        if can_match:
+            for form in secret.sieved_hex:
+                if digits.rfind(form) >= 0:
+                    found.append(secret)
+                    break
+            for form in secret.sieved:
+                if kept.find(form) >= 0:
+                    found.append(secret)
+                    break
+        if not secret.is_plainly_sievable and secret.is_plainly_in(text, bare):
+            found.append(secret)
+    return found
+
+
+SECRETS: Final = Masker()
+"""What is secret in this process: its hosts share its logs, and so what those may not say."""
+
+
+def _patterns_for(text: str) -> list[re.Pattern[str]]:
+    """The patterns that can match: to look for a few words takes a fraction of the time."""
+    lowered = text.lower()
+    found: list[str] = []
+    for signs, pattern in _SHAPES.items():
+        for sign in signs:  # a loop: this runs for every line that is logged, and for every start
+            if sign in lowered:
+                found.append(pattern)
+                break
+    return [_compiled(pattern) for pattern in found]
+
+
+def _masked(match: re.Match[str]) -> str:
+    return f"{match.groupdict().get('kept') or ''}{MASK}"

@@ -1,0 +1,282 @@
+"""What a person may see of an entry: references as they are, literal secrets as `•••`."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from fairlead.config.secrets.masking import MASK, has_token
+from fairlead.config.secrets.references import FieldPath, SecretReference, references, split, strings
+from fairlead.config.untyped import as_list, as_object, value_at
+
+_SENSITIVE_NAME = re.compile(
+    r"(?i)(^|[-_. ])(api[-_]?key|apikey|key|token|pat|secret|password|passwd|pwd|auth|authorization|"
+    r"credentials?|cookie|private|dsn|bearer|jwt|session|signature|sig)s?($|[-_. ])"
+    r"|(token|secret|password|apikey|authkey)$"
+)
+_RANDOM_SHAPE = re.compile(r"(?=[A-Za-z0-9+/_=-]*[0-9])(?=[A-Za-z0-9+/_=-]*[A-Za-z])[A-Za-z0-9+_=-]{28,}")
+_SCHEME = re.compile(r"(?i)^(?:[a-z-]+:\s*)?(?:(?:bearer|basic|token)\s+)?")
+_FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
+
+
+_OAUTH_SECRETS = ("client_secret", "private_key", "assertion")
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Judge by the field's name and the value's shape. References alone are no secret."""
+    literal = literal_part(value)
+    if not literal.strip() or literal.strip().lower() in ("bearer", "basic", "token"):
+        return False
+    if has_token(literal) or _RANDOM_SHAPE.fullmatch(literal.strip()):
+        return True
+    return bool(_SENSITIVE_NAME.search(name)) and literal.lower() not in ("true", "false", "none", "0", "1")
+
+
+def literal_part(text: str) -> str:
+    """What a text says itself: all but its references, and what stands in when they point at nothing."""
+    return "".join(piece if isinstance(piece, str) else piece.default or "" for piece in _pieces(text))
+
+
+def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
+    """The fields of a server entry that hold a secret in plain text."""
+    for group in ("env", "headers"):
+        for name, value in _texts(entry.get(group)).items():
+            if looks_secret(name, value):
+                yield group, name
+    yield from _login_secrets(as_object(entry.get("oauth")))
+    for field in ("args", "headers_helper"):
+        words = as_list(entry.get(field))
+        for index, shown in enumerate(_shown_arguments(words)):
+            if shown != words[index]:
+                yield field, index
+    url = entry.get("url")
+    if isinstance(url, str) and redact_url(url) != url:
+        yield ("url",)
+
+
+def secret_parts(entry: dict[str, Any], path: FieldPath) -> list[str]:
+    """The secret parts of a field, as they stand in its text: of `Bearer x` and `--key=x` only `x`."""
+    text: str = value_at(entry, path)
+    if path[0] in ("args", "headers_helper"):
+        flag = _FLAG.fullmatch(text)
+        if flag and flag[2] is not None:
+            text = flag[2]
+        elif "://" not in text and ":" in text:
+            text = text.partition(":")[2].strip()
+    if "://" in text:
+        return [part for part in _url_parts(text) if part]
+    return [_SCHEME.sub("", text)]
+
+
+def _url_parts(url: str) -> Iterator[str]:
+    """The password of a URL, or a user name that stands alone, and its secret query values, as written."""
+    parts = urlsplit(url)
+    userinfo, at, _ = parts.netloc.rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    if at:
+        yield password if colon else user
+    for pair in parts.query.split("&"):
+        name, _, value = pair.partition("=")
+        if looks_secret(unquote(name), unquote(value)):
+            yield value
+
+
+def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:
+    for name, text in _texts(oauth).items():
+        if name in _OAUTH_SECRETS and literal_part(text):
+            yield "oauth", name
+    if literal_part(_texts(oauth.get("identity")).get("token", "")):
+        yield "oauth", "identity", "token"
+
+
+def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bool = True) -> Iterator[str]:
+    """The secrets of a server entry whose references were resolved, for a `Masker` to learn.
+
+    They are what looks like a secret; whatever a file, the keyring or a variable holds, and all headers'
+    values, unless that is nothing special (`is_ordinary`): to mask `localhost` or a folder wherever a server
+    says it would garble what has nothing to do with secrets.
+
+    Args:
+        entry: The entry as it is written.
+        resolved: The same with every reference replaced.
+        refers: May there be references in the entry?
+    """
+    referring: list[tuple[FieldPath, str]] = []
+    if refers:
+        referring = [(path, text) for path, text in strings(entry) if "${" in text]
+        yield from _values_of_references(referring, resolved)
+    yield from header_secrets(_texts(resolved.get("headers")))
+    wanted = {path[:2] for path in literal_secrets(resolved)}
+    wanted |= {path[:2] for path, text in referring if any(r.kind != "env" for r in references(text))}
+    for path, text in strings(resolved) if wanted else ():
+        if path[:2] not in wanted:
+            continue
+        if path[0] == "url":
+            yield from _url_secrets(text)
+            continue
+        if path[0] in ("args", "headers_helper") and (flag := _FLAG.fullmatch(text)):
+            text = flag[2] or ""
+        yield text
+        yield _SCHEME.sub("", text)  # `Authorization: Bearer …` is a secret, and so is what follows
+
+
+def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
+    """What of headers' values is to be masked: all that is not ordinary."""
+    for name, text in headers.items():
+        if name.lower() not in _PUBLIC_HEADERS and not is_ordinary(text):
+            yield text
+            yield _SCHEME.sub("", text)
+
+
+def proxy_secrets(env: Mapping[str, str]) -> Iterator[str]:
+    """The credentials in the variables that name proxies."""
+    for name, value in env.items():
+        if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") and "@" in value:
+            yield from _url_secrets(value if "://" in value else f"http://{value}")
+
+
+def is_ordinary(value: str) -> bool:
+    """Is this nothing that could be a secret: a path, a number, an address, a URL without a user, a word?"""
+    text = value.strip()
+    if has_token(text) or any(_RANDOM_SHAPE.fullmatch(part) for part in re.split(r"[/\\?&=:.]", text)):
+        return False
+    if "://" in text:
+        return "@" not in text and "?" not in text
+    return (len(text) < 12 and bool(_WORDS.fullmatch(text))) or bool(_ORDINARY.fullmatch(text))
+
+
+_WORDS = re.compile(r"[A-Za-z]+(?:[-_. ][A-Za-z]+)*")
+_ORDINARY = re.compile(
+    r"[\d.,:+\- ]+"  # a number, a date, an address
+    r"|(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w .@+\-]*)+"  # a path
+    r"|(?:localhost|(?:[a-z0-9-]+\.)+[a-z]{2,})(?::\d+)?"  # a host
+    r"|[a-z]+/[a-z0-9.+*-]+(?:[,;] ?[a-z0-9=.+*/-]+)*",  # a media type
+    re.IGNORECASE,
+)
+_PUBLIC_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent", "origin", "referer"})
+
+
+def _values_of_references(
+    referring: Iterable[tuple[FieldPath, str]], resolved: dict[str, Any]
+) -> Iterator[str]:
+    """What the references in texts stand for, as far as it is nothing ordinary or its field is secret."""
+    texts = dict(strings(resolved))
+    for path, text in referring:
+        if path[0] not in ("env", "headers", "args", "url", "headers_helper") or path not in texts:
+            continue
+        pieces = _pieces(text)
+        if all(isinstance(piece, str) for piece in pieces):
+            continue
+        shape = "".join(re.escape(piece) if isinstance(piece, str) else "(.*)" for piece in pieces)
+        found = re.fullmatch(shape, texts[path], re.DOTALL)
+        is_named = bool(_SENSITIVE_NAME.search(str(path[-1])))
+        for value in found.groups() if found else ():
+            if is_named or not is_ordinary(value):
+                yield value
+                yield from _url_secrets(value) if "://" in value else (_SCHEME.sub("", value),)
+
+
+def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a server entry that is safe to print."""
+    shown: dict[str, Any] = {}
+    for field, value in entry.items():
+        if field in ("env", "headers") and as_object(value):
+            shown[field] = {name: redact_value(name, text) for name, text in as_object(value).items()}
+        elif field == "oauth" and as_object(value):
+            shown[field] = _shown_login(as_object(value))
+        elif field in ("args", "headers_helper") and as_list(value):
+            shown[field] = _shown_arguments(as_list(value))
+        elif field == "url" and isinstance(value, str):
+            shown[field] = redact_url(value)
+        else:
+            shown[field] = value
+    return shown
+
+
+def _shown_login(oauth: dict[str, Any]) -> dict[str, Any]:
+    shown = {
+        name: mask(text) if name in _OAUTH_SECRETS and isinstance(text, str) else text
+        for name, text in oauth.items()
+    }
+    token = _texts(shown.get("identity")).get("token")
+    if token is not None:
+        shown["identity"] = {**as_object(shown["identity"]), "token": mask(token)}
+    return shown
+
+
+def redact_value(name: str, value: object) -> object:
+    """Mask a value if it is a secret in plain text."""
+    return mask(value) if isinstance(value, str) and looks_secret(name, value) else value
+
+
+def redact_url(url: str) -> str:
+    """Mask the password and the secret query values of a URL."""
+    try:
+        parts = urlsplit(url)
+        if not parts.scheme or not parts.netloc:
+            return url
+        userinfo, at, _ = parts.netloc.rpartition("@")
+        if at and literal_part(userinfo):
+            url = url.replace(f"{userinfo}@", f"{MASK}@", 1)
+        for name, value in parse_qsl(parts.query):
+            if looks_secret(name, value):
+                for spelling in (value, quote(value), quote(value, safe="")):
+                    url = url.replace(f"={spelling}", f"={MASK}")
+    except ValueError:
+        return url
+    return url
+
+
+def mask(text: str) -> str:
+    """Replace the literal parts of a text, keep its references and a leading auth scheme."""
+    scheme = re.match(r"(?i)(bearer|basic|token)\s+", text)
+    prefix = scheme[0] if scheme else ""
+    shown = prefix
+    for piece in _pieces(text[len(prefix) :]):
+        if isinstance(piece, SecretReference):
+            hidden = piece.default
+            shown += str(piece) if not hidden else f"${{{piece.name}:-{MASK}}}"
+        elif piece.strip() and not shown.endswith(MASK):
+            shown += MASK
+    return shown
+
+
+def _url_secrets(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        yield parts.password or ""
+        yield from (value for name, value in parse_qsl(parts.query) if looks_secret(name, value))
+    except ValueError:
+        return
+
+
+def _shown_arguments(arguments: list[object]) -> list[object]:
+    shown: list[object] = []
+    flag = ""
+    for argument in arguments:
+        text = argument if isinstance(argument, str) else ""
+        match = _FLAG.fullmatch(text)
+        if match and match[2] is not None:
+            hidden = looks_secret(match[1], match[2])
+            shown.append(f"{text[: match.start(2)]}{mask(match[2])}" if hidden else argument)
+        else:
+            name, colon, value = text.partition(":")
+            if colon and not value.startswith("//") and looks_secret(name, value):
+                shown.append(f"{name}: {mask(value.strip())}")  # `--header "Authorization: Bearer …"`
+            elif "://" in text:
+                shown.append(redact_url(text))
+            else:
+                shown.append(mask(text) if text and not match and looks_secret(flag, text) else argument)
+        flag = match[1] if match and match[2] is None else ""
+    return shown
+
+
+def _pieces(text: str) -> list[str | SecretReference]:
+    try:
+        return split(text)
+    except ValueError:
+        return [text]
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {name: text for name, text in as_object(value).items() if isinstance(text, str)}

@@ -1,0 +1,231 @@
+"""The modern way for a server to ask something before it answers: the request comes back with questions.
+
+A result may say `input_required`: it holds questions, and a state that goes back as it came. The same request
+is sent again with the answers, until a result comes that is one.
+
+Pages that a person has to visit before a server does what it was asked (2025-11-25, error -32042).
+
+The server turns the request down and names the pages. Once the person has agreed to each, and the server has
+said that all is done there, the request can be sent again: the one that was turned down was not carried out.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.client.session import ClientRequestContext, IncomingMessage
+from pydantic import ValidationError
+
+from fairlead.catalog.results import may_have_string
+from fairlead.config.untyped import is_object
+from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed, RequestRejected
+from fairlead.connection.peer import QUESTION, ClientPeer
+from fairlead.connection.server_messages import REPAIRED_REQUESTS, repair_request
+from fairlead.connection.session import Session
+from fairlead.connection.transport.messages import object_of
+from fairlead.errors import Delivery
+from fairlead.jsonrpc.limits import MAX_REQUEST_VALUES
+
+MAX_ROUNDS = 10
+MAX_QUESTIONS = 64
+"""How many things a server may ask at once."""
+
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 1.0
+
+_MAX_REQUEST_BYTES = 1024 * 1024
+"""A larger answer is a result: looking through all of it would hold up every other call."""
+
+Send = Callable[[Mapping[str, Any]], Awaitable[msgspec.Raw]]
+
+
+class TooManyRounds(RequestFailed):
+    """The server asks and asks, and never answers."""
+
+    delivery: Delivery = "done"
+
+
+class ElicitationRefused(RequestFailed):
+    """The server asks for what it cannot have here, and will not go on without."""
+
+    delivery: Delivery = "done"
+
+
+class _Tagged(msgspec.Struct, rename="camel"):
+    result_type: str = "complete"
+    request_state: msgspec.Raw = msgspec.Raw()
+
+
+class _Questions(msgspec.Struct, rename="camel"):
+    input_requests: dict[str, msgspec.Raw] | None = None
+
+
+_decode = msgspec.json.Decoder(_Tagged).decode
+_decode_questions = msgspec.json.Decoder(_Questions).decode
+
+
+def may_need_more(result: msgspec.Raw) -> bool:
+    """May this be a question, or the handle of a task, rather than a result? A no is certain."""
+    if len(result) > _MAX_REQUEST_BYTES:
+        return False
+    return may_have_string(bytes(result), b'"input_required"', b'"task"')
+
+
+def wants_input(result: msgspec.Raw) -> bool:
+    """Is this a question rather than a result?"""
+    if len(memoryview(result)) > _MAX_REQUEST_BYTES:
+        return False
+    if not may_have_string(bytes(result), b'"input_required"'):
+        return False
+    try:
+        return _decode(result).result_type == "input_required"
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msgspec.Raw:
+    """Answer what is asked and send the request again, until there is a result or it is too much."""
+    result, wait = first, _FIRST_WAIT_SECONDS
+    for _ in range(MAX_ROUNDS):
+        questions = _read(result)
+        more: dict[str, Any] = {}
+        if questions:
+            more["inputResponses"] = await answer_questions(questions, session)
+            wait = _FIRST_WAIT_SECONDS
+        else:
+            await anyio.sleep(wait)  # it only wants to be asked again
+            wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+        state = _decode(result).request_state
+        if state and bytes(state) != b"null":
+            more["requestState"] = state  # as the bytes that came
+        result = await send(more)
+        if not wants_input(result):
+            return result
+    raise TooManyRounds(types.INTERNAL_ERROR, f"it asked {MAX_ROUNDS} times and did not answer")
+
+
+def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
+    """The questions of a result, counted before any of them is parsed."""
+    try:
+        questions = _decode_questions(result).input_requests or {}
+        if len(questions) > MAX_QUESTIONS:
+            raise _too_many(len(questions))
+        asked = object_of(result, max_values=MAX_REQUEST_VALUES)
+        valid = types.InputRequiredResult.model_validate(_repaired(asked), by_name=False)
+    except (ValueError, RecursionError) as exc:  # pydantic's and msgspec's errors are ValueErrors, too
+        raise AnswerUnreadable("it asks for input in a way nobody understands") from exc
+    return valid.input_requests or {}
+
+
+def _too_many(count: int) -> ElicitationRefused:
+    return ElicitationRefused(types.INVALID_REQUEST, f"it asks {count} things at once")
+
+
+def _repaired(asked: dict[str, Any]) -> dict[str, Any]:
+    """The result with each request in it as the protocol has it."""
+    requests: object = asked.get("inputRequests")
+    for request in requests.values() if is_object(requests) else ():
+        if is_object(request) and (method := request.get("method")) in REPAIRED_REQUESTS:
+            params: object = request.get("params")
+            request["params"] = repair_request(method, params if is_object(params) else None)
+    return asked
+
+
+async def answer_questions(questions: Mapping[str, types.InputRequest], session: Session) -> dict[str, Any]:
+    """Put questions to our side, all at once, and return the answers by their keys."""
+    if len(questions) > MAX_QUESTIONS:
+        raise _too_many(len(questions))
+    answers: dict[str, Any] = {}
+    refused: list[types.ErrorData] = []
+
+    async def answer(key: str, question: types.InputRequest) -> None:
+        QUESTION.set(key)  # in a task that does nothing else
+        context = ClientRequestContext(session=session.sdk, request_id=key)
+        response = await session.sdk.dispatch_input_request(context, question)
+        if isinstance(response, types.ErrorData):
+            refused.append(response)
+            asking.cancel_scope.cancel()
+        else:
+            answers[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async with anyio.create_task_group() as asking:
+        for key, question in questions.items():
+            asking.start_soon(answer, key, question)
+    if refused:
+        raise ElicitationRefused(refused[0].code, f"it asked for what it cannot have: {refused[0].message}")
+    return answers
+
+
+MAX_PAGES = 10
+
+
+class PageNotVisited(RequestRejected):
+    """The server wants a page visited first, and that did not happen."""
+
+
+@dataclass(eq=False)
+class _Visit:
+    """Pages that are open, by the ids of what is to be done there."""
+
+    left: set[str]
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    def done(self, elicitation_id: str) -> None:
+        self.left.discard(elicitation_id)
+        if not self.left:
+            self.over.set()
+
+
+class UrlVisits:
+    """The visits to a server's pages that are under way."""
+
+    def __init__(self, peer: ClientPeer) -> None:
+        self._peer = peer
+        self._visits: set[_Visit] = set()
+
+    def heard(self, message: IncomingMessage) -> None:
+        """Take note of what is done, if this is what the server says."""
+        if isinstance(message, types.ElicitCompleteNotification):
+            for visit in self._visits:
+                visit.done(message.params.elicitation_id)
+            self._peer.completed(message.params.elicitation_id)
+
+    async def visit(self, rejection: RequestRejected, *, seconds: float) -> None:
+        """Have a person visit the pages of a rejection, and wait so many seconds until all is done there.
+
+        Raises `PageNotVisited`, which says why the request had better not be sent again.
+        """
+        pages = _named(rejection)
+        visit = _Visit({page.elicitation_id or "" for page in pages})
+        self._visits.add(visit)  # before anybody is asked, for it may be done before the answer is here
+        try:
+            for page in pages:
+                answer = await self._peer.elicit(page)
+                if isinstance(answer, types.ErrorData):
+                    raise _not_visited(answer.message)
+                if answer.action != "accept":
+                    raise _not_visited(f"the answer was `{answer.action}`")
+            with anyio.move_on_after(seconds) as patience:
+                await visit.over.wait()
+            if patience.cancelled_caught:
+                raise _not_visited("it did not say in time that all is done there; call again when it is")
+        finally:
+            self._visits.discard(visit)
+
+
+def _named(rejection: RequestRejected) -> list[types.ElicitRequestURLParams]:
+    try:
+        pages = types.ElicitationRequiredErrorData.model_validate(rejection.error.data).elicitations
+    except ValidationError:
+        pages = []
+    if not 0 < len(pages) <= MAX_PAGES:
+        raise _not_visited(f"it names no pages, or more than {MAX_PAGES}")
+    return pages
+
+
+def _not_visited(reason: str) -> PageNotVisited:
+    message = f"it wants a page visited first: {reason}"
+    return PageNotVisited(types.URL_ELICITATION_REQUIRED, message)

@@ -1,0 +1,209 @@
+"""A server's process, whatever the system: how to start it, what it tells, what can be asked of it.
+
+What a server process sees of the host's environment: what programs need to run, and nothing of value.
+"""
+
+import asyncio
+import os
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, Protocol
+from urllib.parse import unquote
+
+import anyio.abc
+
+EXIT_SECONDS = 2.0
+"""How long a server may take to end by itself once its input is closed."""
+
+TERMINATE_SECONDS = 2.0
+"""How long it and all it started may take to end once they are told to."""
+
+MAX_WAITING_BYTES = 256 * 1024
+"""How much may wait for a server to read it before senders have to wait too."""
+
+KILL_SECONDS = 0.3
+"""How long to wait for the system to take note of a killed process."""
+
+QUICK_EXIT_SECONDS = 0.5
+"""How long a server may take to end by itself that has answered nothing."""
+
+LAST_WORDS_SECONDS = 0.25
+"""How long to wait for what a server still has to say when it ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """How to start a server: a program and its arguments, never a line for a shell.
+
+    `env` is what is declared for it; it gets that over the safe part of `parent`, our own environment.
+    `descriptors` are open files that it gets beside its pipes (not on Windows): the number each has in the
+    process, 3 or more, and here. They stay the caller's, who keeps them open until the process has started.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    parent: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    cwd: Path | None = None
+    descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
+    exit_seconds: float = EXIT_SECONDS
+    terminate_seconds: float = TERMINATE_SECONDS
+
+
+class ProcessListener(Protocol):
+    """Who wants to know what a child says and when it is over. None of this may wait."""
+
+    def on_stdout(self, data: bytes) -> float | None:
+        """It wrote to its stdout. Returns for how many seconds nothing more is to be read."""
+        ...
+
+    def on_stderr(self, data: bytes) -> float | None:
+        """It wrote to its stderr. Returns for how many seconds nothing more is to be read."""
+        ...
+
+    def on_end(self, returncode: int | None) -> None:
+        """It exited, or cannot be talked to though it runs. Comes once, after its last words."""
+        ...
+
+
+class Child(Protocol):
+    """A running server process."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """How it exited: a code, or the negative number of a signal; `None` while it runs."""
+        ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of what was written it has not read yet."""
+        ...
+
+    @property
+    def congested(self) -> asyncio.Future[None] | None:
+        """What to wait for before writing more, or `None`."""
+        ...
+
+    @property
+    def has_read(self) -> bool:
+        """Has it read anything of what was written? Where the system does not say, it has."""
+        ...
+
+    def begin(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Carry what is said to and fro, where the system needs tasks for that."""
+        ...
+
+    def write(self, data: bytes) -> bool:
+        """Write to its stdin, without waiting. False where it is gone, and certainly reads none of it."""
+        ...
+
+    def write_soon(self, data: bytes) -> bool:
+        """Write to its stdin, together with what others write in this turn of the event loop."""
+        ...
+
+    def hold_stdout(self, *, hold: bool) -> None:
+        """Read no more of its stdout for now, or go on."""
+        ...
+
+    async def stop(self, *, quickly: bool = False) -> None:
+        """End it and all it started; returns within bounded time, and it must not be cancelled.
+
+        `quickly` gives it little time to end by itself before it is told to.
+        """
+        ...
+
+
+def why_not_started(command: Command, exc: OSError | ValueError) -> str:
+    """Say in words why a command could not be run."""
+    program = command.argv[0]
+    if command.cwd is not None and not command.cwd.is_dir():
+        return f"there is no folder {command.cwd}"
+    if isinstance(exc, OSError) and exc.filename == "folder":
+        return f"it cannot start in the folder {command.cwd or Path.cwd()}: {exc.strerror}"
+    if isinstance(exc, FileNotFoundError):
+        return f"there is no program {program}"
+    if isinstance(exc, PermissionError):
+        return f"{program} may not be run"
+    return f"{program} cannot be run: {exc.strerror if isinstance(exc, OSError) else exc}"
+
+
+_SAFE = re.compile(
+    r"""
+      HOME | LANG | LANGUAGE | LC_\w+ | LOGNAME | NO_COLOR | PATH | SHELL | TERM | TMPDIR | TZ
+    | USER | XDG_\w+ | DISPLAY | WAYLAND_DISPLAY | XAUTHORITY | DOCKER_CONTEXT | DOCKER_HOST
+    # Windows
+    | APPDATA | COMSPEC | HOMEDRIVE | HOMEPATH | LOCALAPPDATA | PATHEXT | PROCESSOR_ARCHITECTURE | PROGRAMDATA
+    | PROGRAMFILES | SYSTEMDRIVE | SYSTEMROOT | TEMP | TMP | USERNAME | USERPROFILE | WINDIR
+    # certificates, and what needs no proxy
+    | CURL_CA_BUNDLE | NIX_SSL_CERT_FILE | NODE_EXTRA_CA_CERTS | NODE_USE_SYSTEM_CA | PIP_CERT
+    | REQUESTS_CA_BUNDLE | SSL_CERT_DIR | SSL_CERT_FILE | UV_NATIVE_TLS | UV_SYSTEM_CERTS
+    | NO_PROXY | no_proxy
+    # where runtimes and package runners keep their things
+    | ASDF_DATA_DIR | ASDF_DIR | BUN_INSTALL | COREPACK_HOME | DENO_DIR | FNM_DIR | GOPATH | JAVA_HOME
+    | MISE_DATA_DIR | NIX_LD | NIX_LD_LIBRARY_PATH | NVM_DIR | PNPM_HOME | PYENV_ROOT | VOLTA_HOME
+    | PIP_CACHE_DIR | PIPX_HOME | (?: NPM_CONFIG | npm_config )_(?: CACHE | PREFIX | cache | prefix )
+    | UV_CACHE_DIR | UV_OFFLINE | UV_PYTHON | UV_PYTHON_INSTALL_DIR | UV_TOOL_BIN_DIR | UV_TOOL_DIR
+    """,
+    re.VERBOSE,
+)
+
+# Proxies, and where package runners fetch from: URLs, which are passed on only if they carry no credentials.
+_URL = re.compile(
+    r"""
+      (?: HTTP | HTTPS | ALL )_PROXY | (?: http | https | all )_proxy
+    | NPM_CONFIG_REGISTRY | npm_config_registry
+    | (?: PIP | UV )_(?: EXTRA_ )?INDEX_URL | UV_(?: DEFAULT_ )?INDEX
+    """,
+    re.VERBOSE,
+)
+_MAX_DECODINGS = 4
+
+
+def child_environment(declared: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a server: what is `declared` for it, over what is safe of the `parent`'s.
+
+    Safe are the variables that say where programs, certificates, proxies and caches are. Anything else, such
+    as an API key the host's shell happens to hold or a proxy's password, reaches a server only by being
+    declared.
+    """
+    return {name: value for name, value in parent.items() if _is_safe(name, value)} | dict(declared)
+
+
+def _is_safe(name: str, value: str) -> bool:
+    if value.startswith("()"):
+        # A function for a shell, which some shells would run.
+        return False
+    kind = _kind_of(name)
+    return kind == "safe" or (kind == "url" and not _may_hold_credentials(value))
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(name: str) -> Literal["safe", "url", "other"]:
+    """What a variable is by its name. Every start asks about the same ones."""
+    if _URL.fullmatch(name):
+        return "url"
+    return "safe" if _SAFE.fullmatch(name) else "other"
+
+
+def _may_hold_credentials(url: str) -> bool:
+    """Is there userinfo in a URL, in whatever form some program may take for it?
+
+    Not parsed: there may be several URLs, no scheme, or an `@` that is encoded. Each `@` counts as userinfo.
+    """
+    for _ in range(_MAX_DECODINGS):
+        url = unicodedata.normalize("NFKC", url)
+        if "@" in url:
+            return True
+        decoded = unquote(url)
+        if decoded == url:
+            return False
+        url = decoded
+    return True

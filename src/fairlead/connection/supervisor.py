@@ -1,0 +1,575 @@
+"""One server, supervised: connected when it is needed, listed, watched, and connected again after it died.
+
+The states of a connection, and the only ways between them.
+"""
+
+import logging
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    LoggingLevel,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ToolListChangedNotification,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from fairlead.catalog.tools import Listing
+from fairlead.config.models import Server, ServerLimits, StdioServer
+from fairlead.connection.deadlines import Backoff, Deadline
+from fairlead.connection.elicitation import UrlVisits
+from fairlead.connection.failures import calling, connecting, lost, start_timed_out
+from fairlead.connection.link import SessionLink, Transport, open_session
+from fairlead.connection.lists import ListBudget, ListedServer, Lister, known_headers
+from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, for_nobody
+from fairlead.connection.session import Session
+from fairlead.connection.start_limit import StartLimit
+from fairlead.connection.subscriptions import Subscriptions
+from fairlead.connection.tasks import Support, supports_tasks, task_support
+from fairlead.connection.tracing import Tracer
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.errors import (
+    AuthRequired,
+    ConnectFailed,
+    ConnectionLost,
+    ConsentRequired,
+    FairleadError,
+    ListFailed,
+    ServerError,
+)
+from fairlead.events import State
+
+NEXT: dict[State, frozenset[State]] = {
+    "disabled": frozenset(),
+    "idle": frozenset({"connecting"}),
+    "connecting": frozenset({"ready", "error", "auth_required", "idle"}),
+    "ready": frozenset({"idle", "error", "auth_required", "connecting"}),
+    "error": frozenset({"connecting", "ready", "auth_required", "idle"}),
+    "auth_required": frozenset({"connecting", "ready", "error", "idle"}),
+}
+"""`ready` follows `error` or `auth_required` where a list that failed was listed again; `connecting` follows
+`ready` where a lost session is begun anew."""
+
+
+def check_move(before: State, after: State) -> None:
+    """Hold the owner to the table: a move that is not in it is a bug of ours."""
+    if after not in NEXT[before]:
+        raise AssertionError(f"a connection cannot move from {before} to {after}")
+
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 8.0
+SETTING_SECONDS = 30.0
+REFRESH_DEBOUNCE_SECONDS = 0.2
+MAX_REFRESH_PAUSE_SECONDS = 10.0
+_REFRESH_DUTY = 4.0
+"""How much longer than the last listing took nothing is listed again."""
+
+_LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
+
+
+@dataclass(kw_only=True, slots=True)
+class ConnectionStatus:
+    """What is known about a connection, for people: numbers only the owner writes."""
+
+    state: State = "idle"
+    version: str | None = None
+    server: str | None = None
+    """What the server calls itself, and its version."""
+    keeps_sessions: bool = False
+    """Is it a gateway that goes by the session that stateless requests name?"""
+    last_error: ServerError | None = None
+    """Why it did not work when it was last tried; None once it works again."""
+    last_error_at: float | None = None
+    last_connected_at: float | None = None
+    connects: int = 0
+    losses: int = 0
+    calls: int = 0
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Attempt:
+    """A connect under way, and everybody who waits for it."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when nothing is left of it, nor of the link it led to."""
+    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    aborted: bool = False
+    began: float = 0.0
+    """When the server began to start, after all waiting."""
+    said: tuple[str, ...] = ()
+    """What the server wrote outside the protocol while it started."""
+    link: SessionLink | None = None
+    error: ServerError | None = None
+
+    def settle(self, link: SessionLink | None, error: ServerError | None) -> None:
+        if not self.settled.is_set():
+            self.link, self.error = link, error
+            self.settled.set()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.starting.cancel()
+
+
+class Supervisor:
+    """A server's connection. It opens on first use, once for all who wait, and closes when asked or idle.
+
+    Each run of it is opened and closed by one task of the owner's group; callers never touch its lifetime.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything a connection depends on, named once
+        self,
+        server_id: str,
+        limits: ServerLimits,
+        transports: Sequence[Transport],
+        *,
+        tasks: TaskGroup,
+        admission: StartLimit | None = None,
+        known_version: str | None = None,
+        known_listing: Listing | None = None,
+        peer: ClientPeer | None = None,
+        log_level: LoggingLevel | None = None,
+        log_in: LogIn | None = None,
+        tracer: Tracer | None = None,
+        on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
+        on_connected: Callable[[], None] = lambda: None,
+        prepare: Callable[[Listing], Awaitable[None]] | None = None,
+        on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
+    ) -> None:
+        self.server_id = server_id
+        self.vitals = ConnectionStatus()
+        self.backoff = Backoff()
+        self._limits = limits
+        self._is_trusted = isinstance(limits, Server) and limits.trust == "trusted"
+        self._transports = transports
+        self._tasks = tasks
+        self._admission = admission
+        self._known_version = known_version
+        self._listing = known_listing or Listing()
+        """What it said last, in this run or an earlier one."""
+        self._peer = peer or RefusingPeer()
+        self._log_level: LoggingLevel | None = log_level
+        self._log_in = log_in
+        self._tracer = tracer
+        self._on_state = on_state
+        self._on_connected = on_connected
+        self._prepare = prepare
+        self._on_listed = on_listed
+        self._link: SessionLink | None = None
+        self._links: set[SessionLink] = set()
+        self._attempt: _Attempt | None = None
+        self._runs: set[_Attempt] = set()
+        self.up_to_date = anyio.Event()
+        """Set while nothing is known to have changed since the server was last listed."""
+        self._changed = anyio.Event()
+        self._task_support: dict[str, Support] = {}
+        """Tools of an older server that can, or must, be called as tasks."""
+        self._subscriptions = Subscriptions(self.refresh, self._peer.updated, self._wake_links)
+        self._session_key = secrets.token_hex(16)
+        """What gateways that go by sessions know this connection by, over all its runs."""
+        self._pages = UrlVisits(self._peer)
+
+    # What callers use.
+
+    async def ready(self) -> Session:
+        """Return the live session, connecting first if there is none."""
+        return (await self._ready_link()).session
+
+    def deadline(self) -> Deadline:
+        """The clock of one request, as configured."""
+        return Deadline(self._limits.request_timeout_ms / 1000, self._limits.max_request_ms / 1000)
+
+    def refresh(self) -> None:
+        """List again what the server offers, soon; many wishes are one."""
+        if self._link is not None and self._link.usable and self.vitals.state in ("error", "auth_required"):
+            self._move("connecting")  # the list that failed is no longer the last word
+        self._changed.set()
+        if self.up_to_date.is_set():
+            self.up_to_date = anyio.Event()
+
+    @property
+    def is_answering(self) -> bool:
+        """Has it answered calls over the connection there is, though its lists may not have come yet?"""
+        link = self._link
+        answered = link is not None and link.usable and self.vitals.calls > link.calls_before
+        return answered and self.vitals.state == "connecting"
+
+    def renew(self) -> None:
+        """Connect anew for the next request; what is under way finishes over the connection there is."""
+        if self._link is not None:
+            self._give_up(self._link)
+
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Have a server of the older era log what is of this level and above, in all runs from now on."""
+        if level != self._log_level:
+            self._log_level = level
+            await self._set_log_level(await self.ready(), level)
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        """End the connection and wait until nothing of it is left. From any task, any number of times.
+
+        With `drain`, calls under way are let finish; without, they fail.
+        """
+        if self._attempt is not None:
+            self._attempt.abort()
+        for link in self._links:
+            link.leave(hurry=not drain)
+        if self._link is not None:
+            self._give_up(self._link)
+        with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
+            for run in [*self._runs]:  # and not those that somebody begins in the meantime
+                await run.over.wait()
+
+    # Connecting.
+
+    async def _ready_link(self) -> SessionLink:
+        logins = LoginCount()
+        while True:
+            try:
+                return await self._connected()
+            except AuthRequired as exc:
+                logins.add(exc)
+                failure = exc
+            await self.log_in(failure)
+
+    async def log_in(self, error: AuthRequired) -> None:
+        """Have somebody log in, as the server wants, or raise what it said."""
+        if self._log_in is None:
+            raise error
+        await self._log_in(error)
+
+    async def _connected(self) -> SessionLink:
+        if self._link is not None and self._link.usable:
+            return self._link
+        attempt = self._attempt
+        if attempt is None:
+            if self._tasks.cancel_scope.cancel_called:
+                raise ConnectFailed(self.server_id, "the host is closed")
+            if self.backoff.is_open:
+                raise self._too_many_failures()
+            attempt = self._attempt = _Attempt()
+            self._link = None  # one that is lost, and not closed yet, has no say any more
+            self._runs.add(attempt)
+            self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
+        await attempt.settled.wait()
+        if attempt.link is None:
+            assert attempt.error is not None
+            raise attempt.error
+        return attempt.link
+
+    def _too_many_failures(self) -> ConnectFailed:
+        last = self.vitals.last_error
+        wait = math.ceil(self.backoff.wait_seconds)
+        reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
+        if last is not None:
+            said = str(last).removeprefix(f"server `{self.server_id}`: ")
+            reason += f"; the last error was: {said}"
+        return ConnectFailed(self.server_id, reason, hint=last.hint if last else None)
+
+    async def _own(self, attempt: _Attempt) -> None:
+        """Open the connection, watch over it, close it: all in this one task."""
+        for_nobody()  # whoever wants it first is not who it is for
+        self._move("connecting")
+        error: ServerError | None = None
+        try:
+            with connecting(self.server_id):
+                await self._run(attempt)
+        except ServerError as exc:
+            error = exc
+        except FairleadError as exc:
+            error = ConnectFailed(self.server_id, str(exc), hint=exc.hint)
+        finally:
+            self._finish(attempt, error)
+
+    async def _run(self, attempt: _Attempt) -> None:
+        seconds = self._limits.startup_timeout_ms / 1000
+        async with AsyncExitStack() as admitted:
+            with attempt.starting as starting:
+                if (pause := self.backoff.wait_seconds) > 0:
+                    await anyio.sleep(pause)
+                if self._admission is not None:
+                    await admitted.enter_async_context(self._admission.start())
+                attempt.began = anyio.current_time()
+                starting.deadline = attempt.began + seconds
+                async with self._open(attempt, seconds) as session:
+                    starting.deadline = math.inf  # it bounds the start, not the session
+                    await admitted.aclose()
+                    await self._serve(attempt, session)
+        if starting.cancelled_caught and not attempt.aborted:
+            self._expire(attempt)
+            assert attempt.error is not None
+            raise attempt.error
+
+    def _closing(self, attempt: _Attempt, dispatcher: WireDispatcher) -> None:
+        """Keep what the server wrote while it started; tell callers of a timeout before all is closed."""
+        if attempt.settled.is_set():
+            return
+        attempt.said = dispatcher.said() or attempt.said
+        if attempt.starting.cancel_called and not attempt.aborted:
+            self._expire(attempt)
+
+    def _expire(self, attempt: _Attempt) -> None:
+        if attempt.settled.is_set():
+            return
+        allowed = self._limits.startup_timeout_ms / 1000
+        took = anyio.current_time() - attempt.began
+        is_local = not isinstance(self._limits, Server) or isinstance(self._limits, StdioServer)
+        error = start_timed_out(self.server_id, allowed, took, attempt.said, is_local=is_local)
+        self._note_error(error)
+        self.backoff.failed()
+        attempt.settle(None, error)
+        if self._attempt is attempt:
+            self._move("error", str(error))
+
+    def _note_error(self, error: ServerError) -> None:
+        self.vitals.last_error, self.vitals.last_error_at = error, time.time()
+
+    def _forget_error(self) -> None:
+        """It works: what was wrong before is no longer the last word."""
+        self.vitals.last_error = self.vitals.last_error_at = None
+
+    def _open(self, attempt: _Attempt, seconds: float) -> AbstractAsyncContextManager[Session]:
+        probe = self._known_version not in HANDSHAKE_PROTOCOL_VERSIONS
+        return open_session(
+            self._transports,
+            probe=probe,
+            seconds=seconds,
+            peer=self._peer,
+            log_level=self._log_level,
+            session_key=self._session_key,
+            on_message=self._heard,
+            on_closing=partial(self._closing, attempt),
+        )
+
+    async def _serve(self, attempt: _Attempt, session: Session) -> None:
+        """Be there for callers until the connection is lost or no longer wanted."""
+        now = time.monotonic()
+        link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
+        if session.mirrors_arguments:
+            session.learn_headers(known_headers(self._listing.tools))
+        self._links.add(link)
+        self._link, self._attempt = link, None
+        self._known_version = self.vitals.version = session.version
+        self.vitals.keeps_sessions = session.keeps_sessions
+        info = session.sdk.server_info
+        self.vitals.server = f"{info.name} {info.version}" if info else None
+        self.vitals.connects += 1
+        self.vitals.last_connected_at = time.time()
+        self._forget_error()
+        self._on_connected()
+        attempt.settle(link, None)
+        self._subscriptions.begin()
+        try:
+            async with anyio.create_task_group() as tasks:
+                session.dispatcher.call_when_closed(link.wake)
+                tasks.start_soon(self._keep_listed, link)
+                if self._log_level is not None:
+                    tasks.start_soon(self._set_log_level, session, self._log_level)
+                await self._until_over(link, tasks)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._links.discard(link)
+            link.listed.set()
+        ending = session.dispatcher.ending
+        if ending is not None and not link.hurry:
+            self.vitals.losses += 1
+            raise lost(self.server_id, ending)
+
+    def _finish(self, attempt: _Attempt, error: ServerError | None) -> None:
+        link = attempt.link
+        current = self._attempt is attempt or (link is not None and self._link is link)
+        if current:
+            self._attempt = self._link = None
+        if link is not None:
+            served = self.vitals.calls > link.calls_before
+            self.backoff.succeeded(time.monotonic() - link.since, served=served)
+        if error is not None and error is not attempt.error:  # else it was noted when it was told
+            if self._link is None:  # the end of an earlier run says nothing of the one that is up
+                self._note_error(error)
+            if not isinstance(error, AuthRequired | ConsentRequired):
+                self.backoff.failed()  # nothing gets better by waiting where the user has to act
+        if current:
+            self._move(_state_after(error), str(error) if error else None)
+        if error is not None and not isinstance(error, AuthRequired) and self._subscriptions.are_wanted:
+            self._tasks.start_soon(self._come_back)
+        attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
+        self._runs.discard(attempt)
+        attempt.over.set()
+
+    async def _come_back(self) -> None:
+        """Connect again after a loss, because somebody watches resources. A failure leads here again."""
+        await anyio.sleep(self.backoff.wait_seconds)
+        if self._subscriptions.are_wanted:
+            with suppress(ServerError):
+                await self.ready()
+
+    # Watching.
+
+    async def _until_over(self, link: SessionLink, tasks: TaskGroup) -> None:
+        """Wait until a link is lost, left or idle for too long."""
+        idle = self._limits.idle_stop_ms
+        keeps_subscriptions = False
+        while link.session.dispatcher.ending is None and not link.is_left:
+            if not keeps_subscriptions and self._subscriptions.are_needed(link):
+                # Not before: to most servers there is nothing to say, and a task costs as much as a request.
+                keeps_subscriptions = True
+                tasks.start_soon(self._subscriptions.keep, link)
+            if link.in_flight or self._subscriptions.are_wanted:
+                link.last_used = time.monotonic()
+            patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
+            if patience <= 0:
+                self._give_up(link)
+                return
+            with anyio.move_on_after(max(patience, 0.05)):
+                await link.woken.wait()
+            link.woken = anyio.Event()
+
+    def _wake_links(self) -> None:
+        for link in self._links:
+            link.wake()
+
+    def _give_up(self, link: SessionLink, error: ServerError | None = None) -> None:
+        """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
+        link.leave()
+        if self._link is link:
+            self._link = None
+            self._move(_state_after(error), str(error) if error else None)
+
+    def _move(self, state: State, reason: str | None = None) -> None:
+        if state != self.vitals.state:
+            check_move(self.vitals.state, state)
+            self.vitals.state = state
+            self._on_state(state, reason)
+
+    async def _set_log_level(self, session: Session, level: LoggingLevel) -> None:
+        """Tell a server of the older era what to log; a modern one reads it in every request."""
+        if session.modern or session.capabilities.logging is None:
+            return
+        try:
+            await session.request("logging/setLevel", {"level": level}, seconds=SETTING_SECONDS)
+        except MCPError:
+            logger.info("a server would not set its log level", extra={"server_id": self.server_id})
+
+    # Listing.
+
+    def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, _LIST_CHANGES):
+            self.refresh()
+        self._pages.heard(message)
+
+    async def _keep_listed(self, link: SessionLink) -> None:
+        await self._subscriptions.opened(link)
+        while True:
+            self._changed = anyio.Event()
+            published = anyio.Event()
+            began = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._list, link, published)
+                await published.wait()
+                ended = anyio.current_time()
+                await self._changed.wait()
+                # A server that says all the time that its list changed costs a fraction of our time; one that
+                # was quiet since it was listed is listed at once.
+                pause = min((ended - began) * _REFRESH_DUTY, MAX_REFRESH_PAUSE_SECONDS)
+                await anyio.sleep(max(ended + pause - anyio.current_time(), REFRESH_DEBOUNCE_SECONDS))
+                tasks.cancel_scope.cancel()  # a list that hangs does not keep the others from being renewed
+
+    async def _list(self, link: SessionLink, published: anyio.Event) -> None:
+        """List the server. `published` is set once its tools are known, or cannot be; the rest may follow."""
+
+        async def publish(listed: ListedServer) -> None:
+            if self._prepare is not None and link is self._link:
+                await self._prepare(listed.listing)
+            self._take_listing(link, listed)
+            if listed.failure is not None:
+                self._tools_failed(link, listed.failure)
+            self._note_listed(link)
+            published.set()
+
+        lister = Lister(self.server_id, link.session, self._list_budget(), self._listing, publish)
+        try:
+            await lister.run()
+        except Exception as exc:  # noqa: BLE001 - what is no failure of a server is raised again there
+            self._tools_failed(link, exc)
+        self._note_listed(link)
+        published.set()
+
+    def _tools_failed(self, link: SessionLink, failure: Exception) -> None:
+        try:
+            with calling(self.server_id):
+                raise failure
+        except ServerError as exc:
+            if link is self._link and link.usable:
+                self._list_failed(link, exc)
+
+    def _list_budget(self) -> ListBudget:
+        return ListBudget(
+            self._limits.max_list_items,
+            self._limits.max_list_bytes,
+            request_seconds=self._limits.request_timeout_ms / 1000,
+        )
+
+    def _note_listed(self, link: SessionLink) -> None:
+        link.listed.set()
+        if not self._changed.is_set():
+            self.up_to_date.set()
+
+    def _take_listing(self, link: SessionLink, listed: ListedServer) -> None:
+        link.session.learn_headers(listed.header_maps)
+        if link is self._link:
+            self._listing = listed.listing
+            self._task_support = _task_support(link.session, listed.listing)
+            self._on_listed(listed.listing, link.session.version)
+            if not listed.listing.is_partial:
+                self._forget_error()
+                self._move("ready")
+
+    def _list_failed(self, link: SessionLink, failure: ServerError) -> None:
+        error = failure
+        if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
+            reason = f"it would not say what it offers: {failure.__cause__}"
+            error = ListFailed(self.server_id, reason, hint=failure.hint)
+        self._note_error(error)
+        if isinstance(error, ConnectionLost):
+            self._give_up(link, error)
+        else:
+            self._move(_state_after(error), str(error))
+
+    async def _list_anew(self, link: SessionLink) -> None:
+        """Wait for the listing under way, or for another if the last one has ended."""
+        if link is not self._link:
+            return  # the next try goes over another, which is listed anyway
+        if link.listed.is_set():
+            link.listed = anyio.Event()
+            self.refresh()
+        with anyio.move_on_after(self._limits.request_timeout_ms / 1000):
+            await link.listed.wait()
+
+
+def _state_after(error: ServerError | None) -> State:
+    if error is None:
+        return "idle"
+    return "auth_required" if isinstance(error, AuthRequired) else "error"
+
+
+def _task_support(session: Session, listing: Listing) -> dict[str, Support]:
+    if session.modern or not supports_tasks(session.capabilities, modern=False):
+        return {}
+    return {
+        entry.key.tool: support
+        for entry in listing.tools
+        if (support := task_support(entry.definition)) != "forbidden"
+    }

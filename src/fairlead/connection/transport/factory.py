@@ -1,0 +1,214 @@
+"""From a server's configuration to the transports that reach it. Secrets are resolved as one is opened."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+from anyio import to_thread
+
+from fairlead.config.consent import ConsentKey, with_bound_values, working_folder
+from fairlead.config.launch import Launch
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import BuiltinServer, RemoteServer, SandboxSettings, Server, StdioServer
+from fairlead.config.paths import home_folder
+from fairlead.config.secrets.masking import SECRETS
+from fairlead.config.secrets.redaction import proxy_secrets, secret_values
+from fairlead.config.untyped import as_object
+from fairlead.connection.link import Transport
+from fairlead.connection.process.child import Command, child_environment
+from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, sandboxed
+from fairlead.connection.tracing import Tracer
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.http import HttpDispatcher
+from fairlead.connection.transport.http_endpoint import HeaderSource
+from fairlead.connection.transport.legacy_sse import SseDispatcher
+from fairlead.connection.transport.memory import MemoryDispatcher
+from fairlead.connection.transport.request_headers import HeadersHelper
+from fairlead.connection.transport.stdio import StdioDispatcher
+from fairlead.errors import ConnectFailed, ToolFailed
+
+if TYPE_CHECKING:
+    from fairlead.servers.framework.server import McpServer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransportContext:
+    """What the transports of one host share."""
+
+    env: Mapping[str, str]
+    guardian: Guardian
+    http: Callable[[], aiohttp.ClientSession]
+    logs: Path | None
+    cache: Path | None
+    docs_allow: Callable[[], Sequence[str]]
+    """The sites whose documentation may be read, as the configuration says now."""
+    programs: Mapping[str, "McpServer"]
+    """The servers that the program itself brought."""
+    headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
+    """What lets requests in where an entry does not say."""
+    require_approved: Callable[[ConsentKey], Awaitable[None]]
+    """Raises unless the user approved exactly this: asked at each start of what a project file describes."""
+    tracer: Tracer | None = None
+    """Who records what servers are asked, if anybody does."""
+
+
+def transports_of(server: LoadedServer, around: TransportContext) -> list[Transport]:
+    """The ways to reach a server, best first: a URL that refuses Streamable HTTP may speak the older SSE."""
+    match server.transport:
+        case "stdio":
+            return [lambda: _stdio(server, around)]
+        case "http":
+            return [
+                lambda: _remote(server, around, HttpDispatcher),
+                lambda: _remote(server, around, SseDispatcher),
+            ]
+        case "sse":
+            return [lambda: _remote(server, around, SseDispatcher)]
+        case _:
+            return [lambda: _in_process(server, around)]
+
+
+@asynccontextmanager
+async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
+    resolved = await _resolved(server, around)
+    assert isinstance(resolved, StdioServer)
+    launch = await _permitted(server, resolved, around)
+    folder = server.working_folder(resolved)
+    command = Command(
+        # What was approved is what is started: found once, and not looked for again.
+        argv=launch.argv if launch else (resolved.command, *resolved.args),
+        env=resolved.env,
+        parent=around.env,
+        # A sandbox looks for links on the way itself, and mounts none.
+        cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
+    )
+    if resolved.sandbox is not None:
+        wanted = _wanted(server, resolved.sandbox, around.env)
+        command = await to_thread.run_sync(sandboxed, server.server_id, command, wanted)
+    log = around.logs / f"{server.server_id}.log" if around.logs else None
+    async with StdioDispatcher(
+        command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
+    ) as dispatcher:
+        yield dispatcher
+
+
+def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path, ...]:
+    """What a server's program would bring into its sandbox beside what its entry names; starts nothing.
+
+    Only references that decide what is executed are resolved. Raises `ConnectFailed` if it could not start.
+    """
+    entry = with_bound_values(server.definition, env)
+    config = server.config
+    if not isinstance(config, StdioServer) or config.sandbox is None:
+        return ()
+    sandbox = SandboxSettings.model_validate(entry["sandbox"])
+    command = Command(
+        argv=(entry["command"], *entry.get("args", ())),
+        env={name: str(value) for name, value in as_object(entry.get("env")).items()},
+        parent=env,
+        cwd=working_folder(server.definition, entry.get("cwd")),
+    )
+    return paths_brought(server.server_id, command, _wanted(server, sandbox, env))
+
+
+def _wanted(server: LoadedServer, sandbox: SandboxSettings, env: Mapping[str, str]) -> SandboxRequest:
+    """What an entry asks of its sandbox; its paths start from where they were written."""
+    home = home_folder(env)
+
+    def paths(field: str, named: Sequence[str]) -> tuple[Path, ...]:
+        base = server.definition.origin(("sandbox", field)).layer.base
+        return tuple(base / (home / name[2:] if name[:2] == "~/" else Path(name)) for name in named)
+
+    return SandboxRequest(
+        home=home,
+        read=paths("read", sandbox.read),
+        write=paths("write", sandbox.write),
+        network=sandbox.network,
+    )
+
+
+@asynccontextmanager
+async def _remote(
+    server: LoadedServer, around: TransportContext, dispatcher: type[HttpDispatcher] | type[SseDispatcher]
+) -> AsyncGenerator[WireDispatcher]:
+    resolved = await _resolved(server, around)
+    assert isinstance(resolved, RemoteServer)
+    launch = await _permitted(server, resolved, around)
+    async with dispatcher(
+        resolved.url,
+        around.http(),
+        headers=_header_source(server, resolved, launch, around),
+        max_message_bytes=resolved.max_message_bytes,
+    ) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def _in_process(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
+    async with AsyncExitStack() as stack:
+        own = around.programs.get(server.server_id)
+        if own is None:
+            resolved = await _resolved(server, around)
+            await _permitted(server, resolved, around)
+            # Here rather than above: a host without built-in servers need not load them, and that takes long.
+            await to_thread.run_sync(import_module, "fairlead.servers.builtin")
+            own = stack.enter_context(_built_in(server, resolved, around))
+        yield await stack.enter_async_context(MemoryDispatcher(own.sdk_server()))
+
+
+@contextmanager
+def _built_in(server: LoadedServer, resolved: Server, around: TransportContext) -> Generator["McpServer"]:
+    from fairlead.servers.builtin import BuiltinAccess, built_in_server  # loaded by now
+
+    assert isinstance(resolved, BuiltinServer)
+    roots = server.root_folders() or (server.definition.source.base,)
+    reach = BuiltinAccess(roots=roots, allow=around.docs_allow, cache=around.cache)
+    try:
+        with built_in_server([resolved.builtin], reach) as made:
+            yield made
+    except ToolFailed as exc:
+        raise ConnectFailed(server.server_id, str(exc), hint=exc.hint) from exc
+
+
+async def _resolved(server: LoadedServer, around: TransportContext) -> Server:
+    """Resolve secrets, if there are any away from the event loop: a file or a keyring may take its time."""
+    if server.has_references:
+        resolved = await to_thread.run_sync(server.resolve, around.env)
+    else:
+        resolved = server.resolve(around.env)
+    SECRETS.learn(*proxy_secrets(around.env))
+    values = resolved.model_dump(mode="json", exclude_unset=True)
+    SECRETS.learn(*secret_values(server.entry, values, refers=server.has_references))
+    return resolved
+
+
+async def _permitted(server: LoadedServer, resolved: Server, around: TransportContext) -> Launch | None:
+    """Raise unless the user approved this very start; returns what a project's server is to execute."""
+    if not server.needs_consent:
+        return None
+    consent = await to_thread.run_sync(server.consent_to, resolved, around.env)
+    if consent is None:
+        return None
+    await around.require_approved(consent.key)
+    return consent.launch
+
+
+def _header_source(
+    server: LoadedServer, resolved: RemoteServer, launch: Launch | None, around: TransportContext
+) -> HeaderSource:
+    if resolved.headers_helper is None:
+        return around.headers_for(server, resolved)
+    environment = child_environment({}, around.env)
+    return HeadersHelper(
+        launch.argv if launch else resolved.headers_helper,
+        environment=environment,
+        fixed=resolved.headers,
+        cwd=launch.cwd if launch and launch.starts_in_cwd else None,
+        # It runs again when a server refuses its headers, and may have changed by then.
+        before=(lambda: _permitted(server, resolved, around)) if launch else None,
+    )

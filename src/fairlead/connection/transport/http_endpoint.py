@@ -1,0 +1,412 @@
+"""One address of a server, spoken to over HTTP by our rules.
+
+Every request carries the configured headers and stays with one origin, with the proxy and the trust this
+machine is set up for. What comes back is bounded; of what failed it is known whether it can have got there.
+
+What a server's HTTP response holds, read within bounds: an answer, a stream of events, or a refusal.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import aiohttp
+import anyio
+import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from mcp_types import METHOD_NOT_FOUND, RequestId
+from multidict import CIMultiDict
+from yarl import URL
+
+from fairlead.auth.discovery import MAX_HEADER
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import SliceTimer
+from fairlead.connection.outcomes import (
+    AnswerLost,
+    AnswerTooLong,
+    HeadersUnavailable,
+    HttpRejected,
+    NotSent,
+    RequestFailed,
+    SessionExpired,
+    Unreachable,
+    connection_trouble,
+    trouble_kind,
+)
+from fairlead.connection.transport.dispatcher import Call
+from fairlead.connection.transport.messages import rejection
+from fairlead.errors import FairleadError
+from fairlead.net.http import proxy_for, tls_context
+from fairlead.net.ssrf import MAX_REDIRECTS, is_redirect, redirect_target
+
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_EXCERPT = 200
+_MAX_PARTS = 4096
+_MAX_RETRY_AFTER = 40
+_READ_BYTES = 16 * 1024
+
+
+@contextmanager
+def until_answered(call: Call) -> Generator[None]:
+    """Leave the block, whatever it waits for, once the call is over: answered elsewhere, or out of time.
+
+    An answer that is there counts for more than what goes wrong on the way.
+    """
+    with anyio.CancelScope() as scope:
+        call.answer.add_done_callback(lambda _: scope.cancel())
+        try:
+            yield
+        except RequestFailed:
+            if not call.answer.done():
+                raise
+
+
+def is_stream(response: aiohttp.ClientResponse) -> bool:
+    """Tell whether a response is a stream of events."""
+    content = response.headers.get("Content-Type", "").lower()
+    return response.status == 200 and content.startswith("text/event-stream")
+
+
+async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return the body, decompressed. Raises `AnswerTooLong` past `limit`, with no more than that read."""
+    whole = bytearray()
+    parts: list[bytes] = []
+    size, turn = 0, SliceTimer()
+    try:
+        # What is there already is read without a pause, and may be in as many pieces as it has bytes.
+        while part := await response.content.read(_READ_BYTES):
+            if turn.is_over():
+                await asyncio.sleep(0)
+            size += len(part)
+            if size > limit:
+                raise AnswerTooLong(limit)
+            parts.append(part)
+            if len(parts) > _MAX_PARTS:  # a body may come byte by byte, and each part takes 34 bytes more
+                whole += b"".join(parts)
+                parts.clear()
+    except aiohttp.ClientError as exc:
+        raise AnswerLost(connection_trouble(exc)) from exc
+    finally:
+        response.close()
+    return parts[0] if len(parts) == 1 and not whole else b"".join((whole, *parts))
+
+
+class _ErrorBody(msgspec.Struct):
+    jsonrpc: Literal["2.0"]
+    error: msgspec.Raw
+    id: RequestId | None = None
+
+
+_decode_error = msgspec.json.Decoder(_ErrorBody).decode
+
+
+async def refusal(
+    response: aiohttp.ClientResponse, *, request_id: RequestId | None = None, session_id: str | None = None
+) -> RequestFailed:
+    """Return what a response means that brings no answer.
+
+    A JSON-RPC error in its body counts for more than its status, unless the status is about logging in or the
+    server says that it does not know the session.
+    """
+    status = response.status
+    try:
+        body = await read_body(response, _MAX_ERROR_BYTES)
+    except RequestFailed:
+        body = b""
+    error, error_id = _error_in(body)
+    if session_id is not None and _session_unknown(status, error, named=request_id == error_id):
+        return SessionExpired(status, session_id)
+    if error is not None and status not in (401, 403, 429):
+        return error
+    detail = f": {error.message}" if error is not None else _first_line(response, body)
+    message = f"the server answered with HTTP {status} {shown(response.reason)}".rstrip() + detail
+    return HttpRejected(
+        status,
+        message,
+        challenge=challenge_in(response),
+        retry_after=shown(response.headers.get("Retry-After"), _MAX_RETRY_AFTER) or None,
+        content_type=shown(response.headers.get("Content-Type")) or None,
+    )
+
+
+def challenge_in(response: aiohttp.ClientResponse) -> str | None:
+    """Return what a response says about logging in."""
+    # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
+    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))
+    return gate.content(_decoded(said), MAX_HEADER) or None
+
+
+def shown(text: str | None, limit: int = _MAX_EXCERPT) -> str:
+    """Return what a header says, as far as it is fit to be shown."""
+    return gate.text(_decoded(text or ""), limit)
+
+
+def _decoded(header: str) -> str:
+    return header.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _error_in(body: bytes) -> tuple[RequestFailed | None, RequestId | None]:
+    try:
+        found = _decode_error(body)
+    except (ValueError, RecursionError):
+        return None, None
+    return rejection(found.error), found.id
+
+
+def _session_unknown(status: int, error: RequestFailed | None, *, named: bool) -> bool:
+    if status == 404:
+        # Servers also say so of a method they lack, and then name the request they mean.
+        return not (named and error is not None and error.code == METHOD_NOT_FOUND)
+    # What the protocol wants here is 404, but many servers say 400 and give the reason in words.
+    return status == 400 and error is not None and not named and "session" in error.message.lower()
+
+
+def _first_line(response: aiohttp.ClientResponse, body: bytes) -> str:
+    if response.content_type != "text/plain":
+        return ""
+    line = gate.text(body.decode(errors="replace"), _MAX_EXCERPT).strip().partition("\n")[0]
+    return f": {line}" if line else ""
+
+
+def misfit(response: aiohttp.ClientResponse, due: str) -> HttpRejected:
+    """Return what a response means whose content is of another kind than what is `due`."""
+    response.close()
+    content = shown(response.headers.get("Content-Type", "nothing"))
+    message = f"the server answered with {content!r} where {due} is due"
+    return HttpRejected(response.status, message, content_type=content)
+
+
+logger = logging.getLogger(__name__)
+
+EXCHANGE_FAILURES = (NotSent, RequestFailed, FairleadError)
+"""What an exchange can fail with: on its way out, on its way back, and in the source of its headers."""
+
+_MAX_READ_BYTES = 64 * 1024
+"""Taken from a socket at once. 64 KiB may be 11,000 HTTP chunks, which aiohttp takes 15 ms to tell apart."""
+_TELLS_AT_ONCE = 8
+_TELL_SECONDS = 10.0
+_LINGER_SECONDS = 1.0
+
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+OnSent: TypeAlias = Callable[[], None] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RejectedRequest:
+    """A request that was turned down: what the server said about logging in, and the headers it refused."""
+
+    status: Literal[401, 403] = 401
+    www_authenticate: str | None
+    refused: Mapping[str, str] = field(repr=False)
+    nonce: str | None = None
+    """What a proof of possession must hold, where the server says so."""
+
+    @property
+    def kind(self) -> Literal["login", "scope", "nonce"]:
+        """What would help: a login, one that may do more, or another proof."""
+        if self.status == 403:
+            return "scope"
+        return "nonce" if self.nonce and "use_dpop_nonce" in (self.www_authenticate or "") else "login"
+
+
+class HeaderSource(Protocol):
+    """Gives the headers a request needs besides the protocol's own, such as `Authorization`.
+
+    It is asked before every request. When the server turns the request down for want of a login or of rights,
+    and so did not carry it out, it is asked again with the `Challenge`, once for each kind there is, and the
+    request goes out again if the headers are others.
+    """
+
+    def __call__(
+        self, method: str, url: URL, challenge: RejectedRequest | None = None, /
+    ) -> Awaitable[Mapping[str, str]]:
+        """Return the headers. A `FairleadError` reaches whoever sends the request as it is."""
+        ...
+
+
+def fixed_headers(headers: Mapping[str, str]) -> HeaderSource:
+    """Return a source that always gives these headers."""
+
+    async def source(
+        _method: str, _url: URL, _challenge: RejectedRequest | None = None, /
+    ) -> Mapping[str, str]:
+        return headers
+
+    return source
+
+
+class _Body(aiohttp.Payload):
+    """A message on its way out, which knows whether any of it may have left."""
+
+    _autoclose = True
+
+    def __init__(self, message: bytes, on_sent: OnSent) -> None:
+        super().__init__(message, content_type="application/json")
+        self.sent = False
+        self._size = len(message)
+        self._message = message
+        self._on_sent = on_sent
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._message.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        _bound_reads(writer.transport)
+        self.sent = True
+        if self._on_sent is not None:
+            self._on_sent()
+        await writer.write(self._message)
+
+
+def _bound_reads(transport: asyncio.BaseTransport | None) -> None:
+    """Have a connection read less at once, where it is asyncio's own: 256 KiB may hold up the event loop."""
+    if hasattr(transport, "max_size"):
+        setattr(transport, "max_size", _MAX_READ_BYTES)  # noqa: B010 - no part of the public interface
+
+
+class HttpEndpoint:
+    """A URL and how to send requests to it. Close it when no more responses are wanted."""
+
+    def __init__(self, url: str | URL, client: aiohttp.ClientSession, headers: HeaderSource) -> None:
+        self.url = URL(url)
+        self._client = client
+        self._headers = headers
+        self._proxy = proxy_for(self.url, os.environ)
+        self._tls = tls_context() if self.url.scheme == "https" else True
+        self._lingering: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
+        self._closed = False
+        self._telling = anyio.Semaphore(_TELLS_AT_ONCE)
+
+    def at(self, url: URL) -> "HttpEndpoint":
+        """Return another endpoint of the same server."""
+        return HttpEndpoint(url, self._client, self._headers)
+
+    async def request(
+        self,
+        method: Method,
+        headers: Mapping[str, str],
+        message: bytes | None = None,
+        on_sent: OnSent = None,
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the response, whatever its status, once its headers are there.
+
+        `on_sent` is called when `message` begins to leave. Raises `NotSent` before that, `AnswerLost` after,
+        `HttpRejected` for a redirect that is not followed, and any `FairleadError` the source of the headers
+        raises.
+        """
+        provided = await self._provided(method, None)
+        tried: set[str] = set()
+        while True:
+            response = await self._follow(method, _merged(provided, headers), message, on_sent)
+            challenge = _challenge_in(response, provided)
+            if challenge is None or challenge.kind in tried:
+                return response
+            tried.add(challenge.kind)
+            response.close()
+            renewed = await self._provided(method, challenge)
+            if renewed == provided:
+                return response
+            provided = renewed
+
+    async def _provided(self, method: Method, challenge: RejectedRequest | None) -> Mapping[str, str]:
+        try:
+            return await self._headers(method, self.url, challenge)
+        except (NotSent, FairleadError):
+            raise
+        except Exception as exc:
+            # A source may be anybody's code, and a request fails in ways we know.
+            raise HeadersUnavailable(f"the headers cannot be had: {exc}") from exc
+
+    async def tell(self, headers: Mapping[str, str], message: bytes) -> None:
+        """Post a message that has no answer, in bounded time. That it cannot be sent is noted and no more.
+
+        A few at once: a server that asks for many answers would have the event loop make as many connections.
+        """
+        with anyio.move_on_after(_TELL_SECONDS):
+            try:
+                async with self._telling:
+                    self.let_go(await self.request("POST", headers, message))
+            except EXCHANGE_FAILURES as exc:
+                logger.debug("a message could not be sent", extra={"reason": str(exc)})
+
+    def let_go(self, response: aiohttp.ClientResponse) -> None:
+        """Leave a response nobody reads on. If it ends soon, its connection serves again."""
+        if self._closed:
+            response.close()
+        elif not response.closed:
+            loop = asyncio.get_running_loop()
+            self._lingering[response] = loop.call_later(_LINGER_SECONDS, self._drop, response)
+            response.content.on_eof(lambda: self._drop(response))
+
+    def _drop(self, response: aiohttp.ClientResponse) -> None:
+        timer = self._lingering.pop(response, None)
+        if timer is not None:
+            timer.cancel()
+            response.close()
+
+    def close(self) -> None:
+        """Close the responses that were left and have not ended."""
+        self._closed = True
+        for response in [*self._lingering]:
+            self._drop(response)
+
+    async def _follow(
+        self, method: Method, headers: CIMultiDict[str], message: bytes | None, on_sent: OnSent
+    ) -> aiohttp.ClientResponse:
+        url, redirects = self.url, 0
+        while True:
+            body = None if message is None else _Body(message, on_sent)
+            response = await self._exchange(method, url, headers, body)
+            if not is_redirect(response.status):
+                return response
+            response.close()
+            location = response.headers.get("Location", "")
+            target = redirect_target(url, method, response.status, location)
+            if target is None or redirects == MAX_REDIRECTS:
+                refused = f"a redirect to {shown(location)!r} was not followed"
+                raise HttpRejected(response.status, refused, location=shown(location))
+            url, redirects = target, redirects + 1
+
+    async def _exchange(
+        self, method: Method, url: URL, headers: CIMultiDict[str], body: _Body | None
+    ) -> aiohttp.ClientResponse:
+        try:
+            response = await self._client.request(
+                method,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy,
+                ssl=self._tls,
+            )
+            _bound_reads(response.connection.transport if response.connection is not None else None)
+            return response
+        # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
+        except (aiohttp.ClientError, OSError) as exc:
+            if body is not None and body.sent:
+                raise AnswerLost(connection_trouble(exc), kind=trouble_kind(exc)) from None
+            raise Unreachable(connection_trouble(exc), trouble_kind(exc)) from None
+        except ValueError as exc:
+            raise NotSent(f"the request cannot be sent: {exc}") from None
+
+
+def _merged(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers to send: the protocol's own are not for others to change."""
+    headers = CIMultiDict(provided)
+    headers.update(own)
+    return headers
+
+
+def _challenge_in(response: aiohttp.ClientResponse, provided: Mapping[str, str]) -> RejectedRequest | None:
+    said = challenge_in(response) if response.status in (401, 403) else None
+    nonce = response.headers.get("DPoP-Nonce")
+    if response.status == 401:
+        return RejectedRequest(www_authenticate=said, refused=provided, nonce=nonce)
+    if response.status == 403 and said is not None and "insufficient_scope" in said:
+        return RejectedRequest(status=403, www_authenticate=said, refused=provided, nonce=nonce)
+    return None

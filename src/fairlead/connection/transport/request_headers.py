@@ -1,0 +1,291 @@
+"""Headers that a program prints, such as a token that lives in a password store.
+
+The headers that let requests in: of a login the broker keeps, or of a provider the program brought.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import anyio
+import anyio.abc
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from fairlead.auth.broker import Broker
+from fairlead.auth.discovery import AuthChallenge as Demand
+from fairlead.auth.discovery import login_challenge
+from fairlead.auth.proofs import request_headers
+from fairlead.auth.tokens import Login, LoginTarget
+from fairlead.config.command_lines import command_line
+from fairlead.config.secrets.masking import SECRETS
+from fairlead.config.secrets.redaction import header_secrets
+from fairlead.connection.outcomes import HeadersUnavailable
+from fairlead.connection.process.stderr import OutputTail
+from fairlead.connection.transport.http_endpoint import RejectedRequest
+from fairlead.errors import AuthRequired
+
+MAX_SECONDS = 10.0
+MAX_OUTPUT_BYTES = 64 * 1024
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+_decode_object = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class HeadersHelper:
+    """A source of headers that runs a program for them, and again when a server refuses what it printed.
+
+    The program is run as it is, never through a shell. `fixed` headers are given too, unless it prints others
+    of the same name. `before` is awaited each time it is to run, and raises where it may not.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        fixed: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        before: Callable[[], Awaitable[object]] | None = None,
+        seconds: float = MAX_SECONDS,
+    ) -> None:
+        self._argv = tuple(argv)
+        self._environment = dict(environment)
+        self._fixed = dict(fixed or {})
+        self._cwd = cwd
+        self._before = before
+        self._seconds = seconds
+        self._headers: CIMultiDict[str] | None = None
+        self._running = anyio.Lock()
+
+    async def __call__(
+        self, _method: str, _url: URL, challenge: RejectedRequest | None = None, /
+    ) -> Mapping[str, str]:
+        """Return the headers. Raises `HeadersUnavailable`, which never tells what was printed."""
+        if self._headers is None or (challenge is not None and challenge.status == 401):
+            async with self._running:
+                # Of many requests that were refused the same headers, only the first has new ones printed.
+                if self._headers is None or (challenge is not None and challenge.refused == self._headers):
+                    headers = CIMultiDict(self._fixed)
+                    printed = parse_headers(await self._output())
+                    SECRETS.learn(*header_secrets(printed))
+                    headers.update(printed)
+                    self._headers = headers
+        return self._headers
+
+    async def _output(self) -> bytes:
+        if self._before is not None:
+            await self._before()
+        try:
+            process = await anyio.open_process(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                cwd=self._cwd,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise self._failure(f"cannot be run: {exc.strerror}") from exc
+        complaints = OutputTail()
+        output = b""
+        try:
+            with anyio.move_on_after(self._seconds) as limit:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_drain, process.stderr, complaints)
+                    output = await _read(process.stdout)
+                    if len(output) > MAX_OUTPUT_BYTES:
+                        tasks.cancel_scope.cancel()
+                    await process.wait()
+        finally:
+            await _end(process)
+        if len(output) > MAX_OUTPUT_BYTES:
+            raise self._failure(f"printed more than {MAX_OUTPUT_BYTES} bytes")
+        if limit.cancelled_caught:
+            raise self._failure(f"was not done within {self._seconds:g} s")
+        if process.returncode != 0:
+            last_words = "".join(f": {line}" for line in complaints.lines[-1:])
+            raise self._failure(f"exited with code {process.returncode}{last_words}")
+        return output
+
+    def _failure(self, what: str) -> HeadersUnavailable:
+        return HeadersUnavailable(f"the headers helper {self._argv[0]!r} {what}")
+
+
+async def _read(stream: anyio.abc.ByteReceiveStream | None) -> bytes:
+    """Return what is printed, as far as it can be used and a little further."""
+    output = bytearray()
+    if stream is not None:
+        async for chunk in stream:
+            output += chunk
+            if len(output) > MAX_OUTPUT_BYTES:
+                break
+    return bytes(output)
+
+
+async def _drain(stream: anyio.abc.ByteReceiveStream | None, tail: OutputTail) -> None:
+    if stream is not None:
+        async for chunk in stream:
+            tail.add(chunk)
+
+
+async def _end(process: anyio.abc.Process) -> None:
+    """Leave nothing of the program behind."""
+    with contextlib.suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+    with anyio.CancelScope(shield=True):
+        await process.aclose()
+
+
+def parse_headers(output: bytes) -> dict[str, str]:
+    """Return the headers in what a program printed: lines of `Name: value`, or a JSON object of strings.
+
+    Raises `HeadersUnavailable` where it is neither.
+    """
+    text = output.decode(errors="replace").strip()
+    if text.startswith("{"):
+        try:
+            headers = _decode_object(text)
+        except ValueError as exc:
+            raise HeadersUnavailable("the headers helper printed no JSON object of strings") from exc
+    else:
+        lines = (line.partition(":") for line in text.splitlines() if line.strip())
+        headers = {name.strip(): value.strip() if colon else "\0" for name, colon, value in lines}
+    if not headers:
+        raise HeadersUnavailable("the headers helper printed no headers")
+    for number, (name, value) in enumerate(headers.items(), start=1):
+        if not _NAME.fullmatch(name) or _UNPRINTABLE.search(value):
+            raise HeadersUnavailable(f"header {number} of the headers helper is none")
+    return headers
+
+
+_PLAIN_SCOPE = re.compile(r"[\w:/. -]{1,200}", re.ASCII)
+
+MachineLogin: TypeAlias = Callable[[Demand | None, Login | None], Awaitable[Login]]
+"""Logs in without a person, as the configuration says, after what the server demanded and the last login."""
+
+
+class AuthProvider(Protocol):
+    """A program's own way to let requests in: `Host.open(auth_providers={"id": …})`."""
+
+    async def headers(self, server_id: str, *, refused: Mapping[str, str] | None) -> Mapping[str, str]:
+        """The headers for a request. `refused` are the last ones, where the server would not accept them."""
+        ...
+
+
+class ProvidedHeaders:
+    """A source of headers that asks a program's own provider."""
+
+    def __init__(self, server_id: str, provider: AuthProvider, fixed: Mapping[str, str]) -> None:
+        self._server_id = server_id
+        self._provider = provider
+        self._fixed = fixed
+
+    async def __call__(
+        self, _method: str, _url: URL, challenge: RejectedRequest | None = None, /
+    ) -> Mapping[str, str]:
+        """Return the headers."""
+        refused = challenge.refused if challenge is not None else None
+        return {**self._fixed, **await self._provider.headers(self._server_id, refused=refused)}
+
+
+class LoginHeaders:
+    """A source of headers that takes tokens from the broker, and has them renewed when a server refuses one.
+
+    Where only a person could help it raises `AuthRequired`, with what the server said.
+    """
+
+    def __init__(
+        self,
+        target: LoginTarget,
+        broker: Broker,
+        *,
+        fixed: Mapping[str, str],
+        machine_login: MachineLogin | None = None,
+    ) -> None:
+        self._target = target
+        self._broker = broker
+        self._fixed = fixed
+        self._machine_login = machine_login
+        self._logging_in = anyio.Lock()
+        self._nonce: str | None = None
+
+    async def __call__(
+        self, method: str, url: URL, challenge: RejectedRequest | None = None, /
+    ) -> Mapping[str, str]:
+        """Return the headers; without a login, those that are always sent."""
+        if challenge is not None and challenge.nonce:
+            self._nonce = challenge.nonce
+        if challenge is None or challenge.kind == "nonce":
+            login = await self._known()
+        else:
+            login = await self._another(challenge)
+        if login is None:
+            return self._fixed
+        return {**self._fixed, **request_headers(login, method, url, self._nonce)}
+
+    async def _known(self) -> Login | None:
+        target = self._target
+        login = await self._broker.current(target.principal, target.account, target.resource)
+        if login is None:
+            return None
+        try:
+            return await self._broker.fresh(login.key, server_id=target.server_id)
+        except AuthRequired:
+            if self._machine_login is None:
+                raise
+            return None  # a machine logs in again once the server says what it wants
+
+    async def _another(self, challenge: RejectedRequest) -> Login:
+        """A login in the place of the one that was refused, if there was one."""
+        target = self._target
+        refused = _token_in(challenge.refused)
+        login = await self._broker.current(target.principal, target.account, target.resource)
+        if challenge.kind == "login" and login is not None:
+            try:
+                return await self._broker.fresh(login.key, server_id=target.server_id, refused=refused)
+            except AuthRequired:
+                if self._machine_login is None:
+                    raise self._wanted(challenge) from None
+        if self._machine_login is None:
+            raise self._wanted(challenge)
+        async with self._logging_in:
+            login = await self._broker.current(target.principal, target.account, target.resource)
+            if login is not None and login.token.access_token != refused:
+                return login  # another request was refused, too, and first
+            said = login_challenge([challenge.www_authenticate or ""])
+            login = await self._machine_login(said, login)
+            await self._broker.adopt(login)
+            return login
+
+    @staticmethod
+    def _scope_in(challenge: RejectedRequest) -> Sequence[str]:
+        """What to say on the command line, unless it is odd: people copy hints."""
+        demand = login_challenge([challenge.www_authenticate or ""]) if challenge.kind == "scope" else None
+        plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
+        return ("--scope", plain[0]) if plain else ()
+
+    def _wanted(self, challenge: RejectedRequest) -> AuthRequired:
+        server_id, more = self._target.server_id, challenge.kind == "scope"
+        return AuthRequired(
+            server_id,
+            "it wants a login that may do more" if more else "it wants a login",
+            hint=f"run `{command_line('login', server_id, options=self._scope_in(challenge))}`",
+            challenge=challenge.www_authenticate,
+            wants_more=more,
+        )
+
+
+def _token_in(headers: Mapping[str, str]) -> str | None:
+    return headers.get("Authorization", "").partition(" ")[2] or None

@@ -1,0 +1,250 @@
+"""`/mcp login`: the page is shown and agreed to, and the browser is waited for beside the prompt.
+
+`/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from anyio import to_thread
+
+from fairlead.auth.browser import open_in_browser
+from fairlead.catalog.tools import Listing
+from fairlead.cli.commands.approve_ import show
+from fairlead.cli.config_edits import accept, approved_servers
+from fairlead.cli.logins import require_ready
+from fairlead.cli.output import counted
+from fairlead.cli.review import (
+    decision_of,
+    named_tools,
+    record,
+    show_in_one_line,
+    show_instructions,
+    show_tool,
+    without_globs,
+)
+from fairlead.config.load import LoadedServer
+from fairlead.config.paths import store_file
+from fairlead.console.session import ConsoleSession
+from fairlead.console.verb import words_of
+from fairlead.errors import ArgumentsInvalid, ListFailed, LoginFailed
+from fairlead.host.elicitation.urls import UrlRefused, show_url
+from fairlead.host.managed_server import ManagedServer
+from fairlead.host.snapshots import load_pins
+from fairlead.policy.consent import record_consent
+from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
+from fairlead.policy.review import (
+    Answer,
+    ReviewDecision,
+    ReviewedTool,
+    globs_of,
+    instructions_changed,
+    tools_to_review,
+)
+from fairlead.policy.tool_names import ALL
+
+if TYPE_CHECKING:
+    from fairlead.auth.tokens import LoginTarget
+
+
+async def log_in(session: ConsoleSession, rest: str) -> None:
+    """Log in to a server; with an address after its id, take that as where a browser elsewhere ended up."""
+    server_id, _, address = rest.partition(" ")
+    server = session.loaded.server(server_id)
+    if address:
+        _finish(session, server_id, address.strip())
+        return
+    await to_thread.run_sync(require_ready, session.loaded, server)
+    target = await session.host.logins.target(server)
+    if target.oauth.grant == "authorization_code":
+        await _by_browser(session, target)
+    else:
+        await session.host.logins.log_in(target, None)
+    session.screen.say(f"logged in to `{server_id}`")
+    await session.host.close(server_id)  # what it was connected with is outdated
+    for failure in (await session.host.connect(server_id)).values():
+        raise failure
+    listing = session.host.listing(server_id)
+    session.screen.say(f"`{server_id}` is ready: {counted(len(listing.tools) if listing else 0, 'tool')}")
+
+
+async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
+    screen, server_id = session.screen, target.server_id
+
+    async def agree(url: str) -> bool:
+        page = show_url(url)
+        if isinstance(page, UrlRefused):
+            raise LoginFailed(server_id, f"its login page cannot be opened: {page}")
+        screen.say(f"To log in to `{server_id}` you go to {page.host}:")
+        screen.say(f"  {page.url}")
+        for warning in page.warnings:
+            screen.warn(warning)
+        # Whoever typed this wants it, unless the page is an odd one.
+        default = "no" if page.warnings else "yes"
+        return await session.person.chosen("Open it?", ["yes", "no"], default) == "yes"
+
+    async def open_url(url: str) -> bool:
+        opened = await open_in_browser(url)
+        if not opened:
+            screen.say("no browser was started from here: please open that address yourself")
+        screen.say("waiting for you to log in; Ctrl-C gives up. A browser on another machine ends up at")
+        screen.say(f"a page that cannot be reached: give its address to `/mcp login {server_id} ADDRESS`")
+        return opened
+
+    logins = session.host.logins
+    async with logins.browser(target, agree=agree, open_url=open_url) as redirect:
+        session.logins[server_id] = redirect
+        try:
+            await logins.log_in(target, redirect)
+        finally:
+            session.logins.pop(server_id, None)
+
+
+def _finish(session: ConsoleSession, server_id: str, address: str) -> None:
+    redirect = session.logins.get(server_id)
+    problem = redirect.paste(address) if redirect else "no login is under way; `/mcp login` begins one"
+    if problem is not None:
+        raise LoginFailed(server_id, problem)
+
+
+USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES]"
+_OPTIONS: Final[dict[str, Answer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
+ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
+"""What can be said of a tool; `rest` allows this one and all that follow."""
+
+
+async def review(session: ConsoleSession, typed: str) -> None:
+    """Have the person look at what a server offers now, or answer as they typed, and carry that out."""
+    server_id, named = _read(typed)
+    server = session.loaded.server(server_id)
+    member = next(each for each in session.host.members if each.server.server_id == server_id)
+    if not await _may_start(session, server, member):
+        return
+    await session.host.list_now(server_id)
+    if member.snapshot is None:
+        raise ListFailed(server_id, "what it offers could not be kept, and so nothing can be pinned")
+    listing = member.snapshot.listing  # as it came
+    store = session.host.store
+    pins = (await load_pins(store, server) if store is not None else None) or member.pins
+    pins = None if isinstance(pins, UntrustedPins) else pins
+    find = partial(tools_to_review, server, listing, pins, before_defaults=member.before_defaults)
+    tools = await to_thread.run_sync(find)
+    is_new = is_guarded(server) and instructions_changed(listing, pins)
+    if named:
+        is_fine = is_new and ("allow", ALL) in named
+        decided = _named(named, tools, session.loaded.servers.keys(), instructions=is_fine)
+    else:
+        decided = await _decided(session, listing, pins, tools, asks_about_instructions=is_new)
+    if decided.is_empty:
+        session.screen.say("nothing was changed")
+        return
+    await _carry_out(session, server, listing, await _globs_replaced(session, server, tools, decided))
+
+
+def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
+    """The server and the answers in `ID [--allow NAMES] [--ask NAMES] [--deny NAMES]`, in any order."""
+    words, named, servers = words_of(typed), list[tuple[Answer, str]](), list[str]()
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            servers += words
+            break
+        option, equals, value = word.partition("=")
+        answer = _OPTIONS.get(option)
+        if answer is None:
+            servers.append(word)
+        elif equals or words:
+            named.append((answer, value if equals else words.pop(0)))
+        else:
+            raise ArgumentsInvalid(f"`{option}` which tools?", hint=USAGE)
+    if len(servers) != 1:
+        raise ArgumentsInvalid(f"`{typed}` is not understood here", hint=USAGE)
+    return servers[0], named
+
+
+def _named(
+    named: Sequence[tuple[Answer, str]],
+    tools: Sequence[ReviewedTool],
+    servers: Collection[str],
+    *,
+    instructions: bool,
+) -> ReviewDecision:
+    """The answers that were typed. The strictest that names a tool counts, and names more than `all`."""
+    answered: dict[str, tuple[ReviewedTool, Answer]] = {}
+    strictness = list(_OPTIONS.values()).index
+    for answer, word in sorted(named, key=lambda one: (one[1] != ALL, strictness(one[0]))):
+        for tool in named_tools([word], tools, answer=answer, servers=servers):
+            answered[tool.name] = (tool, answer)
+    return decision_of(answered.values(), instructions=instructions)
+
+
+async def _may_start(session: ConsoleSession, server: LoadedServer, member: ManagedServer) -> bool:
+    """Have a project's server approved that nobody approved yet."""
+    if not member.awaits_consent:
+        return True
+    consent = await to_thread.run_sync(lambda: server.consent)
+    if consent is None:
+        return True
+    show(server, consent)
+    if await session.person.chosen(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
+        session.screen.say(f"`{server.server_id}` stays off")
+        return False
+    path = store_file(session.env, session.loaded.config.store.path)
+    await to_thread.run_sync(record_consent, path, [consent])
+    return True
+
+
+async def _decided(
+    session: ConsoleSession,
+    listing: Listing,
+    pins: Pins | None,
+    tools: Sequence[ReviewedTool],
+    *,
+    asks_about_instructions: bool,
+) -> ReviewDecision:
+    instructions = False
+    if asks_about_instructions:
+        show_instructions(listing, pins)
+        if pins is not None:
+            answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
+            instructions = answer == "yes"
+    answered: list[tuple[ReviewedTool, Answer]] = []
+    answer: str | None = "skip"
+    for tool in tools:
+        if not tool.is_open:
+            show_in_one_line(tool)
+            continue
+        show_tool(tool)
+        if answer != "rest":
+            answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
+        if answer in (None, "quit"):
+            break
+        if answer == "rest":
+            answered.append((tool, "allow"))
+        elif answer in ("allow", "ask", "deny"):
+            answered.append((tool, answer))
+    return decision_of(answered, instructions=instructions)
+
+
+async def _globs_replaced(
+    session: ConsoleSession, server: LoadedServer, tools: Sequence[ReviewedTool], decided: ReviewDecision
+) -> ReviewDecision:
+    globs = globs_of(server)
+    if not globs or not decided.usable:
+        return decided
+    session.screen.say(f"allow_tools has {', '.join(f'`{glob}`' for glob in globs)}")
+    wanted = await session.person.chosen("Write the names of reviewed tools instead?", ["yes", "no"], "no")
+    return without_globs(tools, decided) if wanted == "yes" else decided
+
+
+async def _carry_out(
+    session: ConsoleSession, server: LoadedServer, listing: Listing, decided: ReviewDecision
+) -> None:
+    approved = await to_thread.run_sync(approved_servers, session.loaded, [server.server_id])
+    written = await to_thread.run_sync(record, session.loaded, server, listing, decided)
+    if written is not None:
+        await session.configuration.reload()
+        accept(session.loaded, written, [server.server_id], approved=approved)
+    for failure in (await session.host.connect(server.server_id)).values():
+        raise failure

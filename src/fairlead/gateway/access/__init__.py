@@ -1,0 +1,1 @@
+"""Who may use the gateway: tokens, JWTs, origins and rate limits."""

@@ -1,0 +1,216 @@
+"""Who may use the gateway: every request is looked at here before anything else sees it."""
+
+from collections.abc import Mapping
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
+from starlette.types import Scope
+
+from fairlead.config.principal import LOCAL, GroupedPrincipal
+from fairlead.gateway.access.jwt import JwtAccess, TokenForbidden, TokenInvalid, TokenUnverifiable
+from fairlead.gateway.access.origin import OriginPolicy, RequestRefused, deciding_headers, is_protocol_path
+from fairlead.gateway.access.rate_limit import RateLimit
+from fairlead.gateway.access.tokens import AGENT_SCOPES, Tokens
+from fairlead.net.listen import mark_authenticated
+
+SCREENED: Final = "fairlead.screened"
+"""Where a scope that was screened has the headers that decide about it."""
+RATE: Final = "fairlead.rate"
+"""Where a scope has the rate limit that it was counted by: a batch is counted message by message."""
+
+_NEEDED: Final = {"/api/status": "status", "/metrics": "status", "/api/approvals": "decide"}
+"""The scope that a path needs, where that is neither `mcp` (the protocol's) nor `admin` (all others)."""
+
+
+class AuthenticatedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that may go on, and for whom."""
+
+    principal: str
+    credential: str | None = None
+    """The digest of the token it came with: when that token is removed, what is under way for it ends."""
+    label: str | None = None
+    """Which of the principal's clients it is, where its token says so."""
+    bundles: frozenset[str] | None = None
+    """The only bundles it may use; None for all, and for what is in no bundle."""
+    scopes: frozenset[str] = AGENT_SCOPES
+    groups: frozenset[str] = frozenset()
+    """The groups that its token says the principal is a member of."""
+
+    @property
+    def caller(self) -> GroupedPrincipal:
+        """Whom its calls are made for."""
+        return GroupedPrincipal(self.principal, self.groups)
+
+    @property
+    def decides_for(self) -> str | None:
+        """Whose approvals it may see and answer: its own principal's, or everybody's (None) with `admin`."""
+        return None if "admin" in self.scopes else self.principal
+
+
+class RequestAuthenticator(Protocol):
+    """Decides about requests."""
+
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
+        """Say for whom a request goes on, or how it is answered instead."""
+        ...
+
+
+@runtime_checkable
+class TokenRevocations(Protocol):
+    """Knows when a token that opened something opens nothing any more."""
+
+    async def identify(self, token: str) -> AuthenticatedRequest | None:
+        """Say whose token this is; None where it is refused by now."""
+        ...
+
+    def is_revoked(self, credential: str) -> bool:
+        """Was the token with this digest removed?"""
+        ...
+
+
+def token_in(scope: Scope) -> str | None:
+    """The bearer token of a request that was admitted, if it has one."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return value.decode("latin-1").partition(" ")[2].strip()
+    return None
+
+
+class TokenAuthenticator:
+    """Lets in who comes from the right place with the right token, and not too often.
+
+    With `open_to_all`, every client that comes from the right place without a token is an agent of the local
+    user. Deciding takes a token even then.
+    """
+
+    def __init__(
+        self,
+        perimeter: OriginPolicy,
+        *,
+        tokens: Tokens | None,
+        jwt: JwtAccess | None = None,
+        rate: RateLimit | None = None,
+        open_to_all: bool = False,
+    ) -> None:
+        self._open_to_all = open_to_all or (tokens is None and jwt is None)
+        self._perimeter = perimeter
+        self._tokens = tokens
+        self._jwt = jwt
+        self._rate = rate or RateLimit(None)
+
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
+        """Check place, form, token, what the token is for, and how often it was used: in this order."""
+        if refused := self.screen(scope):
+            return refused
+        headers: Mapping[bytes, bytes] = scope[SCREENED]
+        admitted = await self._who(headers)
+        if isinstance(admitted, RequestRefused):
+            return admitted
+        if refused := _outside(admitted, scope["path"]):
+            return refused
+        if wait := self._rate.take(admitted.principal):
+            text = f"too many requests for `{admitted.principal}`: try again in {wait} s"
+            return RequestRefused.saying(429, text, {"Retry-After": str(wait)})
+        mark_authenticated(scope)
+        scope[RATE] = self._rate
+        return admitted
+
+    async def identify(self, token: str) -> AuthenticatedRequest | None:
+        """Say whose token this is, for those who get it in another way than in a header."""
+        found = await self._owner(token)
+        return found if isinstance(found, AuthenticatedRequest) else None
+
+    def screen(self, scope: Scope) -> RequestRefused | None:
+        """Check where a request comes from and what it looks like, whoever it is from. Once is enough."""
+        if SCREENED in scope:
+            return None
+        headers = deciding_headers(scope)
+        refused = self._perimeter.screen(scope, headers)
+        if refused is None:
+            scope[SCREENED] = headers
+        return refused
+
+    @property
+    def resource_metadata(self) -> Mapping[str, object] | None:
+        """What is published for clients that log in (RFC 9728), if that is how they get their tokens."""
+        return self._jwt.resource_metadata if self._jwt else None
+
+    async def _who(self, headers: Mapping[bytes, bytes]) -> AuthenticatedRequest | RequestRefused:
+        if self._open_to_all and b"authorization" not in headers:
+            return AuthenticatedRequest(principal=LOCAL)
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            text = "this gateway wants its token: `Authorization: Bearer …`, as printed where it was started"
+            return self._unauthorized(text)
+        found = await self._owner(token)
+        match found:
+            case AuthenticatedRequest():
+                return found
+            case TokenForbidden():
+                challenge = self._challenge('error="insufficient_scope"', scopes=found.scopes)
+                return RequestRefused.saying(403, found.reason, {"WWW-Authenticate": challenge})
+            case TokenUnverifiable():
+                return RequestRefused.saying(503, found.reason, {"Retry-After": "10"})
+            case _:
+                reason = found.reason if found else "it is none of this gateway's"
+                return self._unauthorized(f"this token is not accepted: {reason}", 'error="invalid_token"')
+
+    async def _owner(
+        self, token: str
+    ) -> AuthenticatedRequest | TokenInvalid | TokenForbidden | TokenUnverifiable | None:
+        if self._tokens and (owner := self._tokens.owner(token)):
+            return AuthenticatedRequest(
+                principal=owner.principal,
+                credential=owner.credential,
+                label=owner.label,
+                bundles=owner.bundles,
+                scopes=owner.scopes,
+            )
+        if self._jwt is None:
+            return None
+        found = await self._jwt.verify(token)
+        if isinstance(found, TokenInvalid | TokenForbidden | TokenUnverifiable):
+            return found
+        return AuthenticatedRequest(
+            principal=found.principal, scopes=found.scopes, groups=found.groups, bundles=found.bundles
+        )
+
+    def is_revoked(self, credential: str) -> bool:
+        """Was the token with this digest removed?"""
+        return self._tokens is None or not self._tokens.is_valid(credential)
+
+    def _unauthorized(self, text: str, error: str = "") -> RequestRefused:
+        return RequestRefused.saying(401, text, {"WWW-Authenticate": self._challenge(error)})
+
+    def _challenge(self, error: str = "", scopes: tuple[str, ...] = ()) -> str:
+        parts = [error]
+        if self._jwt:
+            wanted = scopes or self._jwt.required_scopes
+            parts.append(f'scope="{" ".join(wanted)}"' if wanted else "")
+            parts.append(f'resource_metadata="{self._jwt.metadata_url}"')
+        return f"Bearer {', '.join(filter(None, parts))}".rstrip()
+
+
+def bundle_of(path: str) -> str | None:
+    """The bundle that a path leads to; None for the plain endpoints, which have all servers."""
+    steps = path.strip("/").split("/")
+    return steps[1] if len(steps) > 1 and is_protocol_path(path) else None
+
+
+def scope_of(path: str) -> str:
+    """What a token must be for to be used at a path."""
+    if is_protocol_path(path):
+        return "mcp"
+    return _NEEDED.get(path, "admin")
+
+
+def _outside(admitted: AuthenticatedRequest, path: str) -> RequestRefused | None:
+    """Refuse a token that is for something else."""
+    needed = scope_of(path)
+    if needed not in admitted.scopes:
+        return RequestRefused.saying(403, f"this token is not for that: it lacks the scope `{needed}`")
+    if admitted.bundles is not None and bundle_of(path) not in admitted.bundles:
+        places = ", ".join(f"/mcp/{name}" for name in sorted(admitted.bundles))
+        return RequestRefused.saying(403, f"this token is for {places} alone")
+    return None

@@ -1,0 +1,130 @@
+"""An application with the perimeter around it.
+
+Who is let in, as the configuration says.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairlead.auth.http import HttpContext
+from fairlead.auth.url_guard import read_url
+from fairlead.config.models import GatewaySettings
+from fairlead.gateway.access.auth import SCREENED, TokenAuthenticator
+from fairlead.gateway.access.jwt import IssuerKeys, JwtAccess
+from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy, too_large
+from fairlead.gateway.access.rate_limit import RateLimit
+from fairlead.gateway.access.tokens import Tokens, decide_token, local_token, token_file
+from fairlead.gateway.registry import dashboard_name, decide_token_file, local_token_file
+from fairlead.net.ssrf import is_loopback_host
+
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+
+
+class GuardedApp:
+    """Keeps requests from the wrong place away from an application, and ends bodies that go past the limit.
+
+    It also publishes where clients get their tokens, where they log in for them.
+    """
+
+    def __init__(
+        self, app: ASGIApp, gatekeeper: TokenAuthenticator, *, max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
+        self._app = app
+        self._gatekeeper = gatekeeper
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        elif refused := self._gatekeeper.screen(scope):
+            await refused(scope, receive, send)
+        elif scope["path"].startswith(RESOURCE_METADATA) and self._gatekeeper.resource_metadata:
+            await JSONResponse(self._gatekeeper.resource_metadata)(scope, receive, send)
+        elif self._is_within_limits(scope):
+            await self._app(scope, receive, send)
+        else:
+            await self._pass_on(scope, receive, send)
+
+    def _is_within_limits(self, scope: Scope) -> bool:
+        """Does it say how long its body is, and keep within the limit? Then nobody has to count."""
+        length = scope[SCREENED].get(b"content-length")
+        return length is not None and int(length) <= self._max_body_bytes
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = _LimitedBody(receive, send, self._max_body_bytes)
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception:
+            if not exchange.is_cut_off:  # who was answered already may fail as it likes
+                raise
+        if exchange.is_cut_off and not exchange.has_begun:
+            await too_large(self._max_body_bytes)(scope, receive, send)
+
+
+class _LimitedBody:
+    """A request on its way in, up to a limit. To the application, one past it is a client that went away."""
+
+    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._left = limit
+        self.is_cut_off = False
+        self.has_begun = False
+
+    async def receive(self) -> Message:
+        """Hand on the next part."""
+        if self.is_cut_off:
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        self.is_cut_off = self._left < 0
+        return {"type": "http.disconnect"} if self.is_cut_off else message
+
+    async def send(self, message: Message) -> None:
+        """Hand on the answer, unless nobody wants it any more."""
+        if self.is_cut_off and not self.has_begun:
+            return
+        self.has_begun = True
+        await self._send(message)
+
+
+def gatekeeper_for(
+    settings: GatewaySettings,
+    host: str,
+    port: int,
+    env: Mapping[str, str],
+    *,
+    with_tokens: bool = True,
+    names_groups: Callable[[], bool] = lambda: False,
+) -> TokenAuthenticator:
+    """Guard a gateway that listens there.
+
+    Without tokens every client that can reach it may call; deciding takes the user's token even then.
+    """
+    own_name = dashboard_name(env) if is_loopback_host(host) else None
+    names = (*settings.names, *_public_names(settings))
+    perimeter = OriginPolicy(host, port, names, dashboard_name=own_name)
+    rate = RateLimit(settings.requests_per_minute)
+    decide_token(env)  # created where it is missing
+    if not with_tokens:
+        tokens = Tokens(None, decide=decide_token_file(env))
+        return TokenAuthenticator(perimeter, tokens=tokens, rate=rate, open_to_all=True)
+    local_token(env)
+    oauth = settings.oauth
+    jwt = None
+    if oauth:
+        jwt = JwtAccess(oauth, IssuerKeys(oauth, HttpContext(environment=env)), names_groups=names_groups)
+    tokens = Tokens(local_token_file(env), token_file(env), decide=decide_token_file(env))
+    return TokenAuthenticator(perimeter, tokens=tokens, jwt=jwt, rate=rate)
+
+
+def _public_names(settings: GatewaySettings) -> tuple[str, ...]:
+    """What tokens are made out to is a name that clients know it by, if it is a URL."""
+    audience = read_url(settings.oauth.audience) if settings.oauth else None
+    return (audience.host_port_subcomponent,) if audience and audience.host_port_subcomponent else ()

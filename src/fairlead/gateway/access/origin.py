@@ -1,0 +1,183 @@
+"""Where requests may come from and what they may look like, whoever sends them.
+
+A page in a browser can send requests to this machine without being asked. It cannot choose `Host` and
+`Origin`, and it cannot send JSON across origins without a permission that nobody here gives.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import Receive, Scope, Send
+
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+
+_DECIDING = frozenset((b"host", b"origin", b"content-type", b"content-length", b"authorization"))
+_METHODS = frozenset(("GET", "HEAD", "POST", "DELETE"))
+_JSON = b"application/json"
+_FORM = b"application/x-www-form-urlencoded"
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestRefused:
+    """How a request is answered that does not get in. Call it as an ASGI application to answer so."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+
+    @classmethod
+    def saying(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> "RequestRefused":
+        """Answer with a sentence."""
+        content = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+        return cls(status=status, headers={**content, **(headers or {})}, body=f"{text}\n".encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        headers.append((b"content-length", str(len(self.body)).encode()))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def too_large(limit: int) -> RequestRefused:
+    """Answer a request whose body is past the limit. The rest of it is not waited for."""
+    return RequestRefused.saying(413, f"a request may have {limit:,} bytes", {"Connection": "close"})
+
+
+def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
+    """The headers that decide about a request. One that is there twice means nothing, and becomes empty."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in _DECIDING:
+            found[name] = b"" if name in found else value
+    return found
+
+
+class OriginPolicy:
+    """The names a gateway goes by, and the origins of its own pages.
+
+    `dashboard_name` is a random name below `localhost` that the dashboard has for itself: cookies of other
+    names are not sent there, nor its cookie to them. Neither MCP nor the control API is served under that
+    name: no page has a use for them.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        names: Iterable[str] = (),
+        *,
+        dashboard_name: str | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._dashboard = f"{dashboard_name}:{port}".lower().encode() if dashboard_name else None
+        bound = {f"{_bracketed(host)}:{port}", f"localhost:{port}"}
+        self._authorities = _on_the_wire({*bound, *_authorities(names, port)})
+        self._origins = _on_the_wire({*(f"http://{name}" for name in bound), *_origins(names, port)})
+        self.max_body_bytes = max_body_bytes
+        self._port = port
+        self._is_everywhere = host in _EVERYWHERE
+
+    def screen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestRefused | None:
+        """Refuse what comes from the wrong place, or in the wrong form."""
+        host = headers.get(b"host", b"").lower()
+        if host and host == self._dashboard:
+            return self._screen_dashboard(scope, headers, host)
+        if host not in self._authorities and not self._is_own_address(scope, host):
+            return RequestRefused.saying(421, "this gateway does not go by that name; see `gateway.names`")
+        origin = headers.get(b"origin")
+        if origin is not None and not self._is_own_origin(origin.lower(), scope, host):
+            return RequestRefused.saying(403, "requests from other origins are refused")
+        return self._misshapen(scope, headers)
+
+    def _screen_dashboard(
+        self, scope: Scope, headers: Mapping[bytes, bytes], host: bytes
+    ) -> RequestRefused | None:
+        path: str = scope["path"]
+        if is_protocol_path(path) or path == "/metrics" or path.startswith(("/api/", "/.well-known/")):
+            return RequestRefused.saying(421, "this name is for the dashboard alone")
+        origin = headers.get(b"origin")
+        if origin is not None and origin != b"http://" + host:
+            return RequestRefused.saying(403, "requests from other origins are refused")
+        return self._misshapen(scope, headers)
+
+    def _misshapen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestRefused | None:
+        method: str = scope["method"]
+        if method not in _METHODS:
+            return RequestRefused.saying(
+                405, f"{method} is not used here", {"Allow": ", ".join(sorted(_METHODS))}
+            )
+        if not is_address_text(scope):
+            return RequestRefused.saying(400, "the address has characters that no address here has")
+        if method == "POST":
+            content = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            is_form = content == _FORM and not is_protocol_path(scope["path"])
+            if content != _JSON and not is_form:
+                return RequestRefused.saying(400, "send application/json")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 18:
+            return RequestRefused.saying(400, "the length of the request is no number")
+        return too_large(self.max_body_bytes) if int(length) > self.max_body_bytes else None
+
+    def _is_own_address(self, scope: Scope, host: bytes) -> bool:
+        """Is it the address the request came to, where all are listened on?
+
+        A name never is: what it stands for is decided by whoever owns it.
+        """
+        server = scope.get("server")
+        if not self._is_everywhere or not server:
+            return False
+        return host == f"{_bracketed(server[0])}:{self._port}".encode()
+
+    def _is_own_origin(self, origin: bytes, scope: Scope, host: bytes) -> bool:
+        return origin in self._origins or (origin == b"http://" + host and self._is_own_address(scope, host))
+
+
+def is_address_text(scope: Scope) -> bool:
+    """Is the path printable ASCII, as all paths here are, and the query text in UTF-8 without NUL?
+
+    A path may come back in a cookie or a redirect, and either may be looked up: what is no text reaches
+    neither.
+    """
+    path: str = scope["path"]
+    query: bytes = scope.get("query_string", b"")
+    if not (path.isascii() and path.isprintable()):
+        return False
+    try:
+        return not query or "\0" not in unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def is_protocol_path(path: str) -> bool:
+    """Is this where clients speak MCP, rather than a page for people?"""
+    return path.strip("/").partition("/")[0] in ("mcp", "sse", "messages")
+
+
+def _authorities(names: Iterable[str], port: int) -> Iterable[str]:
+    """A name without a port is one behind a proxy, or the one of this machine with its port."""
+    for name in names:
+        yield name
+        if not _has_port(name):
+            yield f"{name}:{port}"
+
+
+def _origins(names: Iterable[str], port: int) -> Iterable[str]:
+    for name in names:
+        yield f"https://{name}"
+        yield f"http://{name}" if _has_port(name) else f"http://{name}:{port}"
+
+
+def _has_port(name: str) -> bool:
+    return ":" in name.rpartition("]")[2]
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _on_the_wire(names: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(name.lower().encode() for name in names)

@@ -1,0 +1,642 @@
+"""One client in front: a session of the older protocol, or all that one principal asks for without one."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.results import DELIVERY, ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import Listing, ToolKey
+from fairlead.config.load import LoadedConfig
+from fairlead.config.principal import GroupedPrincipal
+from fairlead.connection.peer import SESSION_META_KEY, for_nobody
+from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
+from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
+from fairlead.gateway.notifications import Kind, Notifier
+from fairlead.gateway.operator import ClientOperator
+from fairlead.gateway.request_context import (
+    UNASKABLE,
+    MultiRoundContext,
+    PlainCall,
+    RequestContext,
+    TaskStarter,
+    abilities_of,
+)
+from fairlead.host.background import run_off_loop
+from fairlead.host.call import OnProgress
+from fairlead.host.client_host import ClientHost, PrincipalHost, beside
+from fairlead.host.host import Host
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.resource_tools import ReadingTools
+from fairlead.host.model.toolset import Toolset
+from fairlead.host.operator import Ability
+
+if TYPE_CHECKING:
+    from fairlead.gateway.endpoint import GatewayEndpoint, PrincipalView
+
+Era = Literal["session", "stateless"]
+
+CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
+
+
+QUESTION_SECONDS: Final = 0.2
+"""How long a request is taken to be what a server asks about, where others wait to be given to it."""
+
+LIST_FIELDS: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The methods that list what there is, and where in their results it is."""
+_OFFER_KINDS: Final[Mapping[str, OfferKind]] = {
+    "resources/list": "resource",
+    "resources/templates/list": "template",
+    "prompts/list": "prompt",
+}
+MAX_SESSION_KEY: Final = 128
+"""How long the key of a stateless client's session may be."""
+
+
+TokenKey = tuple[str, str | None]
+"""A principal and the digest of one of its tokens: what sessions are counted by."""
+
+
+class ClientKey(NamedTuple):
+    """What tells one stateless client of an endpoint from another.
+
+    A client that names its session (`_meta["fairlead/session"]`) has it to itself. The others are one client
+    for each token and client name, and share what stateful servers keep.
+    """
+
+    principal: str
+    credential: str | None
+    """The digest of its token; None for issuers' tokens, which change from hour to hour."""
+    session: str | None = None
+    name: str = ""
+    groups: frozenset[str] = frozenset()
+    """The groups of the principal: a token with others is another client, and may be offered other tools."""
+
+
+def session_key(meta: Mapping[str, Any]) -> str | None:
+    """The session that a stateless request says it belongs to. Raises where that is no key."""
+    key = meta.get(SESSION_META_KEY)
+    if key is None or (isinstance(key, str) and 0 < len(key) <= MAX_SESSION_KEY):
+        return key
+    raise MCPError(
+        INVALID_PARAMS, f"`{SESSION_META_KEY}` must be a string of 1 to {MAX_SESSION_KEY} characters"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionInfo:
+    """A client as people see it."""
+
+    id: str
+    principal: str
+    bundle: str | None
+    client: str | None
+    era: Era
+    upstreams: tuple[str, ...]
+    """The servers that it has a connection of its own to."""
+    since: float
+    label: str | None = None
+    """What its token is called, if that has a name."""
+
+
+class ClientSession:
+    """One client, and the host behind it. Nothing of it is another's."""
+
+    def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
+        self,
+        endpoint: "GatewayEndpoint",
+        principal: str,
+        era: Era,
+        abilities: frozenset[Ability] = UNASKABLE,
+        *,
+        key: ClientKey | None = None,
+        credential: str | None = None,
+        label: str | None = None,
+        groups: frozenset[str] = frozenset(),
+    ) -> None:
+        self.endpoint = endpoint
+        self.principal = principal
+        self.caller = GroupedPrincipal(principal, key.groups if key is not None else groups)
+        """Whom its calls are made for."""
+        self.key = key
+        """What its requests are known by, where the protocol has no session."""
+        self.credential = key.credential if key is not None else credential
+        """The digest of the token that began its session."""
+        self.label = label
+        self.era: Era = era
+        self.id = secrets.token_hex(16)
+        self.name: str | None = None
+        self.since = time.time()
+        self.last_used = time.monotonic()
+        self.is_streaming = False
+        """Is it there for as long as one connection of the oldest HTTP transport?"""
+        self.busy = 0
+        """How many requests of its transport are under way."""
+        self.abilities = abilities
+        """What it can be asked, as far as it has said so: servers with a handshake are told this."""
+        self.version: str | None = None
+        self.log_level: types.LoggingLevel | None = "info" if era == "session" else None
+        """What it is told of what servers log, where that is not said with every request."""
+        self.has_set_level = False
+        self.parked: dict[str, MultiRoundContext[Any]] = {}
+        self.tools = ToolList()
+        self.ended = anyio.Event()
+        self.tasks: anyio.abc.TaskGroup
+        self.host: ClientHost
+        self.view: PrincipalView
+        """What its endpoint offers to its principal."""
+        self._shared: Host
+        self.selection: Selection
+        self.toolset: Toolset
+        self.loop = asyncio.get_running_loop()
+        self.starter = TaskStarter()
+        """Starts tasks for callbacks of the event loop."""
+        self.plain_calls: dict[int | str | None, PlainCall] = {}
+        """Calls that are made for it past the SDK, by the ids it gave them."""
+        self._in_use = _InUse(self)
+        self._turns: dict[RequestContext, None] = {}
+        self._fresh: set[Host] = set()
+        """The hosts of single requests, for servers with `sharing: "call"`."""
+        self.asking = RequestAttribution()
+        self.news = Notifier(self)
+        self._offered: OfferLists | None = None
+
+    # Its life.
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Be there for the client for the length of the block."""
+        self._bridge = ClientOperator(self.endpoint.gateway.approvals, self)
+        async with (
+            self.endpoint.gateway.host_of(self.principal) as shared,
+            beside(shared, operator=self._bridge) as self.host,
+        ):
+            self._shared = shared
+            self.view = self.endpoint.view(self.caller, shared)
+            self.renew()
+            async with anyio.create_task_group() as self.tasks:
+                for_nobody()
+                self.tasks.start_soon(self.news.run)
+                self.tasks.start_soon(self.starter.run, self.tasks)
+                try:
+                    yield
+                finally:
+                    self.ended.set()
+                    self.tasks.cancel_scope.cancel()
+
+    async def reload(self, loaded: LoadedConfig) -> None:
+        """Take over a configuration, for calls that wait, too."""
+        for host in (self.host, *self._fresh):
+            await host.reload(loaded)
+        self.renew()
+
+    def renew(self) -> None:
+        """Go by the selection as the configuration has it now."""
+        self.selection = self.endpoint.selection_for(self.caller)
+        self.toolset = Toolset(self.host, self.selection, *self.caller)
+        self._reading = ReadingTools(self.host, self.selection, self.principal)
+        self._per_call = self.host.per_call_servers()
+        self._offered = None
+
+    def meet(self, session: ServerSession) -> None:
+        """Take note of who it is, and how it is told something."""
+        self.news.session = session
+        self.version = session.protocol_version
+        self.hear_of(session)
+
+    def hear_of(self, session: ServerSession) -> None:
+        """Take note of who it says it is, this time, and of what it can be asked."""
+        if self.era == "session":
+            self.abilities = abilities_of(session.client_capabilities)
+        if session.client_params is not None:
+            info = session.client_params.client_info
+            self.name = f"{info.name} {info.version}".strip()
+
+    def learn_abilities(self, abilities: frozenset[Ability]) -> None:
+        """Note that it can be asked more than it said before.
+
+        Handshake-era servers are told once, so that they are connected again; their calls under way finish.
+        """
+        if not abilities <= self.abilities:
+            self.abilities |= abilities
+            for member in self.host.own_members:
+                if member.connection is not None and member.version in HANDSHAKE_PROTOCOL_VERSIONS:
+                    member.connection.renew()
+
+    @property
+    def is_one_agent(self) -> bool:
+        """Is it certain that all its requests come from one agent?"""
+        return self.key is None or self.key.session is not None
+
+    @property
+    def token_key(self) -> TokenKey:
+        """The principal and token that its quotas are counted for."""
+        return self.principal, self.credential
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing of it under way, and no question of its open?"""
+        return not self.busy and not self.parked and not self._turns
+
+    @property
+    def is_met(self) -> bool:
+        """Has it said who it is?"""
+        return self.news.session is not None
+
+    @property
+    def has_many_servers(self) -> bool:
+        """Could it be in doubt which server asks something?"""
+        chosen = (status for status in self.host.status() if self.endpoint.selection.has(status.server_id))
+        return sum(status.enabled for status in chosen) > 1
+
+    def info(self) -> SessionInfo:
+        """Who it is, for people."""
+        return SessionInfo(
+            id=self.id,
+            principal=self.principal,
+            bundle=self.endpoint.bundle,
+            client=self.name,
+            label=self.label,
+            era=self.era,
+            upstreams=tuple(member.server.server_id for member in self.host.own_members),
+            since=self.since,
+        )
+
+    def in_use(self) -> "_InUse":
+        """Count a request of its transport for the length of a block, so that it is not taken for idle."""
+        return self._in_use
+
+    # Its requests.
+
+    def taking(self, turn: RequestContext) -> "_Taking":
+        """Count a request for the length of a block, so that what servers ask meanwhile finds it."""
+        return _Taking(self, turn)
+
+    def take(self, turn: RequestContext) -> None:
+        """Begin to count a request."""
+        self._turns[turn] = None
+
+    def settle(self, turn: RequestContext) -> None:
+        """Count a request no more. What was asked in the course of it is not asked any more."""
+        del self._turns[turn]
+        turn.end()
+        self.endpoint.gateway.stirred.set()
+
+    @property
+    def turns(self) -> tuple[RequestContext, ...]:
+        """Its requests that are worked on."""
+        return tuple(self._turns)
+
+    def turn_to_ask(
+        self, server_id: str, ability: Ability, tried: Collection[RequestContext] = ()
+    ) -> RequestContext | None:
+        """The request in which a server's question is asked that does not say where it belongs.
+
+        Only a request that the server works on and that can be asked this: the one that it was given last
+        and may ask about now, else the latest. A request that waits for answers counts only where the server
+        works on no other.
+        """
+        now = self.asking.take(server_id)
+        if now is not None and not now.is_ended and ability in now.abilities and now not in tried:
+            return now
+        at_work = self.turns_at(server_id) or [turn for turn in self._turns if turn.server_id == server_id]
+        able = [turn for turn in at_work if ability in turn.abilities and turn not in tried]
+        return able[-1] if able else None
+
+    def turns_at(self, server_id: str) -> list[RequestContext]:
+        """The requests that a server works on, rather than the client on answers for it."""
+        return [turn for turn in self._turns if turn.server_id == server_id and not turn.is_parked]
+
+    def turn_at_work(self, server_id: str) -> RequestContext | None:
+        """The request that a log message without one belongs to; None where it may be another agent's."""
+        turns = self.turns_at(server_id)
+        if not turns or (len(turns) > 1 and not self.is_one_agent):
+            return None
+        return turns[-1]
+
+    def shares(self, host: Host, server_id: str) -> bool:
+        """Would it use a host's connection to a server, if it shares one?"""
+        shared = self._shared
+        return (shared.holder_of(server_id) if isinstance(shared, PrincipalHost) else shared) is host
+
+    def has_own(self, server_id: str) -> bool:
+        """Has it a connection of its own to a server?"""
+        return any(member.server.server_id == server_id for member in self.host.own_members)
+
+    def set_log_level(self, level: types.LoggingLevel) -> None:
+        """Tell it what servers log from this level on."""
+        self.log_level = level
+        self.has_set_level = True
+
+    @asynccontextmanager
+    async def at(self, turn: RequestContext, server_id: str) -> AsyncGenerator[Host]:
+        """Have a server work on a request, over the host of the block: a fresh one with `sharing: "call"`."""
+        turn.server_id = server_id
+        if server_id in self._per_call:
+            async with self._fresh_host() as host:
+                yield host
+            return
+        if turn.log_level is not None and (self.has_set_level or self.era == "stateless"):
+            await self.host.want_logs(server_id, turn.log_level)
+        if self.is_one_agent or turn.abilities == UNASKABLE:
+            yield self.host
+            return
+        with self.asking.following(turn, server_id, is_wanted=await self._may_ask(server_id)):
+            await self.asking.enter(turn, server_id)
+            yield self.host
+
+    async def _may_ask(self, server_id: str) -> bool:
+        try:
+            return await self.host.prepare_to_be_asked(server_id)
+        except FairleadError:
+            return False  # the request itself will say what is wrong
+
+    @asynccontextmanager
+    async def _fresh_host(self) -> AsyncGenerator[Host]:
+        """A host for one request: its connections are made for it and end after it, without a wait."""
+        over = anyio.Event()
+        host: Host = await self.tasks.start(self._run_fresh_host, over)
+        try:
+            yield host
+        finally:
+            over.set()
+
+    async def _run_fresh_host(self, over: anyio.Event, *, task_status: anyio.abc.TaskStatus[Host]) -> None:
+        for_nobody()
+        async with beside(self._shared, operator=self._bridge) as host:
+            self._fresh.add(host)
+            try:
+                task_status.started(host)
+                await over.wait()
+            finally:
+                self._fresh.discard(host)
+
+    async def list_tools(self) -> bytes:
+        """The tools it is given, valid for its protocol version: a JSON array."""
+        await self.view.prepare()
+        if self.abilities != UNASKABLE:
+            chosen = [name for name in self._server_ids() if self.endpoint.selection.has(name)]
+            await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+        # A large catalog of its own is made beside and begins with a part of the servers; a client that
+        # lists once would never see the others.
+        with anyio.move_on_after(self.endpoint.gateway.startup_wait):
+            await self.host.wait_for_catalog(self.endpoint.selection, only_first=True)
+        catalog = self.toolset.catalog  # it may change while its tools are written
+        tools = (
+            await self.tools.tools(self.toolset, self.version)
+            if self._differs
+            else await self.view.list_tools(self.version)
+        )
+        self.news.handed_tools(catalog)
+        return tools
+
+    def _server_ids(self) -> list[str]:
+        return [member.server.server_id for member in self.host.members]
+
+    @property
+    def _differs(self) -> bool:
+        return self.toolset.catalog is not self.view.toolset.catalog
+
+    async def call(
+        self,
+        turn: RequestContext,
+        name: str,
+        arguments: Mapping[str, Any],
+        on_progress: OnProgress | None = None,
+        *,
+        found: CatalogTool | None = None,
+    ) -> ToolResult:
+        """Call a tool. What goes wrong is a result for the model to read, or an error as a server sent it.
+
+        Who has looked the tool up already says what was `found`.
+        """
+        tool = found or self.toolset.catalog.called(name)
+        if tool is None:
+            await self.view.prepare()  # its server may not have said yet what it offers
+            tool = self.toolset.catalog.called(name)
+        try:
+            if tool is None:
+                return await self._call_own(turn, name, arguments)
+            if self._is_plain(turn) and tool.key.server_id not in self._per_call:
+                turn.server_id = tool.key.server_id
+                return await self._call(self.host, tool.key, arguments, on_progress)
+            async with self.at(turn, tool.key.server_id) as host:
+                return await self._call(host, tool.key, arguments, on_progress)
+        except AuthRequired as exc:
+            url = self.endpoint.gateway.login_url(self.principal, exc.server_id) if tool is None else None
+            if url is not None:
+                await self._bridge.offer_login(turn, exc.server_id, url)
+            return self.toolset.error_result(exc)
+        except UnknownTool as exc:
+            raise MCPError(INVALID_PARAMS, _with_hint(exc), {DELIVERY: exc.delivery}) from exc
+        except CallRejected as exc:
+            raise rejection(exc) from exc
+        except FairleadError as exc:
+            return self.toolset.error_result(exc)
+
+    def _is_plain(self, turn: RequestContext) -> bool:
+        """Would `at` have nothing to see to? So it is for most calls, and it would cost them a lot."""
+        if self.era == "session":
+            return not self.has_set_level
+        return turn.abilities is UNASKABLE and turn.log_level is None
+
+    async def _call_own(self, turn: RequestContext, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call one of our own tools, or nobody's. One of them calls another tool, whose server may ask."""
+        wanted = arguments.get("name") if name in CALLING_TOOLS else None
+        tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
+        if tool is None:
+            result = await self.toolset.call(name, arguments)
+        else:
+            async with self.at(turn, tool.key.server_id) as host:
+                toolset = self.toolset if host is self.host else Toolset(host, self.selection, *self.caller)
+                result = await toolset.call(name, arguments)
+        # Our tools are listed without output schemas, whatever the tool promises that one of them called.
+        result.definition = None
+        return result
+
+    async def _call(
+        self, host: Host, key: ToolKey, arguments: Mapping[str, Any], on_progress: OnProgress | None
+    ) -> ToolResult:
+        result = await host.call(
+            key.server_id,
+            key.tool,
+            arguments,
+            on_progress=on_progress,
+            within=self.selection.within(key.server_id),
+            principal=self.principal,
+            groups=self.caller.groups,
+            default=self.selection.approval,
+            max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
+        )
+        if names_resources(result.raw):
+            result.raw = with_public_uris(result.raw, key.server_id, await self.prepared_offers())
+        return result
+
+    async def offered(self) -> OfferLists:
+        """What servers offer it besides tools."""
+        await self.view.prepare()
+        return await self.prepared_offers()
+
+    async def listed(self, kind: Kind) -> OfferLists:
+        """What servers offer it besides tools; of this kind, it is told when it changes."""
+        offered = await self.offered()
+        self.news.handed_offers(kind, offered)
+        return offered
+
+    async def list_array(self, method: str) -> bytes:
+        """What it is given for one of `LIST_FIELDS`, valid for its protocol version: a JSON array."""
+        if method == "tools/list":
+            return await self.list_tools()
+        kind: OfferKind = _OFFER_KINDS[method]
+        offered = await self.listed("prompts" if kind == "prompt" else "resources")
+        return await offered.listed_array(kind, self.version)
+
+    async def prepared_offers(self) -> OfferLists:
+        """What is known now, with everything about it worked out: off the event loop where it is much."""
+        offered = self.known_offers()
+        if not offered.is_prepared:
+            await run_off_loop(offered.prepare, offered.size)
+        return offered
+
+    def known_offers(self) -> OfferLists:
+        """What is known now of what servers offer it besides tools. Contacts nobody."""
+        listings: dict[str, Listing] = {}
+        for status in self.host.status():
+            if status.enabled and self._reading.may_read(status.server_id):
+                listing = self.host.listing(status.server_id)
+                if listing is not None:
+                    listings[status.server_id] = listing
+        if self._offered is None or not self._offered.is_of(listings):
+            scheme = "plain" if self.endpoint.selection.plain_names else "gateway"
+            trusted = [name for name in listings if self.host.configured(name).trust == "trusted"]
+            self._offered = OfferLists(listings, scheme, trusted)
+        return self._offered
+
+
+class RequestAttribution:
+    """Tells which of several requests a server asks about that does not say so.
+
+    Several agents may be behind one token and client name. So that none is asked what another should be,
+    their requests go to such a server a moment apart: what it asks while a request is the latest it was given
+    is about that one. Requests are held up for that moment, and never for an answer.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[str, _LatestRequest] = {}
+
+    @contextmanager
+    def following(self, turn: RequestContext, server_id: str, *, is_wanted: bool) -> Generator[None]:
+        """Have requests to a server follow each other while this one is under way, if that is wanted."""
+        if not is_wanted:
+            yield
+            return
+        latest = self._servers.setdefault(server_id, _LatestRequest())
+        latest.users += 1
+        try:
+            yield
+        finally:
+            latest.leave(turn)
+            latest.users -= 1
+            if not latest.users and self._servers.get(server_id) is latest:
+                del self._servers[server_id]
+
+    async def enter(self, turn: RequestContext, server_id: str) -> None:
+        """Wait until the request may be the latest that its server is given."""
+        if (latest := self._servers.get(server_id)) is not None:
+            await latest.enter(turn)
+
+    def take(self, server_id: str) -> RequestContext | None:
+        """The request that the server asks about, if that is known. The next may be given to it now."""
+        latest = self._servers.get(server_id)
+        turn = latest.turn if latest is not None else None
+        if latest is not None and turn is not None:
+            latest.quiet = 0
+            latest.leave(turn)
+        return turn
+
+
+class _LatestRequest:
+    """The latest request that a server was given, while it may ask about it."""
+
+    def __init__(self) -> None:
+        self.turn: RequestContext | None = None
+        self.users = 0
+        self.quiet = 0
+        """How many requests in a row brought no question. The next is waited for less."""
+        self._since = 0.0
+        self._left = anyio.Event()
+
+    async def enter(self, turn: RequestContext) -> None:
+        while self.turn is not None:
+            with anyio.move_on_after(
+                self._since + QUESTION_SECONDS / (1 + self.quiet) - anyio.current_time()
+            ):
+                await self._left.wait()
+                continue
+            self.quiet += 1
+            self.leave(self.turn)
+        self.turn, self._since, self._left = turn, anyio.current_time(), anyio.Event()
+
+    def leave(self, turn: RequestContext) -> None:
+        if self.turn is turn:
+            self.turn = None
+            self._left.set()
+
+
+# Classes rather than generators, which take three times as long: every call is in both blocks.
+
+
+class _InUse:
+    __slots__ = ("_client",)
+
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        self._client.busy += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.busy -= 1
+        self._client.last_used = time.monotonic()
+
+
+class _Taking:
+    __slots__ = ("_client", "_turn")
+
+    def __init__(self, client: ClientSession, turn: RequestContext) -> None:
+        self._client = client
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        self._client.take(self._turn)
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.settle(self._turn)
+
+
+def rejection(exc: CallRejected) -> MCPError:
+    """A server's protocol error as it goes on to the client."""
+    data = gate.marked_data(exc.data, exc.server_id if exc.untrusted else None)
+    return MCPError(exc.rpc_code, exc.words, data)
+
+
+def _with_hint(exc: FairleadError) -> str:
+    return f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc)

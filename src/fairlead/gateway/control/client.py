@@ -1,0 +1,256 @@
+"""A host that runs elsewhere: in a gateway that is up already, which does what a command wants of it.
+
+What servers ask in the course of an errand, put to the person who is here.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.abc import TaskGroup
+from pydantic import TypeAdapter
+
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.tools import ToolEntry, read_tools
+from fairlead.config.load import LoadedConfig
+from fairlead.config.models import Server
+from fairlead.connection.transport.event_stream import EventStream
+from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
+from fairlead.gateway.control.protocol import (
+    ANSWERS,
+    ASKABLE,
+    PATH,
+    AllowTool,
+    Askable,
+    CallTool,
+    CommandFailed,
+    CommandProgress,
+    ControlCommand,
+    Done,
+    ElicitationAsked,
+    ElicitationReply,
+    ElicitationWithdrawn,
+    Event,
+    KnownServer,
+    ListServers,
+    ListTools,
+    RestartServer,
+    Work,
+    raised,
+)
+from fairlead.gateway.registry import RunningGateway, contents_of
+from fairlead.host.elicitation.peer import ServerPeer
+from fairlead.host.extensions import CustomCapabilities
+from fairlead.host.operator import Operator
+from fairlead.jsonrpc.limits import LineTooLong
+from fairlead.net.http import open_client
+
+if TYPE_CHECKING:
+    from fairlead.host.call import OnProgress
+
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+
+_encode = msgspec.json.Encoder().encode
+_event = msgspec.json.Decoder(Event).decode
+_definitions = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
+
+
+@asynccontextmanager
+async def attached_host(
+    running: RunningGateway, loaded: LoadedConfig, operator: "Operator"
+) -> AsyncGenerator["ControlClient"]:
+    """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it."""
+    async with open_client() as http:
+        yield ControlClient(running, loaded, operator, http)
+
+
+class ControlClient:
+    """The part of a host that commands use, done by a gateway. Its person is asked here.
+
+    Raises what the host there raises, and `GatewayGone` where the gateway cannot be asked and nothing it was
+    asked can have had an effect.
+    """
+
+    def __init__(
+        self, running: RunningGateway, loaded: LoadedConfig, operator: "Operator", http: aiohttp.ClientSession
+    ) -> None:
+        self._running = running
+        self._loaded = loaded
+        self._operator = operator
+        self._http = http
+
+    async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
+        """A server's tools: at once where they are known, else it is connected and asked."""
+        return await self._tools(ListTools(server_id))
+
+    async def connect(self, server_id: str) -> dict[str, FairleadError]:
+        """Have a server say what it offers. Returns what went wrong."""
+        try:
+            await self._tools(ListTools(server_id, fresh=True))
+        except GatewayGone:
+            raise
+        except FairleadError as exc:
+            return {server_id: exc}
+        return {}
+
+    async def call(  # noqa: PLR0913 - the parts of one call
+        self,
+        server_id: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: "OnProgress | None" = None,
+        request_timeout_ms: int | None = None,
+        reviewed: bool = False,
+        whole: bool = True,
+    ) -> ToolResult:
+        """Call a tool; its result is always `whole`. `ConnectionLost` if nobody knows what became of it."""
+        work = CallTool(
+            server=server_id,
+            tool=tool,
+            arguments=dict(arguments),
+            reviewed=reviewed,
+            timeout_ms=request_timeout_ms,
+        )
+        return ToolResult(server_id, await self._done(work, on_progress))
+
+    async def allow(self, server_id: str, tool: str) -> None:
+        """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
+        await self._done(AllowTool(server_id, tool))
+
+    async def restart(self, server_id: str) -> None:
+        """End every connection that the gateway has to a server, and begin another."""
+        await self._done(RestartServer(server_id))
+
+    async def servers(self, server_ids: tuple[str, ...], *, refresh: bool) -> dict[str, KnownServer]:
+        """What is known of servers, after asking those that never were; with `refresh`, all of them."""
+        return _servers(await self._done(ListServers(server_ids, refresh=refresh)))
+
+    async def _tools(self, work: ListTools) -> tuple[ToolEntry, ...]:
+        return tuple(read_tools(work.server, iter(_definitions(await self._done(work))))[0])
+
+    # One errand.
+
+    async def _done(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
+        can: list[Askable] = [ability for ability in ASKABLE if ability in self._operator.abilities]
+        try:
+            errand = ControlCommand(work, contents_of(self._loaded), tuple(can))
+            async with self._post(PATH, errand) as response:
+                if response.status != 200:
+                    raise self._gone(f"answered with status {response.status}")
+                outcome = await self._outcome(response, on_progress)
+        except aiohttp.ClientConnectorError as exc:
+            raise self._gone("is not there any more") from exc
+        except (aiohttp.ClientError, LineTooLong) as exc:
+            raise self._broken_off(work) from exc
+        if isinstance(outcome, CommandFailed):
+            raise raised(outcome)
+        if outcome is None:
+            raise self._broken_off(work)
+        return bytes(outcome.result)
+
+    async def _outcome(
+        self, response: aiohttp.ClientResponse, on_progress: "OnProgress | None"
+    ) -> Done | CommandFailed | None:
+        """Follow an errand to its end. None where the stream ends before."""
+        outcome: Done | CommandFailed | None = None
+        failure: Exception | None = None
+        questions: dict[str, anyio.CancelScope] = {}
+        async with anyio.create_task_group() as tasks:
+            try:
+                async for event in _events(response):
+                    match event:
+                        case CommandProgress():
+                            if on_progress is not None:
+                                await on_progress(event.progress, event.total, event.message)
+                        case ElicitationAsked():
+                            self._begin_to_ask(event, questions, tasks)
+                        case ElicitationWithdrawn():
+                            questions[event.id].cancel()
+                        case Done() | CommandFailed():
+                            outcome = event
+            except (aiohttp.ClientError, LineTooLong) as exc:
+                failure = exc  # kept out of the task group, which would wrap it
+            tasks.cancel_scope.cancel()
+        if failure is not None and outcome is None:
+            raise failure
+        return outcome
+
+    # Questions.
+
+    def _begin_to_ask(
+        self, asked: ElicitationAsked, questions: dict[str, anyio.CancelScope], tasks: TaskGroup
+    ) -> None:
+        scope = questions[asked.id] = anyio.CancelScope()
+        tasks.start_soon(self._ask, asked, scope)
+
+    async def _ask(self, asked: ElicitationAsked, scope: anyio.CancelScope) -> None:
+
+        with scope:
+            config = self._loaded.server(asked.server).config
+            assert config is not None, "nobody can be asked by a server that cannot run"
+            reply = await answered(asked, config, self._operator)
+            try:
+                async with self._post(ANSWERS, reply):
+                    pass
+            except aiohttp.ClientError:
+                return  # the stream ends as well, and that is where it is told
+
+    # Requests.
+
+    @asynccontextmanager
+    async def _post(
+        self, path: str, message: ControlCommand | ElicitationReply
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Send something over a connection of its own: one that cannot be made has carried nothing."""
+        try:
+            token = self._running.decide_token()
+        except ConfigError as exc:
+            raise self._gone("has a token that cannot be read") from exc
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        url = f"{self._running.url}{path}"
+        async with self._http.post(url, data=_encode(message), headers=headers) as response:
+            yield response
+
+    def _gone(self, what: str) -> GatewayGone:
+        return GatewayGone(f"the gateway at {self._running.url} {what}")
+
+    def _broken_off(self, work: Work) -> FairleadError:
+        if not isinstance(work, CallTool):
+            return self._gone("broke off")
+        message = f"the gateway at {self._running.url} broke off before it said what came of the call"
+        return ConnectionLost(work.server, message, delivery="unknown")
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+    stream = EventStream(MAX_EVENT_BYTES)
+    async for chunk in response.content.iter_any():
+        for event in stream.feed(chunk):
+            yield _event(event.data)
+
+
+_question = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
+
+
+async def answered(asked: ElicitationAsked, config: Server, operator: Operator) -> ElicitationReply:
+    """Ask as a host would that is connected to the server itself."""
+    peer = ServerPeer(
+        asked.server,
+        config.model_copy(update={"elicitation": True}),  # it was not asked for by who may not
+        operator,
+        roots=(),
+        custom=CustomCapabilities(),
+        emit=lambda _event: None,
+    )
+    answer = await peer.elicit(_question.validate_json(bytes(asked.params)))
+    said = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+    is_error = isinstance(answer, types.ErrorData)
+    return ElicitationReply(asked.id, error=said) if is_error else ElicitationReply(asked.id, result=said)

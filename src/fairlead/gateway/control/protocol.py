@@ -1,0 +1,154 @@
+"""What commands have a running gateway do for the person at the terminal, as it goes over the wire.
+
+A command posts an `Errand`, and the answer is a stream of events: how far it is, what a server asks, and in
+the end what came of it. Questions are answered by another request. Hanging up takes the errand back.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from fairlead.catalog.sanitize import gate
+from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
+from fairlead.host.snapshots import LastFailure, StoredSnapshot
+
+PATH: Final = "/api/errands"
+ANSWERS: Final = "/api/errands/answers"
+
+Askable = Literal["form", "url"]
+ASKABLE: Final[tuple[Askable, ...]] = ("form", "url")
+"""How a person at a terminal can be asked, if there is one."""
+
+
+class ListTools(msgspec.Struct, frozen=True, tag="tools"):
+    """Say what tools a server has. `fresh`: as it says now, rather than as it is known."""
+
+    server: str
+    fresh: bool = False
+
+
+class CallTool(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
+    """Call a tool, and bring the whole result."""
+
+    server: str
+    tool: str
+    arguments: dict[str, Any]
+    reviewed: bool
+    """A person looked at this very call and wants it."""
+    timeout_ms: int | None = None
+
+
+class AllowTool(msgspec.Struct, frozen=True, tag="allow"):
+    """Remember a person's yes to a tool."""
+
+    server: str
+    tool: str
+
+
+class ListServers(msgspec.Struct, frozen=True, tag="servers"):
+    """Say what is known of servers, after asking those that never were; with `refresh`, all of them."""
+
+    servers: tuple[str, ...]
+    refresh: bool = False
+
+
+class RestartServer(msgspec.Struct, frozen=True, tag="restart"):
+    """End every connection to a server, and begin another."""
+
+    server: str
+
+
+Work = ListTools | CallTool | AllowTool | ListServers | RestartServer
+
+
+class ControlCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something to do, and how the person can be asked meanwhile."""
+
+    work: Work
+    config: str
+    """What the configuration of the command says, in short. The gateway may not have read it yet."""
+    can: tuple[Askable, ...] = ()
+
+
+class CommandProgress(msgspec.Struct, frozen=True, tag="progress"):
+    """How far it is."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class ElicitationAsked(msgspec.Struct, frozen=True, tag="question"):
+    """A server asks something: the parameters of `elicitation/create`."""
+
+    id: str
+    server: str
+    params: msgspec.Raw
+
+
+class ElicitationWithdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
+    """Nobody waits for an answer any more."""
+
+    id: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """What came of it."""
+
+    result: msgspec.Raw
+
+
+class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """An error of ours, so that it can be raised again elsewhere."""
+
+    code: str
+    message: str
+    details: dict[str, str | int | bool | None]
+
+
+Event = CommandProgress | ElicitationAsked | ElicitationWithdrawn | Done | CommandFailed
+
+
+class ElicitationReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A person's answer to a question: an `ElicitResult`, or the error that it was refused with."""
+
+    id: str
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gateway knows of a server."""
+
+    snapshot: StoredSnapshot | None
+    """What may be offered of what it lists."""
+    quarantined: dict[str, str]
+    """Why each of these tools waits for a review."""
+    trouble: LastFailure | None
+    failure: CommandFailed | None
+    """What went wrong when it was asked just now."""
+
+
+def told(error: FairleadError) -> CommandFailed:
+    """An error as it is told to a command, with no secret in it."""
+    # All that is wrong in a configuration is in its words; the parts are for whoever has the files.
+    code = ConfigError.code if isinstance(error, ConfigInvalid) else error.code
+    plain = (str, int, bool, type(None))
+    details = {name: value for name, value in vars(error).items() if isinstance(value, plain)}
+    return CommandFailed(code=code, message=gate.error_text(error), details=details)
+
+
+def raised(failed: CommandFailed) -> FairleadError:
+    """The error that was told, to be raised here."""
+    kind = next((kind for kind in _kinds(FairleadError) if kind.code == failed.code), FairleadError)
+    error = kind.__new__(kind)  # its words are whole already, and must not get their beginning twice
+    error.args = (failed.message,)
+    vars(error).update({"hint": None, **failed.details})
+    return error
+
+
+def _kinds(kind: type[FairleadError]) -> Iterator[type[FairleadError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)

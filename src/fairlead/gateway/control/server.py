@@ -1,0 +1,417 @@
+"""Errands for the command line: what a person does with servers through the gateway that runs already.
+
+Whoever may decide about waiting calls may run them: it is the same right.
+
+The calls that wait for a person's word, for programs such as the command line.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fairlead.connection.peer import CALLER
+from fairlead.errors import CallFailed, ConfigError, FairleadError
+from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthenticator
+from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.client_session import ClientKey, ClientSession
+from fairlead.gateway.control.protocol import (
+    ANSWERS,
+    PATH,
+    AllowTool,
+    CallTool,
+    CommandFailed,
+    CommandProgress,
+    ControlCommand,
+    Done,
+    ElicitationAsked,
+    ElicitationReply,
+    ElicitationWithdrawn,
+    Event,
+    KnownServer,
+    ListServers,
+    ListTools,
+    RestartServer,
+    told,
+)
+from fairlead.gateway.gateway import Gateway
+from fairlead.gateway.operator import PendingApproval, PendingApprovals
+from fairlead.gateway.registry import RELOAD, contents_of
+from fairlead.gateway.request_context import Answer, Question, RequestContext
+from fairlead.host.managed_server import ManagedServer
+from fairlead.host.operator import Ability, ApprovalAnswer
+from fairlead.host.snapshots import LastFailure, Snapshot, stored
+
+logger = logging.getLogger(__name__)
+
+_CLIENT_NAME = "fairlead"
+"""What the client behind the user's commands is called."""
+
+Put = Callable[[Event], Awaitable[None]]
+
+_encode = msgspec.json.Encoder().encode
+_errand = msgspec.json.Decoder(ControlCommand).decode
+_reply = msgspec.json.Decoder(ElicitationReply).decode
+
+
+def errand_routes(
+    gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
+) -> list[Route]:
+    """Where errands are run, and where the questions in their course are answered.
+
+    `reload` has the gateway read its configuration again, where a command has read another.
+    """
+    errands = _ControlServer(gateway, access, reload)
+    return [
+        Route(PATH, _Endpoint(errands.run), methods=["POST"]),
+        Route(ANSWERS, errands.answer, methods=["POST"]),
+        Route(RELOAD, errands.reload, methods=["POST"]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """An ASGI application, which Starlette tells from a function by its being none."""
+
+    app: Callable[[Scope, Receive, Send], Awaitable[None]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """A question that nobody has answered yet."""
+
+    principal: str
+    reply: ElicitationReply | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class _ControlServer:
+    """The errands of one gateway."""
+
+    def __init__(
+        self, gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._gateway = gateway
+        self._access = access
+        self._reload = reload
+        self._open: dict[str, _Open] = {}
+
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run an errand for as long as whoever wants it is there."""
+        admitted = await self._access.admit(scope)
+        if isinstance(admitted, RequestRefused):
+            await admitted(scope, receive, send)
+            return
+        try:
+            errand = _errand(await Request(scope, receive).body())
+        except (ValueError, RecursionError) as exc:
+            await RequestRefused.saying(400, f"that is no errand: {exc}")(scope, receive, send)
+            return
+        await _begin(send)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
+            await _put(send, await self._outcome(errand, admitted.principal, send))
+            await send({"type": "http.response.body", "body": b""})
+            tasks.cancel_scope.cancel()
+
+    async def answer(self, request: Request) -> Response:
+        """Take a person's answer to a question."""
+        admitted = await self._access.admit(request.scope)
+        if isinstance(admitted, RequestRefused):
+            return Response(admitted.body, admitted.status, dict(admitted.headers))
+        try:
+            reply = _reply(await request.body())
+        except (ValueError, RecursionError) as exc:
+            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+        question = self._open.get(reply.id)
+        if question is None or question.principal != admitted.principal:
+            return JSONResponse({"answered": False})
+        question.reply = reply
+        question.answered.set()
+        return JSONResponse({"answered": True})
+
+    async def reload(self, request: Request) -> Response:
+        """Read the configuration and the pins again, and answer once every session goes by them."""
+        admitted = await self._access.admit(request.scope)
+        if isinstance(admitted, RequestRefused):
+            return Response(admitted.body, admitted.status, dict(admitted.headers))
+        try:
+            await self._reload()
+        except ConfigError as exc:
+            return JSONResponse({"reloaded": False, "error": str(exc)})
+        return JSONResponse({"reloaded": True})
+
+    async def _outcome(self, errand: ControlCommand, principal: str, send: Send) -> Done | CommandFailed:
+        async def put(event: Event) -> None:
+            await _put(send, event)
+
+        try:
+            if errand.config != contents_of(self._gateway.loaded):
+                await self._reload()
+            async with self._turn(frozenset(errand.can), principal, put) as turn:
+                return Done(msgspec.Raw(await _do(errand, turn, put)))
+        except FairleadError as exc:
+            return told(exc)
+        except Exception as exc:
+            logger.exception("an errand failed")
+            return told(FairleadError(f"the gateway could not do it: {type(exc).__name__}; see its log"))
+
+    @asynccontextmanager
+    async def _turn(
+        self, abilities: frozenset[Ability], principal: str, put: Put
+    ) -> AsyncGenerator["CommandContext"]:
+        """Do something for the person at the terminal, whose connections outlast single commands."""
+        endpoint = await self._gateway.endpoint()
+        client = await endpoint.stateless(ClientKey(principal, None, name=_CLIENT_NAME), abilities)
+        client.name = _CLIENT_NAME
+        turn = CommandContext(client, abilities, put, self._open)
+        token = CALLER.set(turn)
+        try:
+            with client.in_use(), client.taking(turn):
+                yield turn
+        finally:
+            CALLER.reset(token)
+
+
+class CommandContext(RequestContext):
+    """A command that waits: the person who typed it is asked on the stream that its outcome comes on."""
+
+    names_servers = True
+
+    def __init__(
+        self, client: ClientSession, abilities: frozenset[Ability], put: Put, questions: dict[str, _Open]
+    ) -> None:
+        # Whether the call may be made is not asked: who types a command means it, and a script says so.
+        super().__init__(client, abilities=abilities)
+        self._put = put
+        self._questions = questions
+        self._waiting = 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Is the person being asked?"""
+        return self._waiting > 0
+
+    async def ask(self, question: Question, server_id: str) -> Answer:
+        """Put a question to the person. Who gives up waiting for the answer withdraws it."""
+        assert isinstance(question, types.ElicitRequest), "nothing else was declared"
+        asked, name = _Open(self.client.principal), secrets.token_hex(16)
+        self._questions[name] = asked
+        self._waiting += 1
+        try:
+            params = question.params.model_dump_json(by_alias=True, exclude_none=True).encode()
+            await self._put(ElicitationAsked(name, server_id, msgspec.Raw(params)))
+            await asked.answered.wait()
+        finally:
+            self._waiting -= 1
+            del self._questions[name]
+            if asked.reply is None:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    await self._put(ElicitationWithdrawn(name))
+        assert asked.reply is not None
+        return _read(asked.reply)
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell nothing: a command shows what came of it, and no more."""
+
+
+def _read(reply: ElicitationReply) -> types.ElicitResult:
+    try:
+        if reply.error is not None:
+            error = types.ErrorData.model_validate(reply.error)
+            raise MCPError(error.code, error.message, error.data)
+        return types.ElicitResult.model_validate(reply.result)
+    except ValidationError as exc:
+        raise MCPError(types.INVALID_PARAMS, "the answer is not one to what was asked") from exc
+
+
+# What is done.
+
+
+async def _do(errand: ControlCommand, turn: CommandContext, put: Put) -> bytes:
+    """Carry an errand out; JSON."""
+    work = errand.work
+    if isinstance(work, ListServers):
+        return await _list_servers(turn.client, work)
+    if isinstance(work, RestartServer):
+        gateway = turn.client.endpoint.gateway
+        gateway.host.configured(work.server)  # raises where there is none
+        await gateway.close_server(work.server)
+        failed = await gateway.host.connect(work.server)
+        if error := failed.get(work.server):
+            raise error
+        return b"{}"
+    async with _at(turn, work.server):
+        host, principal = turn.client.host, turn.client.principal
+        match work:
+            case ListTools():
+                await host.reach(work.server)  # its own connection, where servers are not shared
+                if work.fresh:
+                    await host.connect(work.server)
+                return b"[%b]" % b",".join(entry.definition for entry in await host.tools_of(work.server))
+            case CallTool():
+
+                async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                    await put(CommandProgress(progress, total, message))
+
+                result = await host.call(
+                    work.server,
+                    work.tool,
+                    work.arguments,
+                    on_progress=progressed,
+                    request_timeout_ms=work.timeout_ms,
+                    reviewed=work.reviewed,
+                    principal=principal,
+                    whole=True,
+                )
+                return result.raw
+            case AllowTool():
+                await host.allow(work.server, work.tool, principal=principal)
+                return b"{}"
+
+
+@asynccontextmanager
+async def _at(turn: CommandContext, server_id: str) -> AsyncGenerator[None]:
+    """Have a server work on an errand. Where nobody can be asked, no other has to wait for that."""
+    if not turn.abilities:
+        turn.server_id = server_id
+        yield
+        return
+    try:
+        async with turn.client.at(turn, server_id):
+            yield
+    except MCPError as exc:
+        raise CallFailed(server_id, exc.error.message, delivery="not_sent") from exc
+
+
+async def _list_servers(client: ClientSession, work: ListServers) -> bytes:
+    host = client.host
+    members = {member.server.server_id: member for member in host.members}
+    wanted = [name for name in work.servers if name in members]
+    ask = [
+        name for name in wanted if members[name].is_usable and (work.refresh or members[name].listing is None)
+    ]
+    failures = await host.connect(*ask) if ask else {}
+    client.view.release()
+    known = {
+        name: _known(member, failures.get(name))
+        for member in host.members
+        if (name := member.server.server_id) in wanted
+    }
+    return _encode(known)
+
+
+def _known(member: ManagedServer, failure: FairleadError | None) -> KnownServer:
+    snapshot, screened, status = member.snapshot, member.screened, member.status()
+    trouble = None
+    if status.state in ("error", "auth_required") and status.last_error:
+        trouble = LastFailure(state=status.state, message=status.last_error, hint=status.hint, at=0)
+    shown = None
+    if snapshot is not None and screened is not None:
+        shown = Snapshot(listing=screened.listing, version=snapshot.version, saved_at=snapshot.saved_at)
+    return KnownServer(
+        snapshot=stored(shown) if shown else None,
+        quarantined=dict(screened.quarantined) if screened else {},
+        trouble=trouble,
+        failure=told(failure) if failure else None,
+    )
+
+
+# The stream.
+
+
+async def _begin(send: Send) -> None:
+    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _put(send: Send, event: Event) -> None:
+    data = _encode(event).translate(_ONE_LINE)
+    await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
+
+
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""In JSON, line breaks are only ever between things."""
+
+
+async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+APPROVALS_PATH: Final = "/api/approvals"
+
+
+class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A person's answer to one of the calls."""
+
+    id: str
+    answer: ApprovalAnswer
+
+
+_decode = msgspec.json.Decoder(ApprovalReply).decode
+
+
+def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
+    """Where waiting calls are listed and answered: those of the own principal, with scope `admin` all."""
+
+    async def listed(_: Request, admitted: AuthenticatedRequest) -> Response:
+        pending = approvals.pending(admitted.decides_for)
+        return JSONResponse({"pending": [_as_json(call) for call in pending]})
+
+    async def answered(request: Request, admitted: AuthenticatedRequest) -> Response:
+        try:
+            word = _decode(await request.body())
+        except (ValueError, RecursionError) as exc:
+            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+        return JSONResponse(
+            {"answered": approvals.answer(word.id, word.answer, principal=admitted.decides_for)}
+        )
+
+    return [
+        Route(APPROVALS_PATH, _admitting(access, listed), methods=["GET"]),
+        Route(APPROVALS_PATH, _admitting(access, answered), methods=["POST"]),
+    ]
+
+
+def _admitting(
+    access: RequestAuthenticator, answer: Callable[[Request, AuthenticatedRequest], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        admitted = await access.admit(request.scope)
+        if isinstance(admitted, RequestRefused):
+            return Response(admitted.body, admitted.status, dict(admitted.headers))
+        return await answer(request, admitted)
+
+    return endpoint
+
+
+def _as_json(call: PendingApproval) -> dict[str, Any]:
+    question = call.question
+    return {
+        "id": call.id,
+        "server": question.server_id,
+        "tool": question.tool,
+        "arguments": question.arguments,
+        "reason": question.reason,
+        "claims": list(question.claims),
+        "remember": question.remember,
+        "principal": question.principal,
+        "created_at": call.created,
+    }

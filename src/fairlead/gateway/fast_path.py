@@ -1,0 +1,518 @@
+"""The way in for MCP over HTTP. What is asked for most is answered here: bytes in, bytes on, bytes back.
+
+Tool calls and lists, in either era, need no model of what is in them, and lists may be too large for one.
+Whatever is unusual about a request, down to a header, sends it the long way, to the SDK's server, which knows
+every rule.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from msgspec import UNSET, Raw, UnsetType
+from starlette.types import Message, Receive, Scope, Send
+
+from fairlead.catalog.catalog import CatalogTool
+from fairlead.catalog.repair.protocol_versions import version_number
+from fairlead.catalog.results import ToolResult
+from fairlead.connection.peer import CALLER, SESSION_META_KEY
+from fairlead.connection.tracing import (
+    TRACEPARENT,
+    TRACESTATE,
+    Span,
+    SpanDetails,
+    Tracer,
+    carrying,
+    is_tool_error,
+    read_trace,
+)
+from fairlead.gateway.access.auth import AuthenticatedRequest
+from fairlead.gateway.access.origin import MAX_BODY_BYTES, RequestRefused, too_large
+from fairlead.gateway.batches import answer_batch, post_batch
+from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
+from fairlead.gateway.request_context import (
+    UNASKABLE,
+    MultiRoundContext,
+    PlainCall,
+    RequestContext,
+    RequestIdentity,
+    abilities_of,
+)
+from fairlead.gateway.sdk_server import ADMITTED, SERVER_INFO
+from fairlead.gateway.tool_results import fit_result
+from fairlead.host.operator import Ability
+from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
+
+if TYPE_CHECKING:
+    from fairlead.gateway.endpoint import GatewayEndpoint
+
+DISCONNECT_SECONDS: Final = 0.2
+"""After how long it is looked at whether whoever asked is still there: most answers come sooner."""
+
+PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
+"""The older versions whose results take what servers of today put into them."""
+
+_UNREADABLE: Final = (ValueError, RecursionError)
+"""What reading JSON raises: `msgspec`'s errors, and `UnicodeDecodeError`, which is none of them."""
+_MODERN: Final = LATEST_MODERN_VERSION.encode()
+_HEADER: Final = TRACEPARENT.encode()
+_CANCELLED: Final = b'"error":{"code":0,"message":"the request was cancelled"}'
+
+
+class _Meta(msgspec.Struct):
+    version: str | None = msgspec.field(name=types.PROTOCOL_VERSION_META_KEY, default=None)
+    capabilities: Raw = msgspec.field(name=types.CLIENT_CAPABILITIES_META_KEY, default=Raw())
+    client_info: Raw = msgspec.field(name=types.CLIENT_INFO_META_KEY, default=Raw())
+    log_level: Raw = msgspec.field(name=types.LOG_LEVEL_META_KEY, default=Raw())
+    progress_token: Raw = msgspec.field(name="progressToken", default=Raw())
+    session: object = msgspec.field(name=SESSION_META_KEY, default=None)
+    traceparent: object = None
+    tracestate: object = None
+
+
+class _Params(msgspec.Struct, rename="camel"):
+    name: str = ""
+    arguments: dict[str, Any] | None = None
+    cursor: str | None = None
+    request_id: int | str | None = None
+    input_responses: Raw = Raw()
+    request_state: Raw = Raw()
+    task: Raw = Raw()
+    meta: _Meta = msgspec.field(name="_meta", default_factory=_Meta)
+
+
+class _FastRequest(msgspec.Struct):
+    method: str
+    jsonrpc: str
+    id: int | str | UnsetType = UNSET
+    params: _Params = msgspec.field(default_factory=_Params)
+
+    @property
+    def is_plain(self) -> bool:
+        """Does it want an answer, and nothing on the way there?"""
+        params = self.params
+        extras = (params.meta.log_level, params.meta.progress_token)
+        rounds = (params.input_responses, params.request_state, params.task)
+        return self.id is not UNSET and self.jsonrpc == "2.0" and not any(map(len, (*extras, *rounds)))
+
+
+_Answer = Callable[[_FastRequest], Awaitable[bool]]
+
+_decode = msgspec.json.Decoder(_FastRequest).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class FastPath:
+    """Answers what it can, and hands the rest to the SDK's server."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer
+
+    async def handle(self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["method"] != "POST":
+            await endpoint.handle(scope, receive, send)
+            return
+        body = await _body(receive)
+        if isinstance(body, RequestRefused):
+            await body(scope, receive, send)
+        elif body[:1] != b"{" and (parts := split_batch(body)) is not None:
+            handle = partial(self._handle_body, endpoint)
+            await answer_batch(
+                parts, _session_client(endpoint, dict(scope["headers"]), scope), handle, scope, receive, send
+            )
+        else:
+            await self._handle_body(endpoint, body, scope, receive, send)
+
+    async def _handle_body(
+        self, endpoint: "GatewayEndpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer one message."""
+        exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer)
+        request = _read(body)
+        if request is not None and await exchange.answered(request):
+            return
+        sound = repair_body(body)
+        if isinstance(sound, MessageRefusal):
+            await _unreadable(sound)(scope, receive, send)
+            return
+        if request is None and (repaired := _read(sound)) is not None and await exchange.answered(repaired):
+            return
+        await endpoint.handle(scope, _replayed(sound, receive), send)
+
+    async def handle_message(
+        self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Take in what a client of the oldest HTTP transport sends."""
+        body = await _body(receive)
+        if isinstance(body, RequestRefused):
+            await body(scope, receive, send)
+        elif body[:1] != b"{" and (parts := split_batch(body)) is not None:
+            handle = partial(self._handle_posted, endpoint)
+            await post_batch(parts, endpoint.listener(scope), handle, scope, receive, send)
+        else:
+            await self._handle_posted(endpoint, body, scope, receive, send)
+
+    async def _handle_posted(
+        self, endpoint: "GatewayEndpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        sound = repair_body(body)
+        if isinstance(sound, MessageRefusal):
+            await _unreadable(sound)(scope, receive, send)
+        else:
+            await endpoint.handle_message(scope, _replayed(sound, receive), send)
+
+
+class _HttpExchange:
+    """One request over HTTP."""
+
+    def __init__(
+        self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
+    ) -> None:
+        self._endpoint = endpoint
+        self._tracer = tracer
+        self._span: Span | None = None
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._session_id = b""
+
+    async def answered(self, request: _FastRequest) -> bool:
+        """Answer the request, if it is one of those that are easily answered."""
+        if b"application/json" not in self._headers.get(b"content-type", b""):
+            return False
+        if request.method == "notifications/cancelled":
+            return await self._cancelled(request)
+        if (request.method != "tools/call" and request.method not in LIST_FIELDS) or not request.is_plain:
+            return False
+        is_modern = self._headers.get(b"mcp-protocol-version") == _MODERN
+        answer = self._answered_modern if is_modern else self._answered_in_session
+        if self._tracer is None and request.params.meta.traceparent is None and _HEADER not in self._headers:
+            return await answer(request)
+        return await self._answered_traced(request, answer)
+
+    async def _answered_traced(self, request: _FastRequest, answer: _Answer) -> bool:
+        """Answer a request as part of the trace it says it belongs to, in itself or in its headers."""
+        meta = request.params.meta
+        parent = read_trace({TRACEPARENT: meta.traceparent, TRACESTATE: meta.tracestate})
+        if parent is None and _HEADER in self._headers:
+            texts = {name.decode(): value.decode("latin-1") for name, value in self._headers.items()}
+            parent = read_trace(texts)
+        if self._tracer is None:
+            with carrying(parent):
+                return await answer(request)
+        version = self._headers.get(b"mcp-protocol-version", b"").decode("latin-1")
+        about = SpanDetails(
+            method=request.method,
+            name=request.params.name,
+            version=version if version in KNOWN_PROTOCOL_VERSIONS else None,
+            transport="tcp",
+            request_id=str(request.id),
+        )
+        with self._tracer.serving(about, parent) as self._span, carrying(self._span.trace):
+            is_answered = await answer(request)
+            if not is_answered:
+                self._span.forget()
+            return is_answered
+
+    # The modern protocol.
+
+    async def _answered_modern(self, request: _FastRequest) -> bool:
+        if not self._is_proper(request):
+            return False
+        capabilities = bytes(request.params.meta.capabilities)
+        abilities = UNASKABLE if capabilities == b"{}" else _abilities(capabilities)
+        admitted: AuthenticatedRequest = self._scope[ADMITTED]
+        session, info = request.params.meta.session, _info(bytes(request.params.meta.client_info))
+        if session is not None and not (isinstance(session, str) and 0 < len(session) <= MAX_SESSION_KEY):
+            return False
+        name = info.name if session is None else ""
+        key = ClientKey(admitted.principal, admitted.credential, session, name, admitted.groups)
+        try:
+            client = await self._endpoint.stateless(key, abilities, admitted.label)
+        except MCPError as exc:
+            await self._refuse(request, exc, in_session=False)
+            return True
+        if client.name is None:
+            client.name = info.shown
+        if request.method in LIST_FIELDS:
+            if request.params.cursor is not None:
+                return False
+            with client.in_use():
+                array = await client.list_array(request.method)
+                await self._answer(request, _LIST_HEAD, _member(request.method), array, _LIST_TAIL)
+            return True
+        tool = client.toolset.catalog.called(request.params.name)
+        if tool is not None and b"x-mcp-header" in tool.entry.definition:
+            return False
+        await self._call(request, client, abilities, tool)
+        return True
+
+    def _is_proper(self, request: _FastRequest) -> bool:
+        """Do the headers say what the request says, once each, as the protocol wants it?"""
+        headers, params = self._headers, request.params
+        accept = headers.get(b"accept", b"")
+        named = request.method != "tools/call" or headers.get(b"mcp-name") == params.name.encode()
+        return (
+            params.meta.version == LATEST_MODERN_VERSION
+            and len(params.meta.capabilities) > 0
+            and headers.get(b"mcp-method") == request.method.encode()
+            and named
+            and b"application/json" in accept
+            and b"text/event-stream" in accept
+            and len(headers) == len(self._scope["headers"])
+            and b"mcp-param-" not in b" ".join(headers)
+        )
+
+    # The older protocol.
+
+    async def _answered_in_session(self, request: _FastRequest) -> bool:
+        client = _session_client(self._endpoint, self._headers, self._scope)
+        if (
+            client is None
+            or not client.is_met
+            or b"application/json" not in self._headers.get(b"accept", b"")
+            or request.params.cursor is not None
+        ):
+            return False
+        if request.method in LIST_FIELDS:
+            self._session_id = client.id.encode()
+            with client.in_use():
+                array = await client.list_array(request.method)
+                await self._answer(request, b"{", _member(request.method), array, b"}")
+            return True
+        is_plain = (
+            client.version in PLAIN_VERSIONS
+            and client.abilities == UNASKABLE
+            and not client.has_set_level
+            and request.id not in client.plain_calls
+        )
+        if is_plain:
+            self._session_id = client.id.encode()
+            await self._call(request, client, UNASKABLE)
+        return is_plain
+
+    async def _cancelled(self, request: _FastRequest) -> bool:
+        client = _session_client(self._endpoint, self._headers, self._scope)
+        call = client.plain_calls.get(request.params.request_id) if client is not None else None
+        if call is None:
+            return False
+        call.cancel()
+        await self._respond(202, b"")
+        return True
+
+    # Calls.
+
+    async def _call(
+        self,
+        request: _FastRequest,
+        client: ClientSession,
+        abilities: frozenset[Ability],
+        found: CatalogTool | None = None,
+    ) -> None:
+        """Make a call for as long as whoever wants it is there."""
+        assert request.id is not UNSET
+        in_session = bool(self._session_id)
+        call = PlainCall(client.loop)
+        # Nearly every call is over before anybody has to look: a timer costs less than a task.
+        watch = client.loop.call_later(DISCONNECT_SECONDS, client.starter.start_soon, self._watch, call)
+        if in_session:
+            client.plain_calls[request.id] = call
+        error: MCPError | None = None
+        result: bytes | None = None
+        try:
+            with client.in_use():
+                if abilities == UNASKABLE:
+                    called = await _called(client, request.params, found)
+                else:
+                    called = await _conversed(client, request.params, abilities)
+                if isinstance(called, _ElicitationRounds):
+                    result = called.raw
+                else:
+                    number = version_number(client.version if in_session else None)
+                    result = fit_result(called, number=number)
+        except MCPError as exc:
+            error = exc
+        except asyncio.CancelledError:
+            if not call.was_cancelled():
+                raise
+        finally:
+            call.end()
+            watch.cancel()
+            if in_session:
+                del client.plain_calls[request.id]
+        await self._conclude(request, error, result)
+
+    async def _conclude(self, request: _FastRequest, error: MCPError | None, result: bytes | None) -> None:
+        """Answer with what came of a call; with neither of the two, it was given up."""
+        in_session = bool(self._session_id)
+        if self._span is not None:
+            _note(self._span, error, result)
+        if error is not None:
+            await self._refuse(request, error, in_session=in_session)
+        elif result is not None:
+            await self._answer(request, result)
+        elif in_session:
+            await self._respond(200, b'{"jsonrpc":"2.0","id":%b,%b}' % (_encode(request.id), _CANCELLED))
+
+    async def _watch(self, call: PlainCall) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        call.cancel()
+
+    # Answers.
+
+    async def _answer(self, request: _FastRequest, *result: bytes) -> None:
+        """Answer with a result. Parts of it may be large, and are not copied."""
+        head = b'{"jsonrpc":"2.0","id":%b,"result":' % _encode(request.id)
+        if len(result) == 1:
+            await self._respond(200, head + result[0] + b"}")
+        else:
+            await self._respond(200, head, *result, b"}")
+
+    async def _refuse(self, request: _FastRequest, exc: MCPError, *, in_session: bool) -> None:
+        status = 200 if in_session else ERROR_CODE_HTTP_STATUS.get(exc.error.code, 200)
+        error = exc.error.model_dump(by_alias=True, mode="json", exclude_none=True)
+        await self._respond(status, _encode({"jsonrpc": "2.0", "id": request.id, "error": error}))
+
+    async def _respond(self, status: int, *body: bytes) -> None:
+        length = sum(map(len, body))
+        headers = [(b"content-length", b"%d" % length)]
+        if length:
+            headers.append((b"content-type", b"application/json"))
+        if self._session_id:
+            headers.append((b"mcp-session-id", self._session_id))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        *parts, last = body
+        for part in parts:
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": last})
+
+
+def _session_client(
+    endpoint: "GatewayEndpoint", headers: Mapping[bytes, bytes], scope: Scope
+) -> ClientSession | None:
+    """The client whose session a request names, if it is its own."""
+    session_id = headers.get(b"mcp-session-id", b"")
+    session = endpoint.session(session_id.decode("latin-1"), scope[ADMITTED]) if session_id else None
+    return session.client if session is not None else None
+
+
+def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
+    """Note in a call's span how it failed, if it did."""
+    if error is not None:
+        span.failed(str(error.error.code), rpc_code=error.error.code)
+    elif result is None:
+        span.failed("cancelled")
+    elif is_tool_error(result):
+        span.failed("tool_error")
+
+
+class _ElicitationRounds:
+    """Questions in place of a result."""
+
+    def __init__(self, questions: types.InputRequiredResult) -> None:
+        self.raw = questions.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+async def _called(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
+    turn = RequestContext(client, log_level=None if client.era == "stateless" else client.log_level)
+    token = CALLER.set(turn)
+    try:
+        with client.taking(turn):
+            return await client.call(turn, params.name, params.arguments or {}, found=found)
+    finally:
+        CALLER.reset(token)
+
+
+async def _conversed(
+    client: ClientSession, params: _Params, abilities: frozenset[Ability]
+) -> ToolResult | _ElicitationRounds:
+    conversation = MultiRoundContext[ToolResult](
+        client, RequestIdentity("tools/call", params.name, params.arguments), abilities
+    )
+
+    async def work() -> ToolResult:
+        return await client.call(conversation, params.name, params.arguments or {}, conversation.progress)
+
+    client.tasks.start_soon(conversation.run, work)
+    result = await conversation.next_round()
+    return _ElicitationRounds(result) if isinstance(result, types.InputRequiredResult) else result
+
+
+@lru_cache(maxsize=1024)
+def _abilities(capabilities: bytes) -> frozenset[Ability]:
+    try:
+        return abilities_of(types.ClientCapabilities.model_validate_json(capabilities))
+    except ValueError:
+        return UNASKABLE
+
+
+def _member(method: str) -> bytes:
+    return b'"%b":' % LIST_FIELDS[method].encode()
+
+
+_LIST_HEAD: Final = b'{"resultType":"complete","ttlMs":0,"cacheScope":"private",'
+_LIST_TAIL: Final = b',"_meta":%b}' % _encode({types.SERVER_INFO_META_KEY: SERVER_INFO})
+
+
+class _Info(msgspec.Struct, frozen=True):
+    name: str = ""
+    version: str = ""
+
+    @property
+    def shown(self) -> str | None:
+        return f"{self.name} {self.version}".strip() or None
+
+
+@lru_cache(maxsize=1024)
+def _info(info: bytes) -> _Info:
+    """Who a client says it is."""
+    try:
+        return msgspec.json.decode(info, type=_Info)
+    except _UNREADABLE:
+        return _Info()
+
+
+async def _body(receive: Receive) -> bytes | RequestRefused:
+    """The whole body of a request; less where the client went away, which is then nobody's to answer."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body"):
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            return too_large(MAX_BODY_BYTES)
+    return body if len(body) <= MAX_BODY_BYTES else too_large(MAX_BODY_BYTES)
+
+
+def _read(body: bytes) -> _FastRequest | None:
+    try:
+        return _decode(body)
+    except _UNREADABLE:
+        return None
+
+
+def _unreadable(refusal: MessageRefusal) -> RequestRefused:
+    return RequestRefused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A request's body once more, for whoever has to read it."""
+    is_read = False
+
+    async def again() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

@@ -1,0 +1,380 @@
+"""The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for.
+
+Pages that clients were given to open, so that they hear when all is done there, and nobody else does.
+
+Calls that wait for a person's word: asked here, answered wherever a person looks.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+
+from fairlead.catalog.repair.content import is_block_of
+from fairlead.catalog.repair.protocol_versions import VERSIONS, version_number
+from fairlead.catalog.sanitize import gate
+from fairlead.connection.peer import CALLER
+from fairlead.errors import ApprovalRequired
+from fairlead.gateway.request_context import UNASKABLE, Answer, Question, RequestContext
+from fairlead.host.elicitation.urls import UrlRefused, show_url
+from fairlead.host.operator import (
+    Ability,
+    ApprovalAnswer,
+    ApprovalRequest,
+    FormAnswer,
+    FormRequest,
+    SampleRequest,
+    UrlAnswer,
+    UrlRequest,
+)
+
+if TYPE_CHECKING:
+    from fairlead.gateway.client_session import ClientSession
+
+
+MAX_PAGES: Final = 1_000
+"""How many are remembered; the oldest are forgotten first, for a server need not say that all is done."""
+
+
+class UrlElicitations:
+    """Which client was given which page of which server, and under which name."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, tuple[tuple[str, str], RequestContext]] = {}
+
+    def given(self, turn: RequestContext, question: UrlRequest) -> str:
+        """The name under which a client is given a page: one of ours, which no two servers choose alike."""
+        name = uuid4().hex
+        if question.elicitation_id is not None:
+            if len(self._given) == MAX_PAGES:
+                del self._given[next(iter(self._given))]
+            self._given[name] = ((question.server_id, question.elicitation_id), turn)
+        return name
+
+    def completed(self, server_id: str, elicitation_id: str) -> list[tuple[RequestContext, str]]:
+        """Who is to hear that all is done on a page, and by which name. They are told once."""
+        page = (server_id, elicitation_id)
+        told = [(turn, name) for name, (given, turn) in self._given.items() if given == page]
+        for _, name in told:
+            del self._given[name]
+        return told
+
+
+PATIENCE_SECONDS = 120.0
+"""How long a call waits for a person who may not be looking."""
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class PendingApproval:
+    """A call that waits."""
+
+    id: str
+    question: ApprovalRequest
+    created: float
+    """In seconds since 1970."""
+    answer: ApprovalAnswer | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event, repr=False)
+
+
+class PendingApprovals:
+    """The calls of a gateway that wait for a person's word."""
+
+    def __init__(
+        self, seconds: float = PATIENCE_SECONDS, *, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        self.seconds = seconds
+        self.on_change = on_change
+        """Called whenever a call begins to wait, or waits no more."""
+        self.is_watched = True
+        """Is there a way to see what waits: a dashboard, or a gateway that commands can ask?"""
+        self._waiting: dict[str, PendingApproval] = {}
+
+    def pending(self, principal: str | None = None) -> Sequence[PendingApproval]:
+        """Those that wait, the oldest first: all, or those made for one principal."""
+        return [call for call in self._waiting.values() if principal in (None, call.question.principal)]
+
+    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called everywhere
+        """Give the word. False where nobody waits for it any more, or it is another's to give."""
+        call = self._waiting.get(id)
+        if call is None or principal not in (None, call.question.principal):
+            return False
+        call.answer = answer
+        call.answered.set()
+        return True
+
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
+        """Wait for a person's word. Raises `ApprovalRequired` where it does not come in time, or cannot."""
+        if not self.is_watched:
+            message = f"must be approved, and there is no one to ask: {question.reason}"
+            raise ApprovalRequired(f"`{question.server_id}/{question.tool}` {message}", hint=question.hint)
+        call = PendingApproval(id=secrets.token_hex(8), question=question, created=time.time())
+        self._waiting[call.id] = call
+        self.on_change()
+        try:
+            with anyio.move_on_after(self.seconds):
+                await call.answered.wait()
+        finally:
+            del self._waiting[call.id]
+            self.on_change()
+        if call.answer is None:
+            name = f"{question.server_id}/{question.tool}"
+            message = f"`{name}` was not called: no one approved it in {self.seconds:g} s: {question.reason}"
+            raise ApprovalRequired(message, hint=_hint(question))
+        return call.answer
+
+
+def _hint(question: ApprovalRequest) -> str:
+    """How the user approves the next such call, and what settles it for good."""
+    ways = "its user can approve it in the gateway's dashboard, or with `fairlead approvals`"
+    return f"{ways}; {question.hint}" if question.hint else ways
+
+
+_CHOICES: Final[dict[ApprovalAnswer, str]] = {
+    "once": "Yes, this once",
+    "session": "Yes, and do not ask again in this session",
+    "no": "No",
+}
+"""Nothing for good: what is answered in a client counts only while `gateway.approvals` is `client`."""
+_SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
+
+
+class ClientOperator:
+    """An operator that asks whichever client the present request is made for.
+
+    A handshake-era server that asks over stdio does not say in which request. It asks the `client` whose own
+    connection that is, and no other: in the only request it can belong to, or the latest that can be asked.
+    Over HTTP the stream says which request it is. A connection that many clients share has no `client`.
+    """
+
+    def __init__(self, approvals: PendingApprovals, client: "ClientSession | None" = None) -> None:
+        self._approvals = approvals
+        self._client = client
+        self._pages = UrlElicitations()
+        self._offered_logins: set[str] = set()
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What the client can be asked."""
+        caller = CALLER.get()
+        if isinstance(caller, RequestContext):
+            return caller.abilities
+        return self._client.abilities if self._client is not None else UNASKABLE
+
+    def _turn(
+        self, server_id: str, ability: Ability, tried: Collection[RequestContext] = ()
+    ) -> RequestContext | None:
+        """The request in the course of which a question can be asked."""
+        caller = CALLER.get()
+        if isinstance(caller, RequestContext):
+            return caller if ability in caller.abilities and caller not in tried else None
+        return self._client.turn_to_ask(server_id, ability, tried) if self._client is not None else None
+
+    async def _ask(
+        self, server_id: str, ability: Ability, question: Callable[[RequestContext], Question]
+    ) -> Answer:
+        """Ask in the course of a request. One that is over before it could is followed by another, if any.
+
+        Raises:
+            MCPError: No request can be asked in, or the client left the one in which it was asked.
+        """
+        tried: set[RequestContext] = set()
+        while (turn := self._turn(server_id, ability, tried)) is not None:
+            answer = await turn.put(question(turn), server_id)
+            if answer is not None:
+                return answer
+            if not turn.passes_questions_on:
+                raise MCPError(types.INVALID_REQUEST, "the request this belongs to was given up")
+            tried.add(turn)
+        raise _nobody()
+
+    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+        """Have the call wait for a person; by a form in the client only where the configuration trusts that.
+
+        An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
+        """
+        turn = self._turn(question.server_id, "form")
+        if turn is None or not turn.client.endpoint.gateway.trusts_clients:
+            return await self._approvals.ask(question)
+        answer: Answer | None = None
+        try:
+            with anyio.move_on_after(self._approvals.seconds):
+                answer = await self._ask(question.server_id, "form", lambda _: _approval_form(question))
+        except MCPError:
+            if turn.is_ended:
+                raise
+            return await self._approvals.ask(question)  # its client cannot show the form after all
+        if not turn.client.endpoint.gateway.trusts_clients:  # any more: the form was open meanwhile
+            return await self._approvals.ask(question)
+        return _approval_answer(question, answer)
+
+    async def elicit_form(self, question: FormRequest) -> FormAnswer:
+        """Have the client's person fill in a form."""
+        copied = msgspec.json.decode(msgspec.json.encode(question.requested_schema))
+        schema = await gate.run(gate.Cleaner(counts=False).value_steps(copied))
+
+        def request(turn: RequestContext) -> types.ElicitRequest:
+            message = self._labelled(question.server_id, question.message, turn)
+            fitted = _form_for(schema, version_number(turn.client.version))
+            return types.ElicitRequest(
+                params=types.ElicitRequestFormParams(message=message, requested_schema=fitted)
+            )
+
+        answer = await self._ask(question.server_id, "form", request)
+        assert isinstance(answer, types.ElicitResult)
+        content: Any = answer.content or {}
+        return FormAnswer(action=answer.action, content=content)
+
+    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
+        """Have the client's person open a page, or not."""
+
+        def request(turn: RequestContext) -> types.ElicitRequest:
+            params = types.ElicitRequestURLParams(
+                message=self._labelled(question.server_id, question.message, turn),
+                url=question.url.url,
+                elicitation_id=self._pages.given(turn, question),
+            )
+            return types.ElicitRequest(params=params)
+
+        answer = await self._ask(question.server_id, "url", request)
+        assert isinstance(answer, types.ElicitResult)
+        return answer.action
+
+    async def offer_login(self, turn: RequestContext, server_id: str, url: str) -> None:
+        """Have the user of a client that can open pages log in to a server, in the course of a request.
+
+        It is asked once for each server: the error of the request names the page as well.
+        """
+        page = show_url(url)
+        if "url" not in turn.abilities or server_id in self._offered_logins or isinstance(page, UrlRefused):
+            return
+        self._offered_logins.add(server_id)
+        question = UrlRequest(server_id=server_id, message="It needs a login of yours.", url=page)
+        with suppress(MCPError):  # the client left the request
+            await self.elicit_url(question)
+
+    def page_completed(self, server_id: str, elicitation_id: str) -> None:
+        """Tell whoever was given the page, by the name they were given with it."""
+        for turn, name in self._pages.completed(server_id, elicitation_id):
+            turn.client.news.page_completed(turn, name)
+
+    async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
+        """Have the client's model answer."""
+        params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
+
+        def question(turn: RequestContext) -> types.CreateMessageRequest:
+            messages = [*_messages_for(params.messages, version_number(turn.client.version))]
+            return types.CreateMessageRequest(params=params.model_copy(update={"messages": messages}))
+
+        answer = await self._ask(request.server_id, "sample", question)
+        assert isinstance(answer, types.CreateMessageResult)
+        return answer
+
+    async def list_roots(self, server_id: str) -> types.ListRootsResult:
+        """Have the client say where its person works."""
+        answer = await self._ask(server_id, "roots", lambda _: types.ListRootsRequest())
+        assert isinstance(answer, types.ListRootsResult)
+        return answer
+
+    async def open_url(self, url: str) -> bool:
+        """Leave it to the client, who was asked."""
+        return False
+
+    def notify(self, server_id: str, message: str) -> None:
+        """Tell nobody: there is no place in the protocol for it."""
+
+    def _labelled(self, server_id: str, message: str, turn: RequestContext) -> str:
+        """Say who asks, where there are several it could be and the question does not say."""
+        unclear = turn.client.has_many_servers and not turn.names_servers
+        return f"[{server_id}] {message}" if unclear else message
+
+
+def _nobody() -> MCPError:
+    """Nothing is made up where there is nobody to ask: not even a no."""
+    return MCPError(types.INVALID_REQUEST, "there is no client that could be asked")
+
+
+def _messages_for(messages: list[types.SamplingMessage], number: int) -> Iterator[types.SamplingMessage]:
+    """Messages for a model as a client's protocol version has them: before 2025-11-25, of one block each."""
+    for message in messages:
+        content = message.content
+        if number >= _SEVERAL_BLOCKS_SINCE:
+            yield message
+            continue
+        for block in content if isinstance(content, list) else [content]:
+            if isinstance(block, types.AudioContent) and not is_block_of("audio", number):
+                block = types.TextContent(text=f"[audio, {block.mime_type}]")
+            yield types.SamplingMessage(role=message.role, content=block)
+
+
+def _form_for(schema: dict[str, Any], number: int) -> dict[str, Any]:
+    """A form as a client's protocol version has it: before 2025-11-25, titles of choices stand apart.
+
+    Raises:
+        MCPError: It has a field that the version does not have.
+    """
+    if number >= _SEVERAL_BLOCKS_SINCE:
+        return schema
+    fields = {name: _field_for(field) for name, field in schema.get("properties", {}).items()}
+    return {**schema, "properties": fields}
+
+
+def _field_for(field: dict[str, Any]) -> dict[str, Any]:
+    if field.get("type") == "array":
+        raise MCPError(
+            types.INVALID_REQUEST, "the client's protocol version has no fields of several choices"
+        )
+    if "oneOf" not in field:
+        return field
+    others = {name: value for name, value in field.items() if name != "oneOf"}
+    choices = field["oneOf"]
+    names = [choice.get("title", choice["const"]) for choice in choices]
+    return {**others, "enum": [choice["const"] for choice in choices], "enumNames": names}
+
+
+def _approval_form(question: ApprovalRequest) -> types.ElicitRequest:
+    arguments = gate.text(msgspec.json.encode(question.arguments).decode(), gate.MAX_DATA_BYTES)
+    claims = f" The server says: {'; '.join(question.claims)}." if question.claims else ""
+    answers = _CHOICES if question.remember else {"once": _CHOICES["once"], "no": _CHOICES["no"]}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "answer": {
+                "type": "string",
+                "title": "May it be called?",
+                "enum": list(answers),
+                "enumNames": list(answers.values()),
+            }
+        },
+        "required": ["answer"],
+    }
+    settled = f" To settle it for good: {question.hint}." if question.hint else ""
+    message = (
+        f"May `{question.server_id}/{gate.text(question.tool)}` be called with {arguments}?"
+        f" Asked because: {question.reason}.{claims}{settled}"
+    )
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
+def _approval_answer(question: ApprovalRequest, answer: Answer | None) -> ApprovalAnswer:
+    """What a client's form says about a call. Raises `ApprovalRequired` where it says neither yes nor no."""
+    if isinstance(answer, types.ElicitResult):
+        chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
+        if answer.action == "decline" or chosen == "no":
+            return "no"
+        if chosen == "once":
+            return "once"
+        if chosen in ("session", "always"):  # the latter is not on the form
+            return "session"
+    raise ApprovalRequired(
+        f"`{question.server_id}/{question.tool}` was not called: the question in the client was not answered:"
+        f" {question.reason}",
+        hint=question.hint,
+    )

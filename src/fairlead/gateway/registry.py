@@ -1,0 +1,283 @@
+"""Gateways that are running on this machine, so that commands can ask them instead of starting servers anew.
+
+Each has a folder of its own, and holds that folder's lock as long as it lives: what a killed one left behind
+is told from a living one without asking about process ids, which are given out again.
+
+The folder for what a gateway keeps between runs: tokens, and where it is to be found.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.load import LoadedConfig
+from fairlead.config.paths import STATE_HINT, state_folder
+from fairlead.config.untyped import as_object
+from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, ConnectFailed
+
+_NAME = re.compile(r"fairlead-[0-9a-f]{24}")
+_NEW_NAME = f"fairlead-{secrets.token_hex(12)}"
+"""The dashboard's name where none is kept yet: one for the process, should keeping it be impossible."""
+
+
+def gateway_folder(env: Mapping[str, str]) -> Path:
+    """The folder, made where it is missing. Nobody else can look into it."""
+    folder = state_folder(env) / "gateway"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise ConfigUnreadable(f"`{folder}` is no folder of its own", hint="move it away")
+        if sys.platform != "win32" and stat.S_IMODE(status.st_mode) & 0o077:
+            folder.chmod(0o700)
+    except OSError as exc:
+        raise ConfigUnreadable(
+            f"cannot use `{folder}`, where a gateway keeps its tokens: {exc.strerror or exc}", hint=STATE_HINT
+        ) from exc
+    return folder
+
+
+def local_token_file(env: Mapping[str, str]) -> Path:
+    """Where the token is kept that agents of this machine's user are given: scope `mcp`."""
+    return gateway_folder(env) / "token"
+
+
+def agent_token_file(env: Mapping[str, str], agent: str) -> Path:
+    """Where the token of one installed agent of this machine's user is kept: scope `mcp`."""
+    return gateway_folder(env) / f"token-{agent}"
+
+
+def decide_token_file(env: Mapping[str, str]) -> Path:
+    """Where the token is kept that the user's own commands decide with: scopes `decide` and `admin`."""
+    return gateway_folder(env) / "decide-token"
+
+
+def dashboard_name(env: Mapping[str, str]) -> str:
+    """The name that the dashboard has on this machine: random, and the same from run to run.
+
+    It is no secret that opens anything, but a page elsewhere cannot guess it.
+    """
+    path = gateway_folder(env) / "dashboard-name"
+    require_plain(path)
+    kept = read_text(path).strip() if path.exists() else ""
+    if not _NAME.fullmatch(kept):
+        kept = _NEW_NAME
+        with suppress(ConfigUnwritable):  # where nothing can be written it is another at the next run
+            write_atomic(path, kept + "\n", mode=0o600)
+    return f"{kept}.localhost"
+
+
+def require_plain(path: Path) -> None:
+    """Refuse a link: whoever put it there would choose a token, or be handed one."""
+    if path.is_symlink():
+        raise ConfigUnreadable(f"`{path}` is a symbolic link", hint="move it away")
+
+
+ASK_SECONDS: Final = 3.0
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+RELOAD: Final = "/api/reload"
+"""Where a gateway is told to read its configuration again."""
+
+logger = logging.getLogger(__name__)
+
+_FOLDER = "running"
+_ABOUT = "about.json"
+
+
+class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway, as it describes itself to other commands of the same user."""
+
+    url: str
+    """Where it is, as reached from this machine; MCP is at `/mcp` below that."""
+    pid: int
+    token_file: str | None
+    """Where the agents' token is kept; None where it wants none of them."""
+    sources: tuple[str, ...]
+    """What its configuration came from."""
+    workspace: str
+    """The folder that its built-in servers work in."""
+    started_at: float
+    decide_token_file: str | None = None
+    """Where the token is kept that the user's own commands decide with."""
+
+    def token(self) -> str | None:
+        """The token that agents open it with."""
+        return read_text(Path(self.token_file)).strip() if self.token_file else None
+
+    def decide_token(self) -> str | None:
+        """The token that the user's own commands use."""
+        return read_text(Path(self.decide_token_file)).strip() if self.decide_token_file else None
+
+    def ask(self, path: str, message: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What it says at a path, or to a message sent there. `ConnectFailed` if it does not."""
+        body = None if message is None else msgspec.json.encode(message)
+        try:
+            status, said = _request(self.url, path, self.decide_token(), body)
+            answer = msgspec.json.decode(said) if status == 200 else None
+        except (OSError, ValueError, ConfigError) as exc:
+            raise ConnectFailed("gateway", f"the one at {self.url} does not answer as it should") from exc
+        if answer is None:
+            raise ConnectFailed("gateway", f"the one at {self.url} answered with status {status}")
+        return as_object(answer)
+
+
+def sources_of(loaded: LoadedConfig) -> tuple[str, ...]:
+    """What a configuration came from: files by their path, anything else by what it says."""
+    return tuple(
+        str(layer.path.resolve()) if layer.path else f"{layer.name}:{_digest(layer.data)}"
+        for layer in loaded.layers
+    )
+
+
+def contents_of(loaded: LoadedConfig) -> str:
+    """What a configuration says, in short: whoever has read the same has the same."""
+    return _digest({"layers": [[layer.name, layer.data] for layer in loaded.layers]})
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def announced(env: Mapping[str, str], running: RunningGateway) -> Generator[Callable[[RunningGateway], None]]:
+    """Let other commands find a gateway for the length of the block; yields what describes it anew.
+
+    Where nothing can be written they do not find it, and the gateway serves its clients all the same.
+    """
+    folder = gateway_folder(env) / _FOLDER / secrets.token_hex(8)
+
+    def describe(running: RunningGateway) -> None:
+        try:
+            write_atomic(folder / _ABOUT, msgspec.json.encode(running).decode() + "\n", mode=0o600)
+        except ConfigUnwritable as exc:
+            logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / _ABOUT))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        except ConfigUnwritable as exc:
+            logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
+            yield lambda _: None
+            return
+        describe(running)
+        yield describe
+
+
+def find(
+    env: Mapping[str, str], sources: Iterable[str], workspace: Path | None = None
+) -> RunningGateway | None:
+    """The newest gateway with this configuration that works in this folder, if one is named, and answers."""
+    wanted = tuple(sources)
+    fitting = [
+        running
+        for running in living(env)
+        if running.sources == wanted and (workspace is None or running.workspace == str(workspace))
+    ]
+    return next(filter(_answers, sorted(fitting, key=lambda running: -running.started_at)), None)
+
+
+def living(env: Mapping[str, str]) -> list[RunningGateway]:
+    """Every gateway of this user that is alive. What others left behind is cleared away."""
+    found: list[RunningGateway] = []
+    for about in (state_folder(env) / "gateway" / _FOLDER).glob(f"*/{_ABOUT}"):
+        try:
+            with locked(about, timeout=0):
+                shutil.rmtree(about.parent, ignore_errors=True)
+        except ConfigUnwritable:
+            if (running := _read(about)) is not None:
+                found.append(running)
+    return found
+
+
+def answering(env: Mapping[str, str]) -> list[RunningGateway]:
+    """Every gateway of this user that answers, whatever its configuration, the oldest first."""
+    return sorted(filter(_answers, living(env)), key=lambda running: running.started_at)
+
+
+def reload_gateways(env: Mapping[str, str]) -> list[str]:
+    """Have every gateway of this user go by an edit now, rather than when it next looks at its files.
+
+    Returns:
+        For each that keeps its old configuration, because it cannot use the new one, which it is and why.
+    """
+    refusals: list[str] = []
+    for running in living(env):
+        try:
+            answer = running.ask(RELOAD, {})
+        except ConnectFailed:
+            # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
+            logger.info("a gateway was not told of an edit", extra={"pid": running.pid})
+            continue
+        if answer.get("reloaded") is False:
+            refusals.append(
+                f"the gateway at {running.url} keeps its old configuration: {answer.get('error')}"
+            )
+    return refusals
+
+
+def here(
+    loaded: LoadedConfig,
+    *,
+    url: str,
+    token_file: Path | None,
+    workspace: Path,
+    decide_token_file: Path | None = None,
+) -> RunningGateway:
+    """Describe the gateway that this process is."""
+    return RunningGateway(
+        url=url,
+        pid=os.getpid(),
+        token_file=str(token_file) if token_file else None,
+        sources=sources_of(loaded),
+        workspace=str(workspace),
+        started_at=time.time(),
+        decide_token_file=str(decide_token_file) if decide_token_file else None,
+    )
+
+
+def _read(about: Path) -> RunningGateway | None:
+    try:
+        return msgspec.json.decode(read_text(about), type=RunningGateway)
+    except (ConfigError, msgspec.MsgspecError):
+        return None  # gone in this moment, or of another version
+
+
+def _answers(running: RunningGateway) -> bool:
+    try:
+        return _request(running.url, "/healthz")[0] == 200
+    except OSError:
+        return False
+
+
+def _request(url: str, path: str, token: str | None = None, body: bytes | None = None) -> tuple[int, bytes]:
+    import http.client  # most commands find no gateway, and should not wait for this
+
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=ASK_SECONDS)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        response = connection.getresponse()
+        return response.status, response.read(MAX_ANSWER_BYTES)
+    except http.client.HTTPException as exc:
+        raise ConnectionError("what answers there speaks no HTTP") from exc
+    finally:
+        connection.close()

@@ -1,0 +1,421 @@
+"""One request of a client while it is worked on: whom a server's questions and reports go to.
+
+Calls that are made for clients past the SDK, and can be taken back.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.abc import TaskGroup
+from mcp.server import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from pydantic import TypeAdapter, ValidationError
+
+from fairlead.connection.peer import CALLER, QUESTION, TooManyQuestions
+from fairlead.host.operator import Ability
+
+if TYPE_CHECKING:
+    from fairlead.gateway.client_session import ClientSession
+
+
+Context = ServerRequestContext[Any, Any]
+ResultT = TypeVar("ResultT")
+
+PARKED_SECONDS: Final = 120.0
+"""How long a request waits for a client that was asked something to come back with answers."""
+MAX_ASKED: Final = 64
+"""How many questions a client is asked in the course of one request: a server may ask without end."""
+MAX_PARKED: Final = 100
+"""How many requests of one client may wait for its answers."""
+
+_STATE_KEY: Final = secrets.token_bytes(32)
+"""Seals request states: those of another process or an earlier run are refused."""
+
+_GATHERING_TICKS: Final = 5
+"""A server's questions come together, and are handed on together: so often others get their turn first."""
+
+_level = TypeAdapter[types.LoggingLevel](types.LoggingLevel)
+
+Question = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+Answer = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
+
+_ANSWERS: Final[Mapping[str, type[Answer]]] = {
+    "elicitation/create": types.ElicitResult,
+    "sampling/createMessage": types.CreateMessageResult,
+    "roots/list": types.ListRootsResult,
+}
+
+
+def abilities_of(capabilities: types.ClientCapabilities | None) -> frozenset[Ability]:
+    """What a client can be asked. Whether a call may be made can always be asked, if not of the client."""
+    able: set[Ability] = {"approve"}
+    if capabilities is not None and (asked := capabilities.elicitation) is not None:
+        if asked.form is not None or asked.url is None:
+            able.add("form")  # which is all there was before there were pages
+        if asked.url is not None:
+            able.add("url")
+    if capabilities is not None and capabilities.sampling is not None:
+        able.add("sample")
+    if capabilities is not None and capabilities.roots is not None:
+        able.add("roots")
+    return frozenset(able)
+
+
+UNASKABLE: Final = abilities_of(None)
+
+
+class RequestContext:
+    """A request that nobody can be asked about on its way."""
+
+    names_servers = False
+    """Is the client told which server asks, apart from the question?"""
+    has_streamed = False
+    """Was the client told something meanwhile, so that the answer comes on a stream of events?"""
+
+    def __init__(
+        self,
+        client: "ClientSession",
+        *,
+        abilities: frozenset[Ability] = UNASKABLE,
+        log_level: types.LoggingLevel | None = None,
+    ) -> None:
+        self.client = client
+        self.abilities = abilities
+        self.log_level: types.LoggingLevel | None = log_level
+        self.server_id: str | None = None
+        """The server that works on it, once that is known."""
+        self.open_questions: set[anyio.CancelScope] | None = None
+        """What the client is asked in the course of it; made when there is something."""
+        self.is_ended = False
+        self._questions = 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Is it the client's turn?"""
+        return False
+
+    @property
+    def passes_questions_on(self) -> bool:
+        """May a question that it ended with be asked in another request? Not if the client has seen it."""
+        return False
+
+    async def put(self, question: Question, server_id: str) -> "Answer | None":
+        """Ask the client for as long as the request is open. None where it ended without an answer.
+
+        Raises:
+            TooManyQuestions: It was asked too much in the course of the request already.
+        """
+        if self.is_ended:
+            return None
+        if self._questions >= MAX_ASKED:
+            raise TooManyQuestions(MAX_ASKED)
+        self._questions += 1
+        if self.open_questions is None:
+            self.open_questions = set()
+        with anyio.CancelScope() as scope:
+            self.open_questions.add(scope)
+            try:
+                return await self.ask(question, server_id)
+            finally:
+                self.open_questions.discard(scope)
+        return None
+
+    def end(self) -> None:
+        """Withdraw what is asked in the course of it: a question lives no longer than its request."""
+        self.is_ended = True
+        for scope in self.open_questions or ():
+            scope.cancel()
+
+    async def ask(self, question: Question, server_id: str) -> Answer:
+        """Put a question of a server to the client."""
+        raise MCPError(INTERNAL_ERROR, "the client cannot be asked")
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell the client something that belongs to the request, if there is a way."""
+        await self.client.news.tell(notification)
+
+
+class SessionContext(RequestContext):
+    """A request of the older protocol: the client is asked while it waits."""
+
+    def __init__(self, client: "ClientSession", context: Context) -> None:
+        abilities = abilities_of(context.session.client_capabilities)
+        super().__init__(client, abilities=abilities, log_level=client.log_level)
+        self._context = context
+
+    async def ask(self, question: Question, server_id: str) -> Answer:
+        """Ask on the stream that the answer comes on."""
+        related = ServerMessageMetadata(related_request_id=self._context.request_id)
+        return await self._context.session.send_request(question, _ANSWERS[question.method], metadata=related)
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell on the stream that the answer comes on."""
+        await self._context.session.send_notification(notification, self._context.request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """What a request wants, as far as a later round of it must want the same."""
+
+    method: str
+    name: str
+    """The tool, prompt or resource."""
+    arguments: Mapping[str, object] | None = None
+
+
+def seal_state(principal: str, about: RequestIdentity) -> str:
+    """Make the `requestState` of one round: unguessable, and bound to principal, request and time."""
+    nonce, expires = secrets.token_hex(16), int(time.monotonic() + PARKED_SECONDS)
+    return f"{nonce}.{expires}.{_seal(nonce, expires, principal, about)}"
+
+
+def check_state(state: str, principal: str, about: RequestIdentity) -> str | None:
+    """Say why a `requestState` is refused; None for one made for this principal and request, in time."""
+    nonce, _, rest = state.partition(".")
+    said, _, seal = rest.partition(".")
+    expires = int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0
+    expected = _seal(nonce, expires, principal, about)
+    if not hmac.compare_digest(seal.encode(), expected.encode()):
+        return "`requestState` was not made for this request of this client"
+    if time.monotonic() > expires:
+        return "`requestState` came too late: the request was given up"
+    return None
+
+
+def _seal(nonce: str, expires: int, principal: str, about: RequestIdentity) -> str:
+    call = [about.method, about.name, about.arguments or {}]
+    sealed = msgspec.json.encode([nonce, expires, principal, call], order="deterministic")
+    return hmac.new(_STATE_KEY, sealed, hashlib.sha256).hexdigest()
+
+
+@dataclass(eq=False, slots=True)
+class _AskedBefore:
+    question: Question
+    answer: Answer | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class MultiRoundContext(RequestContext, Generic[ResultT]):
+    """A modern request: with questions for an answer it comes back, and goes on where it was.
+
+    It is worked on in a task of its own, which waits while the client has the questions.
+    """
+
+    def __init__(
+        self,
+        client: "ClientSession",
+        about: "RequestIdentity",
+        abilities: frozenset[Ability],
+        context: Context | None = None,
+        given: Mapping[str, object] | None = None,
+    ) -> None:
+        """Begin one; `given` are answers that came before anybody asked, by what the server calls them."""
+        level = _wanted_level(context) if context is not None else None
+        super().__init__(client, abilities=abilities, log_level=level)
+        self.about = about
+        """What it is about: a client that comes back must want the same."""
+        self.state = ""
+        """What a client comes back with: another one in each round."""
+        self._context = context
+        self._given = dict(given or {})
+        self._asked: dict[str, _AskedBefore] = {}
+        self._count = 0
+        self._stirred = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._result: ResultT | None = None
+        self._error: Exception | None = None
+        self._is_over = False
+        self._is_fetched = anyio.Event()
+        """Set when the client has come back for a result that waited for it."""
+        self._was_abandoned = False
+
+    @property
+    def is_parked(self) -> bool:
+        """Has the client gone away with questions?"""
+        return self.state in self.client.parked
+
+    @property
+    def passes_questions_on(self) -> bool:
+        """May a question that it ended with be asked in another request? Not if the client left it."""
+        return not self._scope.cancel_called and not self._was_abandoned
+
+    def end(self) -> None:
+        """Withdraw what is asked in the course of it, unless the client has it and may come back."""
+        if not self.is_parked:
+            super().end()
+
+    async def run(self, work: Callable[[], Awaitable[ResultT]]) -> None:
+        """Do the work. What comes of it is for `next_round`."""
+        CALLER.set(self)
+        try:
+            with self._scope, self.client.taking(self):
+                self._result = await work()
+                if self.log_level is not None:
+                    await self.client.news.settle_logs()
+        except Exception as exc:  # noqa: BLE001 - whoever waits for it raises it
+            self._error = exc
+        finally:
+            self._is_over = True
+            self._stirred.set()
+            if self._scope.cancelled_caught:
+                self._abandon()
+        if self.is_parked:
+            # It was done before its question was answered: the result waits for the client, for a while.
+            with anyio.move_on_after(PARKED_SECONDS):
+                await self._is_fetched.wait()
+                return
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Give up waiting for the client: what it was asked ends with the request."""
+        self._was_abandoned = True
+        self.client.parked.pop(self.state, None)
+        self.end()
+
+    async def ask(self, question: Question, server_id: str) -> Answer:
+        """Hand a question to the client with the next answer, and wait until it comes back."""
+        key = QUESTION.get()
+        if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):
+            return given
+        if key is None or key in self._asked:
+            self._count += 1
+            key = f"question-{self._count}"
+        asked = self._asked[key] = _AskedBefore(question)
+        self._stirred.set()
+        try:
+            await asked.answered.wait()
+        finally:
+            if self._asked.get(key) is asked:  # it was withdrawn: the client is not asked any more
+                del self._asked[key]
+        await self.client.asking.enter(self, server_id)  # the server may ask once more about this one
+        assert asked.answer is not None
+        return asked.answer
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Tell on the stream that the present answer comes on."""
+        if self._context is not None:
+            self.has_streamed = True
+            await self._context.session.send_notification(notification, self._context.request_id)
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Report progress on the stream that the present answer comes on."""
+        if self._context is not None:
+            self.has_streamed = True
+            await self._context.session.report_progress(done, total, message)
+
+    async def next_round(self) -> ResultT | types.InputRequiredResult:
+        """Wait for the result, or for questions. Whoever gives up waiting gives up the request."""
+        self._scope.deadline = float("inf")
+        try:
+            while not self._is_over:
+                if not self._asked:
+                    self._stirred = anyio.Event()
+                    await self._stirred.wait()
+                    continue
+                for _ in range(_GATHERING_TICKS):
+                    await anyio.lowlevel.checkpoint()
+                if self._asked:
+                    break
+        except anyio.get_cancelled_exc_class():
+            self._scope.cancel()
+            raise
+        if not self._is_over and len(self.client.parked) >= MAX_PARKED:
+            self._scope.cancel()
+            raise MCPError(INTERNAL_ERROR, "too many requests wait for answers: answer some of them first")
+        if not self._is_over:
+            self._scope.deadline = anyio.current_time() + PARKED_SECONDS
+            self.state = seal_state(self.client.principal, self.about)
+            self.client.parked[self.state] = self
+            return types.InputRequiredResult(
+                input_requests={key: asked.question for key, asked in self._asked.items()},
+                request_state=self.state,
+            )
+        self._is_fetched.set()
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            gone = self._scope.cancelled_caught
+            reason = "nobody came back with answers" if gone else "the client's session ended"
+            raise MCPError(INTERNAL_ERROR, f"the request was given up: {reason}")
+        return self._result
+
+    def resume(self, context: Context, answers: Mapping[str, object]) -> None:
+        """Go on with a client's answers. What it left unanswered it is asked again."""
+        for key, asked in self._asked.items():
+            if key in answers and not isinstance(answers[key], _ANSWERS[asked.question.method]):
+                self.client.parked[self.state] = self
+                raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not one to what was asked")
+        self._context = context
+        for key in [key for key in self._asked if key in answers]:
+            asked = self._asked.pop(key)
+            asked.answer = answers[key]  # pyright: ignore[reportAttributeAccessIssue] - checked above
+            asked.answered.set()
+
+
+def _wanted_level(context: Context) -> types.LoggingLevel | None:
+    meta: Mapping[str, Any] = context.meta or {}
+    try:
+        return _level.validate_python(meta.get(types.LOG_LEVEL_META_KEY))
+    except ValidationError:
+        return None
+
+
+class PlainCall:
+    """The call that the current task makes. A cancel scope would do, at twenty times the price."""
+
+    __slots__ = ("_is_cancelled", "_is_over", "_task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = asyncio.current_task(loop)
+        assert task is not None, "every request has a task"
+        self._task = task
+        self._is_cancelled = False
+        self._is_over = False
+
+    def end(self) -> None:
+        """It is over, and the task goes on to other things."""
+        self._is_over = True
+
+    def cancel(self) -> None:
+        """Take it back, if it is not over: whoever wanted it said so, or is gone."""
+        if not self._is_over and not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel()
+
+    def was_cancelled(self) -> bool:
+        """Is this why the task was interrupted? If so it goes on; whoever else cancels it means all of it."""
+        return self._is_cancelled and self._task.uncancel() == 0
+
+
+class TaskStarter:
+    """Starts tasks for callbacks of the event loop, in which anyio does not work."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[..., Coroutine[Any, Any, None]], tuple[object, ...]]] = deque()
+        self._filled = asyncio.Event()
+
+    def start_soon(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Have `work(*args)` run as a task, if `run` runs."""
+        self._waiting.append((work, args))
+        self._filled.set()
+
+    async def run(self, tasks: TaskGroup) -> None:
+        """Start what is wanted, in `tasks`, until cancelled."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            while self._waiting:
+                work, args = self._waiting.popleft()
+                tasks.start_soon(work, *args)

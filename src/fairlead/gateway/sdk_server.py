@@ -1,0 +1,438 @@
+"""What the SDK's server does for clients, method by method: each is handed on to the server that has it.
+
+Requests of clients as parts of traces, where the SDK's server answers them. See `connection.tracing`.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp.server import NotificationOptions, Server
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
+
+from fairlead.catalog.repair.content import contents_for, prompt_for
+from fairlead.catalog.repair.protocol_versions import version_number
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize import gate
+from fairlead.config.untyped import is_object
+from fairlead.connection.peer import CALLER, SESSION_META_KEY
+from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, read_trace
+from fairlead.errors import CallRejected, FairleadError
+from fairlead.gateway.access.auth import AuthenticatedRequest
+from fairlead.gateway.client_session import ClientKey, ClientSession, rejection, session_key
+from fairlead.gateway.lists import with_asked_uris, with_public_uris
+from fairlead.gateway.request_context import (
+    Context,
+    MultiRoundContext,
+    RequestContext,
+    RequestIdentity,
+    SessionContext,
+    abilities_of,
+    check_state,
+)
+from fairlead.gateway.tool_results import MAX_EVENT_BYTES, as_dict, fit_result, take_structured
+from fairlead.host.offers.contents import CleanAnswer
+from fairlead.policy.results import PLAIN_JSON, READ_TOOL, ResultSource
+
+if TYPE_CHECKING:
+    from fairlead.gateway.endpoint import GatewayEndpoint
+
+
+_ENDLESS: Final = "subscriptions/listen"
+"""A request that is answered when the client goes away: no span is of use that is told of hours later."""
+
+
+def traced(tracer: Tracer | None) -> ServerMiddleware[object]:
+    """What the SDK's server shall do around every message: note whose trace it belongs to, and record it."""
+
+    async def middleware(ctx: Context, call_next: CallNext) -> HandlerResult:
+        parent = _trace_of(ctx)
+        if tracer is None or ctx.request_id is None or ctx.method == _ENDLESS:
+            with carrying(parent):
+                return await call_next(ctx)
+        name: object = (ctx.params or {}).get("name")
+        about = SpanDetails(
+            method=ctx.method,
+            name=name if isinstance(name, str) else None,
+            version=ctx.protocol_version,
+            transport="pipe" if ctx.request is None else "tcp",
+            request_id=str(ctx.request_id),
+        )
+        with tracer.serving(about, parent) as span, carrying(span.trace):
+            result = await call_next(ctx)
+            match result:
+                case CallToolResult(is_error=True) | {"isError": True}:
+                    span.failed("tool_error")
+                case _:
+                    pass
+            return result
+
+    return middleware
+
+
+def _trace_of(ctx: Context) -> Trace | None:
+    """What a request says of its trace: in itself, or else in the headers it came with."""
+    trace = read_trace(ctx.meta) if ctx.meta else None
+    return read_trace(ctx.request.headers) if trace is None and ctx.request is not None else trace
+
+
+Work = Callable[[RequestContext], Awaitable[dict[str, Any] | ToolResult]]
+ParamsT = TypeVar("ParamsT", bound=BaseModel)
+
+SERVER_INFO = {"name": "fairlead", "version": installed_version("fairlead")}
+"""Who answers."""
+
+ADMITTED = "fairlead.admitted"
+"""Where a scope says who was let in."""
+
+RESOURCE_NOT_FOUND = -32002
+"""What the older protocol says of a resource that nobody has."""
+
+
+class Handlers:
+    """The handlers of one endpoint, for all its clients."""
+
+    def __init__(self, endpoint: "GatewayEndpoint") -> None:
+        self._endpoint = endpoint
+
+    def server(self) -> Server[Any]:
+        """The SDK's server with these handlers."""
+
+        @asynccontextmanager
+        async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
+            yield None
+
+        server: Server[Any] = Server(
+            SERVER_INFO["name"],
+            version=SERVER_INFO["version"],
+            lifespan=lifespan,
+            get_tool_input_schema=self._input_schema,
+        )
+        # In place of the SDK's own, whose spans quote errors.
+        server.middleware[:] = [traced(self._endpoint.gateway.host.tracer), self._meet]
+        add = server.add_request_handler
+        add("server/discover", types.RequestParams, self._discover)
+        add("tools/list", types.PaginatedRequestParams, self._list_tools)
+        add("tools/call", types.CallToolRequestParams, self._call_tool)
+        add("resources/list", types.PaginatedRequestParams, self._list_resources)
+        add("resources/templates/list", types.PaginatedRequestParams, self._list_templates)
+        add("resources/read", types.ReadResourceRequestParams, self._read_resource)
+        add("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
+        add("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen)
+        add("prompts/list", types.PaginatedRequestParams, self._list_prompts)
+        add("prompts/get", types.GetPromptRequestParams, self._get_prompt)
+        add("completion/complete", types.CompleteRequestParams, self._complete)
+        add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        return server
+
+    async def introduction(self, client: ClientSession) -> InitializationOptions:
+        """What the older protocol's handshake says of the server to a client."""
+        await client.view.learn_logins()
+        changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        options = self._endpoint.server.create_initialization_options(changes)
+        return options.model_copy(update={"instructions": client.view.instructions()})
+
+    async def _discover(self, context: Context, params: types.RequestParams) -> types.DiscoverResult:
+        client = await self._client(context)
+        await client.view.learn_logins()
+        return types.DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=self._endpoint.server.get_capabilities(
+                protocol_version=context.protocol_version
+            ).model_copy(update={"experimental": {SESSION_META_KEY: {}}}),
+            instructions=client.view.instructions(),
+        )
+
+    async def _client(self, context: Context) -> ClientSession:
+        if isinstance(context.lifespan_context, ClientSession):
+            return context.lifespan_context
+        assert context.request is not None, "only requests over HTTP come without a session"
+        admitted: AuthenticatedRequest = context.request.scope[ADMITTED]
+        abilities = abilities_of(context.session.client_capabilities)
+        said = context.session.client_params
+        session = session_key(context.meta or {})
+        name = said.client_info.name if said is not None and session is None else ""
+        key = ClientKey(admitted.principal, admitted.credential, session, name, admitted.groups)
+        client = await self._endpoint.stateless(key, abilities, admitted.label)
+        client.hear_of(context.session)
+        return client
+
+    async def _meet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Learn who a client is as soon as it says so."""
+        result = await call_next(ctx)
+        if isinstance(ctx.lifespan_context, ClientSession) and ctx.session.client_params is not None:
+            ctx.lifespan_context.meet(ctx.session)
+        return result
+
+    # Tools.
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        tool = self._endpoint.input_schema(name)
+        schema: object = tool.entry.read().get("inputSchema") if tool is not None else None
+        return schema if is_object(schema) else None
+
+    async def _list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        client = await self._client(context)
+        return _listed(context, {"tools": msgspec.json.decode(await client.list_tools())})
+
+    async def _call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        client = await self._client(context)
+
+        async def work(turn: RequestContext) -> ToolResult:
+            async def progressed(done: float, total: float | None, message: str | None) -> None:
+                if isinstance(turn, MultiRoundContext):
+                    await turn.progress(done, total, message)
+                else:
+                    await context.session.report_progress(done, total, message)
+
+            result = await client.call(turn, params.name, params.arguments or {}, progressed)
+            is_streamed = turn.has_streamed or not _is_modern(context)
+            if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
+                return await _fit_event(client, params.name, result)
+            return result
+
+        return await self._worked(client, context, params, params.name, work)
+
+    # Resources.
+
+    async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        offered = await (await self._client(context)).listed("resources")
+        return _listed(context, {"resources": await offered.listed("resource", context.protocol_version)})
+
+    async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        offered = await (await self._client(context)).listed("resources")
+        templates = await offered.listed("template", context.protocol_version)
+        return _listed(context, {"resourceTemplates": templates})
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        client, uri = await self._client(context), str(params.uri)
+        code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
+        offered = await client.offered()
+        with _naming_logins(client):
+            owned = offered.require_owner(uri, code)
+
+        async def work(turn: RequestContext) -> dict[str, Any]:
+            async with client.at(turn, owned.server_id) as host:
+                with _told():
+                    read = await host.resources.read(owned.server_id, owned.uri)
+                    valid = contents_for(read.valid, version_number(context.protocol_version))
+                return _listed(context, with_asked_uris(_marked(valid, read), uri, owned))
+
+        return await self._worked(client, context, params, uri, work)
+
+    async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        client = await self._client(context)
+        with _told():
+            await client.news.watch(str(params.uri))
+        return types.EmptyResult()
+
+    async def _unsubscribe(
+        self, context: Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        (await self._client(context)).news.unwatch(str(params.uri))
+        return types.EmptyResult()
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        client = await self._client(context)
+        watched: list[str] = []
+        with self._endpoint.gateway.listening_stream(client) as is_room, client.in_use():
+            if not is_room:
+                raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
+            try:
+                for uri in params.notifications.resource_subscriptions or ():
+                    with _told():
+                        await client.news.watch(uri)
+                    watched.append(uri)
+                return await client.news.listening(context, params)
+            finally:
+                for uri in watched:
+                    client.news.unwatch(uri)
+
+    # Prompts and completions.
+
+    async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _refuse_cursor(params)
+        offered = await (await self._client(context)).listed("prompts")
+        return _listed(context, {"prompts": await offered.listed("prompt", context.protocol_version)})
+
+    async def _get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        client = await self._client(context)
+        offered = await client.offered()
+        with _naming_logins(client):
+            route = offered.require_prompt(params.name)
+
+        async def work(turn: RequestContext) -> dict[str, Any]:
+            async with client.at(turn, route.server_id) as host:
+                with _told():
+                    got = await host.prompts.get(route.server_id, route.name, params.arguments)
+                    valid = msgspec.json.encode(got.valid)
+            linked = with_public_uris(valid, route.server_id, await client.prepared_offers())
+            fitted = prompt_for(as_dict(linked), version_number(context.protocol_version))
+            return _completed(context, _marked(fitted, got))
+
+        return await self._worked(client, context, params, params.name, work)
+
+    async def _complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
+        client = await self._client(context)
+        offered = await client.offered()
+        argument, host = params.argument, client.host
+        others = params.context.arguments if params.context else None
+        with _told():
+            if isinstance(params.ref, types.PromptReference):
+                with _naming_logins(client):
+                    route = offered.require_prompt(params.ref.name)
+                found = await host.prompts.complete(
+                    route.server_id, route.name, argument.name, argument.value, others=others
+                )
+            else:
+                with _naming_logins(client):
+                    owned = offered.require_owner(params.ref.uri, INVALID_PARAMS, template=True)
+                found = await host.resources.complete(
+                    owned.server_id, owned.uri, argument.name, argument.value, others=others
+                )
+        return _completed(context, {"completion": msgspec.to_builtins(found)})
+
+    # Logging.
+
+    async def _set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        client = await self._client(context)
+        client.set_log_level(params.level)
+        return types.EmptyResult()
+
+    # How requests are worked on.
+
+    async def _worked(
+        self,
+        client: ClientSession,
+        context: Context,
+        params: types.InputResponseRequestParams,
+        name: str,
+        work: Work,
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        """Do what a request wants; if a server asks something meanwhile, the way the client's era has it."""
+        with client.in_use():
+            if _is_modern(context):
+                result = await self._conversed(client, context, params, name, work)
+            else:
+                result = await self._done(SessionContext(client, context), work)
+        if isinstance(result, ToolResult):
+            number = version_number(context.protocol_version)
+            return as_dict(fit_result(result, number=number, keeps_null=False))
+        return result
+
+    async def _done(self, turn: RequestContext, work: Work) -> dict[str, Any] | ToolResult:
+        token = CALLER.set(turn)
+        try:
+            with turn.client.taking(turn):
+                result = await work(turn)
+                await turn.client.news.settle_logs()
+                return result
+        finally:
+            CALLER.reset(token)
+
+    async def _conversed(
+        self,
+        client: ClientSession,
+        context: Context,
+        params: types.InputResponseRequestParams,
+        name: str,
+        work: Work,
+    ) -> dict[str, Any] | ToolResult | types.InputRequiredResult:
+        about = RequestIdentity(context.method, name, getattr(params, "arguments", None))
+        if (state := params.request_state) is not None:
+            if (refusal := check_state(state, client.principal, about)) is not None:
+                raise MCPError(INVALID_PARAMS, refusal)
+            # Taken out only now: a state that another client or request shows costs its owner nothing.
+            conversation = client.parked.pop(state, None)
+            if conversation is None:
+                raise MCPError(INVALID_PARAMS, "`requestState` was used already, or its request was given up")
+            conversation.resume(context, params.input_responses or {})
+            return await conversation.next_round()
+        abilities = abilities_of(context.session.client_capabilities)
+        begun = MultiRoundContext[dict[str, Any] | ToolResult](
+            client, about, abilities, context, params.input_responses
+        )
+
+        async def worked() -> dict[str, Any] | ToolResult:
+            return await work(begun)
+
+        client.tasks.start_soon(begun.run, worked)
+        return await begun.next_round()
+
+
+async def _fit_event(client: ClientSession, tool: str, result: ToolResult) -> ToolResult:
+    """Keep structured content as an artifact that makes a result too large for an event of a stream."""
+    structured, rest = take_structured(result)
+    if structured is None:
+        return result
+    source = ResultSource(server_id=result.server_id, tool=tool, trusted=not result.untrusted, limit=None)
+    handle = await client.host.artifacts.keep(structured, PLAIN_JSON, source, principal=client.principal)
+    where = f"It is kept: {handle} ({READ_TOOL})." if handle else "It could not be kept."
+    size = f"{len(structured):,} bytes"
+    return rest.noted(f"structured content, {size}: too large for an event of a stream. {where}")
+
+
+def _is_modern(context: Context) -> bool:
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _completed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """A result as the client's era wants it."""
+    return {"resultType": "complete", **result} if _is_modern(context) else result
+
+
+def _listed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """A result that a modern client wants to know how long it holds: who knows, and for nobody else."""
+    return {"ttlMs": 0, "cacheScope": "private", **_completed(context, result)}
+
+
+def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
+    if params.cursor is not None:
+        raise MCPError(INVALID_PARAMS, "there are no more pages: everything was on the first")
+
+
+@contextmanager
+def _naming_logins(client: ClientSession) -> Generator[None]:
+    """Say how to log in where something is not found, and may be at a server that wants a login first."""
+    try:
+        yield
+    except MCPError as exc:
+        hint = client.view.toolset.login_hint()
+        if hint is None:
+            raise
+        raise MCPError(exc.code, f"{exc.message}\n\nhint: {hint}", exc.data) from exc
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """What goes wrong in the block, as clients are told."""
+    try:
+        yield
+    except CallRejected as exc:
+        raise rejection(exc) from exc
+    except FairleadError as exc:
+        raise MCPError(INTERNAL_ERROR, str(exc), {"code": exc.code, "hint": exc.hint}) from exc
+
+
+def _marked(result: dict[str, Any], answered: CleanAnswer) -> dict[str, Any]:
+    return gate.marked(result, answered.server_id if answered.untrusted else None)

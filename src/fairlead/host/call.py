@@ -1,0 +1,502 @@
+"""A tool call on its way: fitted, permitted, announced, sent under its clock, and announced again.
+
+What must hold before a server is used: a person's consent, a connection, and a list of what it offers.
+"""
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import Any, cast
+
+import msgspec
+from anyio import to_thread
+
+from fairlead.catalog.definitions import definition_digest
+from fairlead.catalog.results import ToolResult, says_error
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.definitions import clean_tool
+from fairlead.catalog.schema.effort import is_flat_and_short
+from fairlead.catalog.schema.validate import Check, check_of, fit_arguments
+from fairlead.catalog.signatures import signature
+from fairlead.catalog.tools import Listing
+from fairlead.config.argument_types import fits
+from fairlead.config.command_lines import command_line
+from fairlead.config.consent import ConsentKey
+from fairlead.connection.deadlines import Deadline
+from fairlead.connection.peer import LoginCount
+from fairlead.errors import (
+    ArgumentsInvalid,
+    AuthRequired,
+    CallDenied,
+    CallFailed,
+    ConsentRequired,
+    FairleadError,
+    ListFailed,
+    ServerError,
+    WrongType,
+)
+from fairlead.events import McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+from fairlead.host.events import EventBus
+from fairlead.host.managed_server import ManagedServer
+from fairlead.host.permission import (
+    CallPermission,
+    ProposedCall,
+    encode_arguments,
+    fixed,
+    read_for_rules,
+    require_callable,
+)
+from fairlead.host.records import HostRecords
+from fairlead.policy.audit import AuditedCall, CallSubject
+from fairlead.policy.consent import NAMESPACE, stored_under
+from fairlead.policy.decision import CallPolicy
+from fairlead.policy.quarantine import ScreenedListing
+from fairlead.policy.results import MAX_AS_IT_CAME, ResultSource, as_it_came
+from fairlead.servers.framework.tools import UNTRUSTED_RESULTS
+from fairlead.store.protocol import Store
+
+
+async def require_consent(member: ManagedServer, store: Store | None) -> None:
+    """Raise unless a project's entry was approved as it is now. Each start looks again (`permit_start`)."""
+    if not member.awaits_consent:
+        return
+    key = await to_thread.run_sync(lambda: member.server.consent)
+    if key is not None:
+        await require_approved(key, store)
+    member.set_approved(True)
+
+
+async def require_approved(key: ConsentKey, store: Store | None) -> None:
+    """Raise unless exactly this was approved."""
+    if store is not None and await store.get(NAMESPACE, stored_under(key)) is not None:
+        return
+    message = f"it comes from {key.file}, and you have not approved this entry and what it runs"
+    if store is not None and await store.get(NAMESPACE, key.earlier) is not None:
+        message = (
+            f"it comes from {key.file}, which you approved with a version of Fairlead that did not"
+            " look at what an entry runs: look at it once more"
+        )
+    raise ConsentRequired(key.server_id, message, hint=f"run `{command_line('approve', key.server_id)}`")
+
+
+async def listing_of(member: ManagedServer, store: Store | None, *, fresh: bool = False) -> Listing:
+    """What a server offers: what is known, or with `fresh` what it says in this run."""
+    if member.listing is not None and not fresh:
+        return member.listing
+    connection = member.live()
+    await require_consent(member, store)
+    await connection.ready()
+    error, logins = await _list_error(member), LoginCount()
+    while isinstance(error, AuthRequired):
+        # It lets anybody connect, and wants a login before it says what it offers.
+        logins.add(error)
+        await connection.log_in(error)
+        await connection.ready()
+        error = await _list_error(member)
+    if error is not None and (fresh or member.listing is None):
+        raise error
+    if member.listing is None:
+        raise ListFailed(member.server.server_id, "it was closed before it said what it offers")
+    return member.listing
+
+
+async def _list_error(member: ManagedServer) -> ServerError | None:
+    """Wait until a connected server has been listed; what went wrong, if anything did."""
+    connection = member.live()
+    if connection.vitals.state in ("error", "auth_required"):
+        connection.refresh()
+    await member.listed.wait()
+    # It need not be in an error state any more: another caller, woken first, may have had it listed again.
+    return None if connection.vitals.state == "ready" else connection.vitals.last_error
+
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Told how far a call is: progress, total and a message, as far as the server says."""
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller wants to know of a call, and allows it."""
+
+    on_progress: OnProgress | None = None
+    request_timeout_ms: int | None = None
+    whole: bool = False
+    """The result as large as it is, rather than what of it a model may be handed."""
+    max_structured_bytes: int | None = None
+    """Structured content up to this size beside the budget, for a program that checks it; None: within it."""
+
+
+_DEFAULT_OPTIONS = CallOptions()
+
+
+class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call of a tool shares that may be made whatever its arguments are.
+
+    Most calls are of such a tool, and nothing has changed since the last one: to look up the definition, the
+    decision and the limits again took half of the time of a call.
+
+    Nothing has to be told that a plan is outdated. It was made of a member's `screened` and `policy`, which
+    are replaced whenever a listing, pin, lock, rule or entry changes, and it holds while they are the same.
+    """
+
+    screened: ScreenedListing
+    policy: CallPolicy
+    reason: str
+    """Why the policy allows it."""
+    check: Check
+    subject: CallSubject
+    source: ResultSource
+    deadline: Callable[[], Deadline]
+    is_held: bool
+    """Is its server held to pins or a lock? Then it may have to be listed first."""
+
+
+_MAX_PLANS = 4096
+"""For each server: bundles come and go, and each has plans of its own."""
+
+
+class CallRunner:
+    """The way of every tool call of one host, whoever makes it."""
+
+    def __init__(
+        self,
+        records: HostRecords,
+        permission: CallPermission,
+        bus: EventBus,
+        ids: Iterator[int] | None = None,
+    ) -> None:
+        self._store = records.store
+        self._audit = records.audit
+        self._artifacts = records.artifacts
+        self._permission = permission
+        self._bus = bus
+        self.ids = ids or count(1)
+        """What calls are known by. Hosts beside each other have the same, so that no two calls do."""
+
+    def call(
+        self, proposal: ProposedCall, arguments: Mapping[str, Any], options: CallOptions
+    ) -> Awaitable[ToolResult]:
+        """Call a tool and return its result."""
+        plan, is_flat = self._plan(proposal), is_flat_and_short(arguments)
+        if plan is None or not plan.check.accepts(arguments, is_flat=is_flat):
+            return self._permit_and_run(proposal, arguments, options)
+        if is_flat:
+            return self._run(proposal, arguments, options, None, plan)
+        audited = self._audit.proposed(
+            principal=proposal.principal,
+            server=plan.source.server_id,
+            tool=proposal.tool,
+            arguments=arguments,
+            definition_digest=plan.subject.definition_digest,
+        )
+        audited.decided("allow", plan.reason)
+        return self._run(proposal, arguments, options, audited, plan)
+
+    async def _permit_and_run(
+        self, proposal: ProposedCall, arguments: Mapping[str, Any], options: CallOptions
+    ) -> ToolResult:
+        audited, sent = await self._permitted(proposal, arguments)
+        return await self._run(proposal, sent, options, audited)
+
+    def _plan(self, proposal: ProposedCall) -> CallPlan | None:
+        """The plan for a tool that may be called with any arguments; None where there is more to look at."""
+        member = proposal.member
+        policy = member.policy
+        caller = proposal.caller if policy.tells_callers_apart else None
+        key = proposal.tool, proposal.within, caller, proposal.default
+        plan: CallPlan | None = member.call_plans.get(key)
+        # Is everything about the tool as it was when the plan was made?
+        if (
+            plan is not None
+            and plan.screened is member.screened
+            and plan.policy is policy
+            and not member.awaits_consent
+            and not (plan.is_held and member.is_unchecked)
+        ):
+            return plan
+        entry, screened = member.entry(proposal.tool), member.screened
+        if entry is None or screened is None or member.is_unchecked:
+            return None
+        if member.refusal(proposal.tool) is not None or proposal.argument_patterns:
+            return None
+        permit = self._permission.granted(proposal, None)
+        if permit is None:
+            return None
+        plan = CallPlan(
+            screened=screened,
+            policy=policy,
+            reason=permit.reason,
+            check=check_of(entry),
+            subject=CallSubject(
+                server=member.server.server_id,
+                tool=proposal.tool,
+                definition_digest=definition_digest(entry.definition),
+            ),
+            source=_source(proposal, _DEFAULT_OPTIONS),
+            deadline=_deadline(member, _DEFAULT_OPTIONS),
+            is_held=member.is_held,
+        )
+        if len(member.call_plans) >= _MAX_PLANS:
+            member.call_plans.clear()
+        member.call_plans[key] = plan
+        return plan
+
+    async def begin(self, proposal: ProposedCall, arguments: Mapping[str, Any]) -> msgspec.Raw:
+        """Call a tool, in the background if its server can, and return what comes first."""
+        member, tool = proposal.member, proposal.tool
+        audited, sent = await self._permitted(proposal, arguments)
+        audited.sent()
+        try:
+            raw = await member.live().begin_tool(tool, sent, as_task=True)
+        except BaseException as exc:
+            _failed(audited, exc)
+            raise
+        audited.returned("begun", "done", size=len(raw))
+        return raw
+
+    async def deliver(self, raw: msgspec.Raw, proposal: ProposedCall) -> ToolResult:
+        """A result as it may be handed on: nothing hidden in it, and no larger than it may be."""
+        source = _source(proposal, _DEFAULT_OPTIONS)
+        return await self._artifacts.deliver(raw, source, principal=proposal.principal)
+
+    async def _permitted(
+        self, proposal: ProposedCall, arguments: Mapping[str, Any]
+    ) -> tuple[AuditedCall, Mapping[str, Any] | msgspec.Raw]:
+        """The arguments to send once the call may be made: those that were decided about, and no others."""
+        member, tool = proposal.member, proposal.tool
+        entry = member.entry(tool)
+        try:
+            encode_arguments(arguments)  # first of all: neither records nor schemas take what is no JSON
+        except ArgumentsInvalid as exc:
+            refused = self._audit.proposed(
+                principal=proposal.principal, server=member.server.server_id, tool=tool, arguments={}
+            )
+            refused.refused(exc.code)
+            raise
+        audited = self._audit.proposed(
+            principal=proposal.principal,
+            server=member.server.server_id,
+            tool=tool,
+            arguments=arguments,
+            definition_digest=definition_digest(entry.definition) if entry else "",
+        )
+        try:
+            known = entry is not None and member.refusal(tool) is None
+            if not known or member.awaits_consent or member.is_unchecked:
+                await self._look_into(proposal)
+            fit = await self._fitted(member, tool, arguments)
+            shown: Mapping[str, Any] = fit
+            sent: Mapping[str, Any] | msgspec.Raw = fit
+            readings = None
+            if proposal.argument_patterns:
+                # Fixed before they are read: what the rules looked at is what is sent.
+                shown, sent = fixed(fit)
+                readings = await read_for_rules(proposal, shown)
+            permit = self._permission.granted(proposal, readings)
+            if permit is None:
+                if member.entry(tool) is None:
+                    # A person, and `auto`, must know what it is about.
+                    await listing_of(member, self._store)
+                if readings is None:
+                    shown, sent = fixed(fit)
+                permit = await self._permission.permit(proposal, shown, readings, audited.asked)
+        except FairleadError as exc:
+            if isinstance(exc, CallDenied):
+                audited.decided("deny", str(exc))  # the words of other errors may quote the arguments
+            audited.refused(exc.code)
+            raise
+        audited.decided("allow", permit.reason, by=permit.by)
+        return audited, sent
+
+    async def _look_into(self, proposal: ProposedCall) -> None:
+        """See that a tool which is not known, or not known for sure, can be called at all."""
+        member, tool = proposal.member, proposal.tool
+        self._permission.refuse_hopeless(proposal)
+        await require_consent(member, self._store)
+        if member.is_unchecked or (member.refusal(tool) is not None and not member.is_listed):
+            # It may have changed since it was last listed, and this call must not be what finds out.
+            await listing_of(member, self._store, fresh=True)
+            self._permission.refuse_hopeless(proposal)
+        require_callable(proposal)
+
+    async def _fitted(
+        self, member: ManagedServer, tool: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
+        try:
+            return _fitted(member, tool, arguments)
+        except ArgumentsInvalid:
+            if member.is_listed:
+                raise
+        await listing_of(member, self._store, fresh=True)
+        return _fitted(member, tool, arguments)
+
+    async def _run(
+        self,
+        proposal: ProposedCall,
+        arguments: Mapping[str, Any] | msgspec.Raw,
+        options: CallOptions,
+        audited: AuditedCall | None,
+        plan: CallPlan | None = None,
+    ) -> ToolResult:
+        """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
+        member, tool, bus = proposal.member, proposal.tool, self._bus
+        connection = member.connection or member.live()
+        call_id = next(self.ids)
+        if plan is not None and options is _DEFAULT_OPTIONS:
+            source, deadline = plan.source, plan.deadline
+        else:
+            source, deadline = _source(proposal, options), _deadline(member, options)
+        on_progress = partial(self._report_progress, call_id, options.on_progress)
+        if bus.has_listeners:
+            bus.emit(McpToolCallBegin(call_id=call_id, server_id=source.server_id, tool=tool))
+        started = time.perf_counter()
+        is_error, error = True, None
+        if audited is not None:
+            audited.sent()
+        else:
+            assert plan is not None
+            assert not isinstance(arguments, msgspec.Raw), "a plan is for arguments that were looked at"
+            audited = self._audit.send(plan.subject, proposal.principal, arguments, plan.reason)
+        try:
+            raw = await connection.call_tool(tool, arguments, on_progress=on_progress, deadline=deadline)
+            result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
+            if result is None:
+                result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
+            is_error, found = says_error(result.raw), result.remarks.findings
+        except BaseException as exc:
+            error = _failed(audited, exc)
+            _blame_arguments(exc, arguments)
+            raise
+        else:
+            audited.returned(
+                "tool_error" if is_error else "ok",
+                "done",
+                size=len(raw),
+                findings=[finding.kind for finding in found] if found else (),
+            )
+        finally:
+            if bus.has_listeners:
+                bus.emit(
+                    McpToolCallEnd(
+                        call_id=call_id,
+                        server_id=source.server_id,
+                        tool=tool,
+                        seconds=time.perf_counter() - started,
+                        is_error=is_error,
+                        error=error,
+                    )
+                )
+        return result
+
+    async def _report_progress(
+        self,
+        call_id: int,
+        on_progress: OnProgress | None,
+        progress: float,
+        total: float | None,
+        message: str | None,
+    ) -> None:
+        message = gate.text(message) if message else None
+        self._bus.emit(McpToolCallProgress(call_id=call_id, progress=progress, total=total, message=message))
+        if on_progress is not None:
+            await on_progress(progress, total, message)
+
+
+def call_options(
+    on_progress: OnProgress | None,
+    request_timeout_ms: int | None,
+    max_structured_bytes: int | None,
+    *,
+    whole: bool,
+) -> CallOptions:
+    """The options of a call; the same object for all that want nothing special.
+
+    Raises:
+        ArgumentsInvalid: The timeout is no positive number.
+        WrongType: Another option is of a wrong type.
+    """
+    if request_timeout_ms is not None:
+        _require_duration(request_timeout_ms)
+    if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not whole:
+        return _DEFAULT_OPTIONS
+    if on_progress is not None and not callable(on_progress):
+        raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
+    if not fits(max_structured_bytes, int | None):
+        raise WrongType("`max_structured_bytes` is a whole number or None; nothing was called")
+    return CallOptions(
+        on_progress=on_progress,
+        request_timeout_ms=request_timeout_ms,
+        whole=whole,
+        max_structured_bytes=max_structured_bytes,
+    )
+
+
+def _require_duration(milliseconds: object) -> None:
+    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    if not is_number or not 0 <= cast("float", milliseconds) < math.inf:
+        raise ArgumentsInvalid(
+            f"`request_timeout_ms` is a number of milliseconds, not {milliseconds!r}; nothing was called",
+            hint="give a whole number such as 30000, or leave it out for the server's own timeout",
+        )
+
+
+def _source(proposal: ProposedCall, options: CallOptions) -> ResultSource:
+    """Whose result it will be, and how much of it may be handed on."""
+    member, tool = proposal.member, proposal.tool
+    entry = member.entry(tool)
+    return ResultSource(
+        server_id=member.server.server_id,
+        tool=tool,
+        trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
+        limit=None if options.whole else member.config.max_result_bytes,
+        max_structured_bytes=options.max_structured_bytes,
+        definition=entry.definition if entry else None,
+    )
+
+
+def _deadline(member: ManagedServer, options: CallOptions) -> Callable[[], Deadline]:
+    """Makes the clock of a call, anew each time that it is sent."""
+    idle = options.request_timeout_ms or member.config.request_timeout_ms
+    return partial(Deadline, idle / 1000, member.config.max_request_ms / 1000)
+
+
+def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspec.Raw) -> None:
+    """Raise `ArgumentsInvalid` where arguments are the reason why a call was not sent.
+
+    They are encoded once, where they are sent; only here it is said what is wrong with them.
+    """
+    is_unsent = isinstance(error, CallFailed) and error.delivery == "not_sent"
+    if is_unsent and not isinstance(arguments, msgspec.Raw):
+        encode_arguments(arguments)
+
+
+def _failed(audited: AuditedCall, exc: BaseException) -> str:
+    """Record how a call that was sent failed, and say it in a word."""
+    if not isinstance(exc, FairleadError):
+        audited.returned("cancelled", "unknown")
+        return "cancelled"
+    audited.returned(exc.code, exc.delivery)
+    return exc.code
+
+
+def _fitted(member: ManagedServer, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments as the tool's schema wants them, as far as it is known. Raises `ArgumentsInvalid`."""
+    entry = member.entry(tool)
+    if entry is None:
+        return arguments  # the server knows better
+    fit = fit_arguments(entry, arguments)
+    if fit.verdict.outcome == "invalid" and member.config.check_arguments:
+        problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
+        message = (
+            f"the arguments do not fit the schema of `{entry.key}`, which Fairlead checked before the call,"
+            f" so it was not called:\n{problems}"
+        )
+        # What does not fit is told in the words of the server's schema.
+        raise ArgumentsInvalid(
+            gate.text(message, 4 * gate.MAX_TEXT_BYTES),
+            hint=f"it takes {signature(clean_tool(entry).entry)};"
+            f' if the schema is wrong, set "check_arguments": false for server `{entry.key.server_id}`',
+        )
+    return fit.arguments

@@ -1,0 +1,1 @@
+"""Requests of servers to the host and its user: elicitations, URLs, sampling."""

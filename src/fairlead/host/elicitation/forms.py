@@ -1,0 +1,331 @@
+"""The form a server wants a person to fill in, and the answers to it, checked before they go out.
+
+`form_schema` reads one from what the server sent.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Literal, cast
+from urllib.parse import urlsplit
+
+Value = str | int | float | bool | list[str]
+TextFormat = Literal["email", "uri", "date", "date-time"]
+
+MAX_ANSWER_CHARACTERS = 20_000
+MAX_NUMBER = 1e300
+
+_MAX_NUMBER_CHARACTERS = 40
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_YES = frozenset({"y", "yes", "true", "on", "1"})
+_NO = frozenset({"n", "no", "false", "off", "0"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormContent:
+    """Answers that fit the form: `content` is what the server gets."""
+
+    content: dict[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problems:
+    """What is wrong with answers, by the name of the field."""
+
+    by_field: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One thing to choose: `value` is sent, `label` is shown."""
+
+    value: str
+    label: str
+
+
+# Fields. Each can say what it expects and read an answer, be it a value or what a person typed.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Field:
+    """What all fields have. `name` is the server's own; `label` and `description` are safe to show."""
+
+    name: str
+    label: str
+    description: str
+    required: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextField(_Field):
+    """Some text."""
+
+    min_length: int = 0
+    max_length: int = MAX_ANSWER_CHARACTERS
+    format: TextFormat | None = None
+    default: str | None = None
+
+    @property
+    def expects(self) -> str:
+        """What to answer, in words."""
+        words = "text" if self.format is None else FORMATS[self.format][0]
+        most = self.max_length if self.max_length < MAX_ANSWER_CHARACTERS else None
+        length = _between(self.min_length or None, most)
+        return f"{words}, {length} characters long" if length else words
+
+    def read(self, answer: object) -> str:
+        """The answer as it is sent. Raises `ValueError`, which says what is expected."""
+        text = answer if isinstance(answer, str) else None
+        if text is not None and self.format is not None:
+            text = FORMATS[self.format][1](text.strip())
+        if text is None or not self.min_length <= len(text) <= self.max_length:
+            raise _unexpected(self)
+        return text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NumberField(_Field):
+    """A number, or a whole one."""
+
+    whole: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    default: int | float | None = None
+
+    @property
+    def expects(self) -> str:
+        """What to answer, in words."""
+        limits = (
+            "a whole number" if self.whole else "a number",
+            _between(self.minimum, self.maximum),
+            f"more than {_plain(self.above)}" if self.above is not None else "",
+            f"less than {_plain(self.below)}" if self.below is not None else "",
+        )
+        return ", ".join(filter(None, limits))
+
+    def read(self, answer: object) -> int | float:
+        """The answer as it is sent. Raises `ValueError`, which says what is expected."""
+        number = _typed_number(answer) if isinstance(answer, str) else answer
+        if isinstance(number, bool) or not isinstance(number, int | float) or not self._fits(number):
+            raise _unexpected(self)
+        return int(number) if self.whole else number
+
+    def _fits(self, number: float) -> bool:
+        return (
+            -MAX_NUMBER <= number <= MAX_NUMBER  # and so neither infinite nor not a number
+            and (not self.whole or number == int(number))
+            and (self.minimum is None or number >= self.minimum)
+            and (self.maximum is None or number <= self.maximum)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class YesNoField(_Field):
+    """Yes or no."""
+
+    default: bool | None = None
+
+    @property
+    def expects(self) -> str:
+        """What to answer, in words."""
+        return "yes or no"
+
+    def read(self, answer: object) -> bool:
+        """The answer as it is sent. Raises `ValueError`, which says what is expected."""
+        if isinstance(answer, bool):
+            return answer
+        typed = answer.strip().casefold() if isinstance(answer, str) else None
+        if typed not in _YES and typed not in _NO:
+            raise _unexpected(self)
+        return typed in _YES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChoiceField(_Field):
+    """One of several things."""
+
+    choices: tuple[Choice, ...]
+    default: str | None = None
+
+    @property
+    def expects(self) -> str:
+        """What to answer, in words."""
+        return f"one of {_listed(self.choices)}"
+
+    def read(self, answer: object) -> str:
+        """The answer as it is sent. Raises `ValueError`, which says what is expected."""
+        value = _chosen(self.choices, answer)
+        if value is None:
+            raise _unexpected(self)
+        return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChoicesField(_Field):
+    """Any number of several things, within limits."""
+
+    choices: tuple[Choice, ...]
+    min_items: int = 0
+    max_items: int | None = None
+    default: tuple[str, ...] | None = None
+
+    @property
+    def expects(self) -> str:
+        """What to answer, in words."""
+        count = _between(self.min_items or None, self.max_items)
+        return f"{count or 'any'} of {_listed(self.choices)}"
+
+    def read(self, answer: object) -> list[str]:
+        """The answer as it is sent. Raises `ValueError`, which says what is expected."""
+        values = {_chosen(self.choices, item): None for item in self._items(answer)}
+        chosen = [value for value in values if value is not None]
+        most = len(self.choices) if self.max_items is None else self.max_items
+        if None in values or not self.min_items <= len(chosen) <= most:
+            raise _unexpected(self)
+        return chosen
+
+    def _items(self, answer: object) -> Collection[object]:
+        if isinstance(answer, list | tuple):
+            return cast("Collection[object]", answer)
+        if isinstance(answer, str) and _chosen(self.choices, answer) is None:
+            return [item for item in answer.split(",") if item.strip()]
+        return [answer]  # one choice, which may have a comma in it
+
+
+Field = TextField | NumberField | YesNoField | ChoiceField | ChoicesField
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Form:
+    """What a server asks for, in its order."""
+
+    fields: tuple[Field, ...]
+
+    def defaults(self) -> dict[str, Value]:
+        """What is sent for fields that nobody answers."""
+        return {
+            field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+            for field in self.fields
+            if field.default is not None
+        }
+
+    def check(self, answers: Mapping[str, object]) -> FormContent | Problems:
+        """Judge answers, which may be values or what a person typed.
+
+        An answer that is absent or `None` stands for the default, a blank one says that there is none.
+        """
+        content: dict[str, Value] = {}
+        defaults = self.defaults()
+        known = {field.name for field in self.fields}
+        problems = {name: "the form has no such field" for name in answers if name not in known}
+        for field in self.fields:
+            answer = answers.get(field.name)
+            if answer is None:
+                answer = defaults.get(field.name)
+            elif isinstance(answer, str) and not answer.strip() and not isinstance(field, ChoicesField):
+                answer = None
+            try:
+                if answer is not None:
+                    content[field.name] = field.read(answer)
+                elif field.required:
+                    raise _unexpected(field)
+            except ValueError as exc:
+                problems[field.name] = str(exc)
+        return Problems(by_field=problems) if problems else FormContent(content=content)
+
+
+def _unexpected(field: Field) -> ValueError:
+    return ValueError(f"must be {field.expects}")
+
+
+def _between(least: float | None, most: float | None) -> str:
+    if least is not None and most is not None:
+        return f"{_plain(least)} to {_plain(most)}" if least != most else _plain(least)
+    if least is not None:
+        return f"at least {_plain(least)}"
+    return f"at most {_plain(most)}" if most is not None else ""
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if abs(number) < 1e15 and number == int(number) else repr(number)
+
+
+def _typed_number(text: str) -> int | float | None:
+    text = text.strip()
+    if len(text) > _MAX_NUMBER_CHARACTERS or not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def _chosen(choices: tuple[Choice, ...], answer: object) -> str | None:
+    """The value an answer means: the value itself, else what is shown for it, if that is one thing alone."""
+    if not isinstance(answer, str):
+        return None
+    if any(choice.value == answer for choice in choices):
+        return answer
+    typed = answer.strip().casefold()
+    meant = {
+        choice.value for choice in choices if typed in (choice.label.casefold(), choice.value.casefold())
+    }
+    return meant.pop() if len(meant) == 1 else None
+
+
+def _listed(choices: tuple[Choice, ...]) -> str:
+    some = ", ".join(choice.label for choice in choices[:10])
+    return some if len(choices) <= 10 else f"{some}, … ({len(choices)} in all)"
+
+
+# Formats of text, each with words for it and with what makes an answer fit, or tells that it does not.
+
+
+_WORD = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_EMAIL = re.compile(rf"{_WORD}(?:\.{_WORD})*@{_LABEL}(?:\.{_LABEL})*")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+
+
+def _email(text: str) -> str | None:
+    return text if _EMAIL.fullmatch(text) else None
+
+
+def _uri(text: str) -> str | None:
+    try:
+        urlsplit(text)
+    except ValueError:
+        return None
+    return text if _URI.fullmatch(text) else None
+
+
+def _date(text: str) -> str | None:
+    try:
+        date.fromisoformat(text)  # which takes weeks as well
+    except ValueError:
+        return None
+    return text if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else None
+
+
+def _date_time(text: str) -> str | None:
+    match = re.fullmatch(
+        r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d(\.\d{1,9})?)([Zz]|[+-]\d\d:\d\d)", text, re.ASCII
+    )
+    if match is None:
+        return None
+    day, time, _, zone = match.groups()
+    try:
+        datetime.fromisoformat(f"{day}T{time[:8]}{zone.upper()}")
+    except ValueError:
+        return None
+    return f"{day}T{time}{zone.upper()}"
+
+
+FORMATS: dict[TextFormat, tuple[str, Callable[[str], str | None]]] = {
+    "email": ("an email address", _email),
+    "uri": ("a URI with its scheme, like https://example.com/", _uri),
+    "date": ("a date like 2026-03-31", _date),
+    "date-time": ("a time with its zone, like 2026-03-31T12:00:00Z", _date_time),
+}

@@ -1,0 +1,73 @@
+"""What a program and its servers agree on beyond the protocol: capabilities, requests and notifications."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fairlead.catalog.sanitize import gate
+from fairlead.config.argument_types import check_types
+from fairlead.connection.connection import Connection
+from fairlead.errors import CallFailed
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CustomCapabilities:
+    """What a program declares to servers beyond the protocol's own: experiments, and extensions by id."""
+
+    experimental: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+
+class ExtensionMessages:
+    """Messages of your own to servers that declare that they understand them: `host.custom`."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+
+    @check_types
+    async def declared(self, server_id: str, capability: str) -> bool:
+        """Does a server declare this experiment or extension? It is connected if it is not."""
+        offers = (await (await self._host.reach(server_id)).ready()).capabilities
+        return capability in (offers.experimental or {}) or capability in (offers.extensions or {})
+
+    @check_types
+    async def request(
+        self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
+    ) -> msgspec.Raw:
+        """Send a request and return the answer, cleaned and masked.
+
+        Nothing is sent to a server that does not declare the capability.
+        """
+        raw = await self.request_unchanged(server_id, capability, method, params)
+        try:
+            return msgspec.Raw(await gate.run(gate.answer_steps(bytes(raw))))
+        except (ValueError, RecursionError) as exc:
+            message = f"what it answered cannot be read: {gate.text(str(exc))}"
+            raise CallFailed(server_id, message, delivery="done") from gate.shown_cause(exc)
+
+    @check_types
+    async def request_unchanged(
+        self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
+    ) -> msgspec.Raw:
+        """The same, but with the answer as it came: for what is compared with a digest before it is shown."""
+        return await (await self._reach(server_id, capability)).request(
+            method, {} if params is None else params
+        )
+
+    @check_types
+    async def notify(
+        self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a notification. Nothing is sent to a server that does not declare the capability."""
+        await (await self._reach(server_id, capability)).notify(method, {} if params is None else params)
+
+    async def _reach(self, server_id: str, capability: str) -> Connection:
+        if not await self.declared(server_id, capability):
+            message = f"it does not declare `{capability}`, so nothing was sent"
+            raise CallFailed(server_id, message, delivery="not_sent")
+        return await self._host.reach(server_id)

@@ -1,0 +1,588 @@
+"""One server of a host: its configuration, its connection, and what it offers.
+
+What a local server said last on its stderr, for people.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import Listing, ToolEntry
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import RemoteServer, Server
+from fairlead.config.principal import LOCAL
+from fairlead.connection.connection import Connection
+from fairlead.connection.peer import LogIn
+from fairlead.connection.start_limit import StartLimit
+from fairlead.connection.transport.factory import TransportContext, transports_of
+from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
+from fairlead.events import Event, McpToolsChanged, OffersChanged, State, StateChanged, ToolsQuarantined
+from fairlead.host.background import run_off_loop, size_of
+from fairlead.host.elicitation.peer import ServerPeer
+from fairlead.host.extensions import CustomCapabilities
+from fairlead.host.operator import Operator
+from fairlead.host.snapshots import KnownServerState, LastFailure, Snapshot
+from fairlead.policy.decision import BundleFilter, CallPolicy
+from fairlead.policy.lockfile import LockedServer
+from fairlead.policy.pins import Pins, UntrustedPins, extend, is_guarded, is_held, joined
+from fairlead.policy.quarantine import (
+    CallRefusal,
+    PreparedListing,
+    ScreenedListing,
+    first_use,
+    prepare,
+    screen,
+)
+from fairlead.policy.review import review_notes
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerStatus:
+    """Where a server stands, for people and programs."""
+
+    server_id: str
+    transport: str | None
+    source: str
+    enabled: bool
+    state: State
+    version: str | None
+    tools: int | None
+    """None where nobody has asked it yet."""
+    stale: bool
+    """The tools are from an earlier run, and older than they should be."""
+    last_error: str | None
+    """Why it did not work when it was last tried; None once it works again."""
+    hint: str | None
+    last_connected_at: float | None
+    connects: int
+    calls: int
+    notes: tuple[str, ...]
+    """What is odd about what it declares."""
+    session_connections: int = 0
+    """How many connections of single clients of a gateway to it are open, besides the shared one."""
+    last_error_at: float | None = None
+
+
+_LIVELINESS: Final[tuple[State, ...]] = ("ready", "connecting", "auth_required", "error", "idle", "disabled")
+
+
+def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
+    """Where a server stands over all connections to it: the shared one and those of single clients.
+
+    Its state is that of the connection that works best; an error of another shows only where none works, and
+    none has worked since.
+    """
+    if not others or not shared.enabled:
+        return shared
+    worked_at = max(each.last_connected_at or 0.0 for each in (shared, *others))
+    every = tuple(_without_old_error(each, worked_at) for each in (shared, *others))
+    best = min(every, key=lambda status: _LIVELINESS.index(status.state))
+    return replace(
+        shared,
+        state=best.state,
+        version=shared.version or best.version,
+        tools=best.tools if shared.tools is None else shared.tools,
+        last_error=best.last_error,
+        last_error_at=best.last_error_at,
+        hint=best.hint,
+        notes=tuple(dict.fromkeys(note for each in (shared, *others) for note in each.notes)),
+        last_connected_at=worked_at or None,
+        connects=sum(each.connects for each in every),
+        calls=sum(each.calls for each in every),
+        session_connections=sum(each.state in ("ready", "connecting") for each in others),
+    )
+
+
+def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
+    """A status without an error that is older than a connection that worked."""
+    if status.last_error_at is None or status.last_error_at > worked_at:
+        return status
+    state: State = "idle" if status.state in ("error", "auth_required") else status.state
+    return replace(status, state=state, last_error=None, last_error_at=None, hint=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HumanSide:
+    """Who answers for the human side, and what the program declares to servers besides."""
+
+    operator: Operator
+    capabilities: CustomCapabilities
+    log_in: LogIn
+    shared: bool = False
+    """Many callers share the connections, and the operator answers for whoever a request is made."""
+    principal: str = LOCAL
+    """Whose logins the connections use, and so whose listings they bring."""
+
+
+def login_notes(server: LoadedServer) -> tuple[str, ...]:
+    """What people are told about whose login a server is used with."""
+    is_shared = isinstance(server.config, RemoteServer) and server.config.login == "shared"
+    return ("login: shared: every principal of a gateway uses the local user's login",) if is_shared else ()
+
+
+class ManagedServer:
+    """A configured server in a host. A sound one has a connection, open or not."""
+
+    is_retired = False
+    """Was it switched off, or did another definition take its place? Its calls under way finish."""
+
+    def __init__(  # noqa: PLR0913 - what a member is made of, named once
+        self,
+        server: LoadedServer,
+        around: TransportContext,
+        known: KnownServerState,
+        *,
+        tasks: TaskGroup,
+        admission: StartLimit,
+        person: HumanSide,
+        emit: Callable[[Event], None],
+        save: Callable[["ManagedServer"], None],
+        changed: Callable[[], None],
+        screened: Callable[["ManagedServer"], None],
+    ) -> None:
+        self.server = server
+        self.principal = person.principal
+        self.is_usable = server.usable
+        """Is it wanted, and nothing wrong with its entry?"""
+        self.before_defaults = known.before_defaults
+        self.policy = CallPolicy(server, before_defaults=known.before_defaults)
+        self.snapshot = snapshot = known.snapshot
+        """What it offered, as it came."""
+        self.pins = known.pins
+        """What it is held to, or why that cannot be known."""
+        self.lock = known.lock
+        """What its lock file says of it, or why that cannot be known."""
+        self.findings: Mapping[str, str] = {}
+        """What this very listing is quarantined for, by tool."""
+        self._elsewhere: Mapping[str, str] = {}
+        """What a newer listing over another connection is quarantined for."""
+        self._extended = 0
+        self.screened: ScreenedListing | None = None
+        """What may be offered of that; another object whenever it changes."""
+        self.call_plans: dict[object, Any] = {}
+        """What `Calls` worked out about calls of its tools, each with what it was worked out from."""
+        self.awaits_consent = server.needs_consent and not known.approved
+        """Does it come from a project file, and the user has not approved it as it is now?"""
+        self.unsaved: Snapshot | None = None
+        self.unsaved_trouble: LastFailure | None = None
+        self.unsaved_pins: Pins | None = None
+        self.listed = anyio.Event()
+        """Set whenever the server has been listed in this run, or will not be."""
+        self._emit = emit
+        self._changed = changed
+        self._was_screened = screened
+        self._prepared: PreparedListing | None = None
+        """What was worked out off the event loop about the listing that comes next."""
+        self._save = save
+        self.connection: Connection | None = None
+        if server.config is not None and server.usable:
+            self.connection = Connection(
+                server.server_id,
+                server.config,
+                transports_of(server, around),
+                tasks=tasks,
+                admission=admission if server.transport == "stdio" else None,
+                known_version=snapshot.known_version if snapshot else None,
+                known_listing=snapshot.listing if snapshot else None,
+                peer=ServerPeer(
+                    server.server_id,
+                    server.config,
+                    person.operator,
+                    roots=server.root_folders(),
+                    custom=person.capabilities,
+                    emit=emit,
+                    shared=person.shared,
+                ),
+                log_level=server.config.log_level,
+                log_in=person.log_in,
+                tracer=around.tracer,
+                on_state=self._moved,
+                on_connected=self._note_connected,
+                prepare=self._prepare,
+                on_listed=self._was_listed,
+            )
+        if snapshot is not None:
+            self._update_pins(snapshot.listing)
+            self._screen(snapshot.listing)
+
+    @property
+    def config(self) -> Server:
+        """Its configuration. Raises where that is not sound."""
+        if self.server.config is None:
+            raise ConfigInvalid(*self.server.problems)
+        return self.server.config
+
+    def live(self) -> Connection:
+        """Its connection. Raises where it cannot have one: switched off, or something is wrong with it."""
+        if self.connection is not None:
+            return self.connection
+        if not self.server.enabled:
+            raise ConnectFailed(self.server.server_id, "it is switched off", hint=self.server.enable_hint)
+        raise ConfigInvalid(*(problem for problem in self.server.problems if problem.severity == "error"))
+
+    @property
+    def version(self) -> str | None:
+        """The protocol version it speaks, or spoke when it was last listed."""
+        said = self.connection.vitals.version if self.connection else None
+        return said or (self.snapshot.version if self.snapshot else None)
+
+    @property
+    def keeps_sessions(self) -> bool:
+        """Is it a gateway that goes by the session that stateless requests name, or was it last time?"""
+        if self.connection is not None and self.connection.vitals.connects:
+            return self.connection.vitals.keeps_sessions
+        return self.snapshot is not None and self.snapshot.keeps_sessions
+
+    @property
+    def listing(self) -> Listing | None:
+        """What it offers, as far as is known, less what changed since its review; None before consent."""
+        return self.screened.listing if self.screened and not self.awaits_consent else None
+
+    def entry(self, tool: str) -> ToolEntry | None:
+        """The visible definition of a tool, as far as it is known."""
+        return self.screened.entry(tool) if self.screened and not self.awaits_consent else None
+
+    def listed_entry(self, tool: str) -> ToolEntry | None:
+        """The definition of a tool as its server listed it: for digests, never to be shown."""
+        listing = self.snapshot.listing if self.snapshot else Listing()
+        return next((entry for entry in listing.tools if entry.key.tool == tool), None)
+
+    def take_rules(self, server: LoadedServer) -> None:
+        """Go by a configuration that says nothing new of this server but what its tools may do."""
+        is_other = server.config != self.server.config
+        self.server = server
+        self.is_usable = server.usable
+        self.policy = CallPolicy(server, before_defaults=self.before_defaults)
+        if is_other and self.snapshot is not None:
+            self._update_pins(self.snapshot.listing)
+            self._screen(self.snapshot.listing)
+        self._changed()
+
+    def set_approved(self, approved: bool) -> None:  # noqa: FBT001 - the one thing it sets
+        """Note that the user has approved it as it is now, or that what was approved has changed."""
+        if self.awaits_consent is approved:
+            self.awaits_consent = not approved
+            self._changed()
+
+    def refusal(self, tool: str) -> CallRefusal | None:
+        """Why a tool may not be called now; None where nothing but the policy decides.
+
+        This is asked for every call over every surface; nothing else decides it.
+        """
+        if self.screened is not None:
+            return self.screened.refusal(tool)
+        if isinstance(self.pins, UntrustedPins) and is_guarded(self.server):
+            return CallRefusal(kind="quarantined", reason=self.pins.reason, hint=self.pins.hint)
+        return None
+
+    @property
+    def is_held(self) -> bool:
+        """Are its tools, or some of them, held to a lock or to pins?"""
+        return self.lock is not None or is_held(self.server, self.pins)
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
+        connection = self.connection
+        if connection is None or (self.screened is not None and connection.vitals.state == "ready"):
+            return False
+        return self.is_held
+
+    def use_first(self, within: BundleFilter) -> None:
+        """Pin the tools that a bundle lets through, if it is the first to."""
+        if self._pin_on_first_use(within):
+            assert self.snapshot is not None, "what is pinned was listed"
+            self._screen(self.snapshot.listing)
+
+    def repin(self, pins: Pins | UntrustedPins | None) -> None:
+        """Hold it to other pins: it was reviewed, or pins cannot be trusted any more, or again."""
+        if self.unsaved_pins is None or isinstance(pins, UntrustedPins):
+            self.pins = pins
+        else:
+            self.pins = joined(self.unsaved_pins, pins)
+        self._elsewhere = {}
+        if self.snapshot is not None:
+            self._update_pins(self.snapshot.listing)
+        self._screen_again()
+
+    def relock(self, lock: LockedServer | str | None) -> None:
+        """Hold it to what its lock file says now; while that cannot be read, nothing is offered."""
+        self.lock = lock
+        self.call_plans.clear()  # they were worked out under the old lock
+        self._changed()
+        self._screen_again()
+
+    @property
+    def locked_out(self) -> Mapping[str, str]:
+        """The tools that its lock alone holds back, each with the reason."""
+        if self.snapshot is None:
+            return {}
+        return screen(self.server, self.snapshot.listing, None, self.lock).quarantined
+
+    def follow(self, findings: Mapping[str, str]) -> None:
+        """Quarantine what a newer listing over another connection to the same server is quarantined for."""
+        if findings != self._elsewhere:
+            self._elsewhere = findings
+            self._screen_again()
+
+    def _screen_again(self) -> None:
+        if self.snapshot is not None:
+            before = self._held_back
+            self._screen(self.snapshot.listing)
+            if self._held_back != before:
+                self._emit_tools()
+
+    def adopt(self, snapshot: Snapshot, *, ends: bool = False) -> None:
+        """Take over what another connection was told, where what is known here is too old or refused.
+
+        Not while this one is connected, unless its connection `ends`.
+        """
+        known = self.snapshot
+        apart = ends or not self._is_connected
+        outdated = known is not None and apart and snapshot.saved_at > known.saved_at and bool(self.findings)
+        stale = known is not None and apart and known.is_stale(self._ttl_ms())
+        if known is None or outdated or stale:
+            self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
+
+    def lacks(self, tools: Collection[str]) -> bool:
+        """Is any of these tools missing from what it is known to offer?"""
+        listing = self.snapshot.listing if self.snapshot is not None else None
+        return listing is not None and not {entry.key.tool for entry in listing.tools}.issuperset(tools)
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Offer what another connection was told later; one that is open is asked for its own list."""
+        if self._is_connected and self.connection is not None:
+            self.connection.refresh()
+        elif self.snapshot is None or snapshot.saved_at > self.snapshot.saved_at:
+            self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
+
+    def join_pins(self, first_use: Pins) -> None:
+        """Pin what was used for the first time over a connection beside this one, too."""
+        if not isinstance(self.pins, UntrustedPins):
+            self.pins = joined(first_use, self.pins)
+            self.unsaved_pins = joined(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
+            self._save(self)
+            self._screen_again()
+
+    @property
+    def _is_connected(self) -> bool:
+        return self.connection is not None and self.connection.vitals.state == "ready"
+
+    @property
+    def is_listed(self) -> bool:
+        """Does what is known come from this run, rather than from an earlier one?"""
+        return self.listed.is_set() and self.connection is not None and self.connection.vitals.connects > 0
+
+    def status(self) -> ServerStatus:
+        """Where it stands."""
+        connection, error = self.connection, self._error()
+        vitals = connection.vitals if connection else None
+        return ServerStatus(
+            server_id=self.server.server_id,
+            transport=self.server.transport,
+            source=self.server.source,
+            enabled=self.server.enabled,
+            state=self._state(),
+            version=self.version,
+            tools=self._count_tools(),
+            stale=self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()),
+            last_error=error[0],
+            last_error_at=vitals.last_error_at if vitals else None,
+            hint=error[1],
+            last_connected_at=vitals.last_connected_at if vitals else None,
+            connects=vitals.connects if vitals else 0,
+            calls=vitals.calls if vitals else 0,
+            notes=(
+                *login_notes(self.server),
+                *self.review_notes(),
+                *(self.screened.listing.notes if self.screened else ()),
+            ),
+        )
+
+    def review_notes(self) -> tuple[str, ...]:
+        """What a review of it would settle."""
+        return review_notes(self.server, self._count_tools() or 0, before_defaults=self.before_defaults)
+
+    def _count_tools(self) -> int | None:
+        listing = self.snapshot.listing if self.snapshot else None
+        if listing is None or (listing.is_partial and not listing.tools):
+            return None
+        return len(listing.tools)
+
+    def refresh_if_stale(self) -> None:
+        """Ask a connected server again for what it offers, if the answer is too old."""
+        if self._is_connected and self.snapshot is not None and self.snapshot.is_stale(self._ttl_ms()):
+            self.live().refresh()
+
+    def _ttl_ms(self) -> int:
+        return self.server.config.tools_ttl_ms if self.server.config else 0
+
+    def _state(self) -> State:
+        if not self.server.enabled:
+            return "disabled"
+        if self.connection is None:
+            return "error"
+        # Calls do not wait for its lists, which may take long: it works.
+        return "ready" if self.connection.is_answering else self.connection.vitals.state
+
+    def _error(self) -> tuple[str | None, str | None]:
+        error: ServerError | None = self.connection.vitals.last_error if self.connection else None
+        if error is not None:
+            return gate.error_text(error), error.hint
+        problem = next((p for p in self.server.problems if p.severity == "error"), None)
+        return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
+
+    def _moved(self, state: State, reason: str | None) -> None:
+        if state in ("error", "auth_required", "idle"):
+            self.listed.set()
+        elif state == "connecting":
+            self.listed = anyio.Event()
+        if state in ("error", "auth_required"):
+            self._note_trouble()
+        self._emit(StateChanged(server_id=self.server.server_id, state=state, reason=reason))
+
+    def _note_connected(self) -> None:
+        """Outdate what went wrong before, for commands that read it when no host runs."""
+        self.unsaved_trouble = LastFailure.cleared(time.time())
+        self._save(self)
+
+    def take_trouble(self, trouble: LastFailure) -> None:
+        """Keep what went wrong, or that it works again, over a connection beside this one."""
+        self.unsaved_trouble = trouble
+        self._save(self)
+
+    def _note_trouble(self) -> None:
+        """Keep what went wrong, for whoever asks when no host runs. A later listing outdates it."""
+        vitals = self.live().vitals
+        error = vitals.last_error
+        self.unsaved_trouble = LastFailure(
+            state=vitals.state,
+            message=gate.error_text(error),
+            hint=error.hint if error else None,
+            at=time.time(),
+        )
+        self._save(self)
+
+    async def _prepare(self, listing: Listing) -> None:
+        """Work out what takes long about a large listing, while the earlier one is still offered."""
+        work = partial(prepare, self.server, listing, self.pins, self.lock)
+        self._prepared = await run_off_loop(work, size_of(listing))
+
+    def _was_listed(self, listing: Listing, version: str) -> None:
+        self._take_listing(listing, version, keeps_sessions=self.keeps_sessions)
+
+    def _take_listing(self, listing: Listing, version: str, *, keeps_sessions: bool) -> None:
+        before = self.snapshot
+        self.snapshot = Snapshot(
+            listing=listing, version=version, saved_at=time.time(), keeps_sessions=keeps_sessions
+        )
+        if listing.is_partial:
+            # The tools are as old as they were, and the next run had better ask again.
+            self.snapshot = replace(self.snapshot, saved_at=before.saved_at if before else 0.0)
+        else:
+            self.unsaved = self.snapshot
+        self._elsewhere = {}  # this is the newest
+        self._update_pins(listing)
+        self._screen(listing)
+        self._save(self)
+        if not listing.is_partial:  # else the failure that follows says that it has been listed
+            self.listed.set()
+        if before is None or before.listing.tools != listing.tools:
+            self._emit_tools()
+        self._emit_offers(before.listing if before else Listing(), listing)
+
+    def _emit_tools(self) -> None:
+        assert self.screened is not None, "it was listed"
+        self._emit(McpToolsChanged(server_id=self.server.server_id, tools=len(self.screened.listing.tools)))
+
+    def _emit_offers(self, before: Listing, now: Listing) -> None:
+        server_id = self.server.server_id
+        if (before.resources, before.templates) != (now.resources, now.templates):
+            self._emit(OffersChanged(server_id=server_id, kind="resources"))
+        if before.prompts != now.prompts:
+            self._emit(OffersChanged(server_id=server_id, kind="prompts"))
+
+    def _screen(self, listing: Listing) -> None:
+        """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
+        before = self._held_back
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.is_about(self.server, listing, self.pins, self.lock):
+            screened = prepared.screened
+        else:
+            screened = screen(self.server, listing, self.pins, self.lock)
+        self.findings = screened.quarantined
+        if self._elsewhere:
+            screened = screen(self.server, listing, self.pins, self.lock, self._elsewhere)
+        if self._extended:
+            notes = (*screened.listing.notes, _extension_notice(self._extended))
+            screened = replace(screened, listing=replace(screened.listing, notes=notes), _answers={})
+        self.screened = screened
+        self._changed()
+        self._was_screened(self)
+        if self._held_back.keys() - before.keys():
+            self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
+
+    @property
+    def _held_back(self) -> Mapping[str, str]:
+        return self.screened.quarantined if self.screened else {}
+
+    def _update_pins(self, listing: Listing) -> None:
+        """Extend pins of an older format, and pin what is used for the first time."""
+        if isinstance(self.pins, Pins) and is_guarded(self.server):
+            extended = extend(self.pins, listing)
+            if extended is not None:
+                before = self.pins.tools
+                self._extended += sum(
+                    pin.format > before[tool].format for tool, pin in extended.tools.items() if tool in before
+                )
+                logger.info("pins were extended", extra={"server_id": self.server.server_id})
+                self.pins = self.unsaved_pins = extended
+                self._save(self)
+        self._pin_on_first_use(None)
+
+    def _pin_on_first_use(self, within: BundleFilter | None) -> bool:
+        """Pin what an allow list lets through for the first time. Says whether there was anything."""
+        if self.snapshot is None:
+            return False
+        listing, prepared = self.snapshot.listing, self._prepared
+        is_prepared = prepared is not None and prepared.is_about(self.server, listing, self.pins, self.lock)
+        if prepared is not None and is_prepared and within is None:
+            pins = prepared.first_use
+            self._prepared = replace(prepared, pins=pins or self.pins)  # what it was screened with
+        else:
+            pins = first_use(self.server, listing, self.pins, self.lock, at=time.time(), within=within)
+        if pins is None:
+            return False
+        self.pins = self.unsaved_pins = pins
+        self._save(self)
+        return True
+
+
+def _extension_notice(tools: int) -> str:
+    what = "the pin of 1 tool covers" if tools == 1 else f"the pins of {tools} tools cover"
+    return f"{what} icons and `_meta` too from now on, as they are at this moment"
+
+
+LOG_LINES: Final = 60
+LOG_BYTES: Final = 32 * 1024
+
+
+def log_tail(path: Path, lines: int = LOG_LINES) -> tuple[str, ...]:
+    """The last lines of a log, with nothing in them that steers a terminal, and known secrets masked."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - LOG_BYTES))
+            data = log.read(LOG_BYTES)
+    except OSError:
+        return ()
+    return tuple(gate.log_text(data).splitlines()[-lines:])

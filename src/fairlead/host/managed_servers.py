@@ -1,0 +1,466 @@
+"""The servers of a host: taken in, put in each other's place, let go, and what is new of them kept."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import Server
+from fairlead.config.validate import suggestion
+from fairlead.connection.start_limit import StartLimit
+from fairlead.connection.transport.factory import TransportContext
+from fairlead.errors import StoreError, UnknownServer
+from fairlead.host.events import EventBus
+from fairlead.host.managed_server import HumanSide, ManagedServer, ServerStatus, combine
+from fairlead.host.operator import Ability
+from fairlead.host.snapshots import (
+    KnownServerState,
+    Snapshot,
+    SnapshotUpdate,
+    is_approved,
+    load_known,
+    load_pins,
+    load_snapshot,
+    save_news,
+    snapshot_key,
+)
+from fairlead.policy.lockfile import LockedServer, locks_of
+from fairlead.policy.pins import REVIEWED, Pins, UntrustedPins, is_guarded, joined, may_be_pinned, pins_key
+from fairlead.store.protocol import Store
+
+if TYPE_CHECKING:
+    from fairlead.host.client_host import ClientServers
+
+logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 0.1
+"""How long news of servers wait to be saved: what comes of many servers in that time is one write."""
+RETRY_SECONDS = 2.0
+"""How long after a failure the store is tried again."""
+QUARANTINED = "tools quarantined"
+"""The topic that tells other processes which tools of a server changed."""
+
+
+class _Quarantined(msgspec.Struct, frozen=True):
+    """What a listing is quarantined for, as it is told to other processes."""
+
+    pins_key: str
+    listed_at: float
+    tools: dict[str, str]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Quarantined).decode
+
+
+class ManagedServers:
+    """The servers of one host, by id."""
+
+    def __init__(  # noqa: PLR0913 - what members are made with
+        self,
+        tasks: TaskGroup,
+        around: TransportContext,
+        store: Store | None,
+        person: HumanSide,
+        bus: EventBus,
+        admission: StartLimit | None = None,
+        no_pins: UntrustedPins | None = None,
+    ) -> None:
+        self._tasks = tasks
+        self._around = around
+        self._store = store
+        self._person = person
+        self._bus = bus
+        self._admission = admission or StartLimit()
+        self._by_id: dict[str, ManagedServer] = {}
+        self.generation = 0
+        """Another number whenever servers, or what may be offered of them, are others."""
+        self._unsaved: set[ManagedServer] = set()
+        self._saving = anyio.Lock()
+        self._watches_pins = False
+        self._no_pins = no_pins
+        """Why there is no store that could have pins."""
+        self.followers: WeakSet[ClientServers] = WeakSet()
+        """Those with connections of their own to the same servers."""
+        self._gone: dict[str, ServerStatus] = {}
+        """The counts of followers' connections that ended."""
+        self.listed_for: dict[tuple[str, frozenset[Ability]], Snapshot] = {}
+        """What servers offer to clients that can be asked something, by the abilities it is told of."""
+        self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
+        """When each server was last listed over any connection, and what that is quarantined for."""
+
+    def __iter__(self) -> Iterator[ManagedServer]:
+        return iter(self._by_id.values())
+
+    def __getitem__(self, server_id: str) -> ManagedServer:
+        member = self._by_id.get(server_id)
+        if member is None:
+            hint = suggestion(server_id, self._by_id) or "run `fairlead list` to see the configured servers"
+            raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
+        return member
+
+    def known(self, server_id: str) -> ManagedServer:
+        """A server to look at rather than to call: what others know of it will do."""
+        return self[server_id]
+
+    async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
+        """Take servers in; one that is there already, and the same, stays as it is. Returns the new ones."""
+        wanted = list(servers)
+        changed = [server for server in wanted if not self._has(server)]
+        for server in wanted:
+            if self._has(server):
+                self._by_id[server.server_id].take_rules(server)
+        self._relock([server for server in wanted if server.transport != "in_process"])
+        await self._refresh([self._by_id[server.server_id] for server in wanted if self._has(server)])
+        outside = [server for server in changed if server.transport != "in_process"]
+        known = await load_known(
+            self._store, outside, no_pins=self._no_pins, principal=self._person.principal
+        )
+        return [self._put(server, self._carried(server, known)) for server in changed]
+
+    async def _refresh(self, kept: Iterable[ManagedServer]) -> None:
+        """Have servers that stay go by what was reviewed and approved meanwhile: no message need come."""
+        store = self._store
+        if store is None:
+            return
+        for member in kept:
+            if may_be_pinned(member.server):
+                pins = await load_pins(store, member.server)
+                if pins != member.pins and member.unsaved_pins is None:
+                    await self._take_pins(store, member, pins)
+            if member.awaits_consent and await is_approved(store, member.server):
+                member.set_approved(True)
+            if member.snapshot is None:  # a command may have listed it meanwhile
+                saved = await load_snapshot(store, member.server, member.principal)
+                if saved is not None:
+                    member.adopt(saved)
+
+    def _relock(self, servers: Iterable[LoadedServer]) -> None:
+        """Hold every connection to servers that stay to their lock files as they are now."""
+        kept = [server for server in servers if self._has(server)]
+        locks = locks_of(kept)
+        for server in kept:
+            for member in self._connections(server.server_id):
+                self.relock(member, locks.get(server.server_id))
+
+    def relock(self, member: ManagedServer, lock: LockedServer | str | None) -> None:
+        """Hold one connection to what a lock says now: what only the old lock was the reason for goes."""
+        if lock == member.lock:
+            return
+        newest = self._newest.get(member.server.server_id)
+        if newest is not None:
+            gone = member.locked_out
+            left = {tool: reason for tool, reason in newest[1].items() if gone.get(tool) != reason}
+            self._newest[member.server.server_id] = (newest[0], left)
+        member.relock(lock)
+
+    def _carried(self, server: LoadedServer, known: Mapping[str, KnownServerState]) -> KnownServerState:
+        """What is known of a server; from the one it replaces, where that is the same and not saved yet."""
+        found, old = known.get(server.server_id, KnownServerState()), self._by_id.get(server.server_id)
+        if found.snapshot is None and old is not None and snapshot_key(old.server) == snapshot_key(server):
+            return replace(found, snapshot=old.snapshot)
+        return found
+
+    def drop(self, server_id: str) -> None:
+        """Let a server go. Its calls under way finish first."""
+        self._retire(self._by_id.pop(server_id))
+        self._changed()
+
+    def keep_only(self, server_ids: Iterable[str]) -> None:
+        """Let go of all others."""
+        for server_id in self._by_id.keys() - set(server_ids):
+            self.drop(server_id)
+
+    async def close(self) -> None:
+        """End every connection, in bounded time, and keep what is new."""
+        async with anyio.create_task_group() as closing:
+            for member in self:
+                if member.connection is not None:
+                    closing.start_soon(member.connection.aclose)
+        await self._save_now()
+
+    def _has(self, server: LoadedServer) -> bool:
+        member = self._by_id.get(server.server_id)
+        return member is not None and same_definition(member.server, server)
+
+    def _put(self, server: LoadedServer, known: KnownServerState) -> ManagedServer:
+        before, unsaved = self._by_id.get(server.server_id), None
+        for key in [key for key in self.listed_for if key[0] == server.server_id]:
+            del self.listed_for[key]
+        if before is not None:
+            self._retire(before)
+            if pins_key(before.server) == pins_key(server):
+                unsaved = before.pins if self._store is None else before.unsaved_pins
+        if isinstance(unsaved, Pins) and not isinstance(known.pins, UntrustedPins):
+            known = replace(known, pins=joined(unsaved, known.pins))
+        member = self._by_id[server.server_id] = ManagedServer(
+            server,
+            self._around,
+            known,
+            tasks=self._tasks,
+            admission=self._admission,
+            person=self._person,
+            emit=self._bus.emit,
+            save=self._save,
+            changed=self._changed,
+            screened=self._screened,
+        )
+        self._changed()
+        self._share_pins(member)
+        if isinstance(unsaved, Pins) and self._store is not None:
+            # Another may take its place before they are saved.
+            member.unsaved_pins = joined(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
+            self._save(member)
+        self._watch_pins_of(member)
+        return member
+
+    def _changed(self) -> None:
+        self.generation += 1
+
+    def _retire(self, member: ManagedServer) -> None:
+        member.is_retired = True
+        if member.connection is not None:
+            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
+
+    def _save(self, member: ManagedServer) -> None:
+        if member.server.transport == "in_process":
+            return  # it is part of the program, and the next one may have another under that name
+        if not self._unsaved:
+            self._tasks.start_soon(self._save_soon)
+        self._unsaved.add(member)
+
+    async def _save_soon(self) -> None:
+        await anyio.sleep(SAVE_SECONDS)
+        await self._save_now()
+        while self._unsaved:
+            await anyio.sleep(RETRY_SECONDS)
+            await self._save_now()
+
+    async def _save_now(self) -> None:
+        async with self._saving:  # so that closing waits for a save under way
+            members, self._unsaved = self._unsaved, set()
+            if self._store is not None:
+                news = {member: _take_news(member) for member in members}
+                failures = await save_news(self._store, [*news.values()])
+                for member, saved in news.items():
+                    failure = failures.get(member.server.server_id)
+                    if failure is not None:
+                        # Tools whose pins are not kept would be pinned anew in the next run, changed or not.
+                        self._unsaved.add(member)
+                        member.repin(UntrustedPins.because(failure))
+                    elif member.unsaved_pins is saved.pins:
+                        member.unsaved_pins = None
+                        if saved.pins is not None:
+                            await self._go_by_saved_pins(self._store, member)
+
+    async def _go_by_saved_pins(self, store: Store, member: ManagedServer) -> None:
+        """Take what the store has now: another process may have pinned other definitions, and was first."""
+        pins = await load_pins(store, member.server)
+        if pins != member.pins:
+            member.repin(pins)
+            self._share_pins(member)
+
+    # Pins, reviews and quarantine are the same for all connections to a server.
+
+    def _screened(self, member: ManagedServer) -> None:
+        """Have every connection to a server follow the newest listing, whoever was told it."""
+        self._share_pins(member)
+        if member.snapshot is not None:
+            self.note_findings(member, member.snapshot.saved_at, member.findings)
+
+    def note_findings(self, source: ManagedServer, listed_at: float, findings: Mapping[str, str]) -> None:
+        """Take note of what a listing is quarantined for. The newest counts for all older ones."""
+        server_id = source.server.server_id
+        newest = self._newest.get(server_id)
+        if newest is not None and listed_at < newest[0]:
+            source.follow(newest[1])
+            return
+        self._newest[server_id] = (listed_at, findings)
+        for other in self._connections(server_id):
+            if other is not source and other.snapshot is not None and other.snapshot.saved_at <= listed_at:
+                other.follow({} if other.snapshot.saved_at == listed_at else findings)
+        if findings and newest != (listed_at, findings) and self._store is not None:
+            news = _Quarantined(pins_key(source.server), listed_at, dict(findings))
+            self._tasks.start_soon(self._publish, self._store, news)
+
+    async def _publish(self, store: Store, news: _Quarantined) -> None:
+        try:
+            await store.publish(QUARANTINED, _encode(news))
+        except StoreError:
+            logger.warning("other processes are not told of a quarantine", exc_info=True)
+
+    def _connections(self, server_id: str) -> list[ManagedServer]:
+        own = [self._by_id[server_id]] if server_id in self._by_id else []
+        return own + self.connections_besides(server_id)
+
+    def _share_pins(self, member: ManagedServer) -> None:
+        """Hold the connections of followers to the same pins."""
+        if self._by_id.get(member.server.server_id) is member:
+            for follower in [*self.followers]:
+                follower.repin(member)
+
+    def count_gone(self, status: ServerStatus) -> None:
+        """Keep the counts of a follower's connection that ends: counters never go back."""
+        ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
+        known = self._gone.get(status.server_id)
+        self._gone[status.server_id] = ended if known is None else combine(known, [ended])
+
+    def statuses_besides(self, server_id: str) -> list[ServerStatus]:
+        """Where a server stands over the connections of followers, those that ended included."""
+        gone = [self._gone[server_id]] if server_id in self._gone else []
+        return [*(member.status() for member in self.connections_besides(server_id)), *gone]
+
+    def connections_besides(self, server_id: str) -> list[ManagedServer]:
+        """The managed servers of followers that have a connection of their own to a server."""
+        return [found for each in [*self.followers] if (found := each.own_to(server_id)) is not None]
+
+    async def end(self, server_id: str) -> None:
+        """End every connection to a server, those of followers too. The next use starts it again."""
+        async with anyio.create_task_group() as closing:
+            for member in self._connections(server_id):
+                if member.connection is not None:
+                    closing.start_soon(member.connection.aclose)
+
+    def _watch_pins_of(self, member: ManagedServer) -> None:
+        """Follow reviews and quarantines in whatever process, and whether the store can be trusted."""
+        if may_be_pinned(member.server) and self._store is not None and not self._watches_pins:
+            self._watches_pins = True
+            self._tasks.start_soon(self._watch_reviews, self._store)
+            self._tasks.start_soon(self._watch_quarantines, self._store)
+
+    async def _watch_reviews(self, store: Store) -> None:
+        while True:
+            try:
+                async with store.subscribe(REVIEWED) as messages:
+                    if any(isinstance(member.pins, UntrustedPins) for member in self):
+                        await self._load_pins(store)
+                    async for payload in messages:
+                        await self._load_pins(store, payload.decode() if payload is not None else None)
+                    return  # the store is closed
+            except StoreError as exc:
+                logger.warning("the store cannot be trusted: tools that need pins wait", exc_info=True)
+                for member in [*self]:
+                    if is_guarded(member.server):
+                        member.repin(UntrustedPins.because(exc))
+            await anyio.sleep(RETRY_SECONDS)
+
+    async def _load_pins(self, store: Store, reviewed: str | None = None) -> None:
+        """Load the pins of the server with that key: the one that was reviewed; without a key, of all."""
+        for member in [*self]:
+            if may_be_pinned(member.server) and reviewed in (None, pins_key(member.server)):
+                await self._take_pins(store, member, await load_pins(store, member.server))
+
+    async def _take_pins(
+        self, store: Store, member: ManagedServer, pins: Pins | UntrustedPins | None
+    ) -> None:
+        before = member.pins
+        self._newest.pop(member.server.server_id, None)
+        member.repin(pins)
+        await self._renew(store, member, _newly_pinned(before, pins))
+
+    async def _renew(self, store: Store, member: ManagedServer, reviewed: frozenset[str]) -> None:
+        """Begin anew where a review approved another definition than a connection was told, or a new tool.
+
+        A connection that was told another definition comes to its end, after its calls under way; the next
+        use lists the server again. One that was never told of a tool is asked for its list again.
+        """
+        server_id = member.server.server_id
+        every = self._connections(server_id)
+        known = [each.snapshot for each in every if each.snapshot is not None]
+        lacking = [each for each in every if each.lacks(reviewed)]
+        for follower in [*self.followers]:
+            own = follower.own_to(server_id)
+            if own is not None and own.findings.keys() & reviewed:
+                follower.drop(server_id)
+        is_other = bool(member.findings.keys() & reviewed)
+        if not is_other and not lacking:
+            return
+        if is_other and member.connection is not None:
+            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
+        saved = await load_snapshot(store, member.server)  # whoever reviewed it has listed it
+        if saved is not None:
+            known.append(saved)
+        newest = max(known, key=lambda snapshot: snapshot.saved_at, default=None)
+        if newest is None:
+            return
+        if is_other:
+            member.adopt(newest, ends=True)
+        for each in lacking:
+            each.catch_up(newest)
+
+    async def _watch_quarantines(self, store: Store) -> None:
+        while True:
+            try:
+                async with store.subscribe(QUARANTINED) as messages:
+                    async for payload in messages:
+                        if payload is not None:
+                            self._heard_of(payload)
+                    return  # the store is closed
+            except StoreError:
+                logger.warning("quarantines of other processes are not noticed", exc_info=True)
+            await anyio.sleep(RETRY_SECONDS)
+
+    def _heard_of(self, payload: bytes) -> None:
+        """Follow a quarantine in another process, or in this one."""
+        try:
+            news = _decode(payload)
+        except msgspec.DecodeError:
+            logger.warning("a message about a quarantine cannot be read")
+            return
+        for member in [*self]:
+            server_id = member.server.server_id
+            newest = self._newest.get(server_id)
+            if pins_key(member.server) != news.pins_key or (newest and newest[0] >= news.listed_at):
+                continue
+            self._newest[server_id] = (news.listed_at, news.tools)
+            for each in self._connections(server_id):
+                each.follow(news.tools)
+
+
+def _newly_pinned(before: Pins | UntrustedPins | None, now: Pins | UntrustedPins | None) -> frozenset[str]:
+    """The tools that a review pinned."""
+    if not isinstance(now, Pins):
+        return frozenset()
+    known = before.tools if isinstance(before, Pins) else {}
+    return frozenset(tool for tool, pin in now.tools.items() if known.get(tool) != pin)
+
+
+def _take_news(member: ManagedServer) -> SnapshotUpdate:
+    snapshot, member.unsaved = member.unsaved, None
+    trouble, member.unsaved_trouble = member.unsaved_trouble, None
+    # Pins that are not saved yet count beside those in the store, and so they stay until they are.
+    return SnapshotUpdate(
+        server=member.server,
+        snapshot=snapshot,
+        trouble=trouble,
+        pins=member.unsaved_pins,
+        principal=member.principal,
+    )
+
+
+_CALL_FIELDS: Final = {"allow_tools": None, "deny_tools": (), "approval": None}
+"""The fields of an entry that are about calls alone, and what they are if not set: what a review writes."""
+
+
+def same_definition(old: LoadedServer, new: LoadedServer) -> bool:
+    """Do two configurations say the same of a server, but for what its tools may do?
+
+    Consent to a project's entry covers all of it, so there anything that changes is a change.
+    """
+    if (old.source, old.usable, old.needs_consent) != (new.source, new.usable, new.needs_consent):
+        return False
+    if (old.entry, old.config) == (new.entry, new.config):
+        return True
+    return not new.needs_consent and _definition(old) == _definition(new)
+
+
+def _definition(server: LoadedServer) -> tuple[dict[str, Any], Server | None]:
+    entry = {name: value for name, value in server.entry.items() if name not in _CALL_FIELDS}
+    return entry, server.config.model_copy(update=_CALL_FIELDS) if server.config is not None else None

@@ -1,0 +1,124 @@
+"""Which servers and tools somebody gets: a bundle of the configuration, or everything that is switched on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fairlead.catalog.tools import ToolEntry
+from fairlead.config.load import LoadedConfig
+from fairlead.config.models import ApprovalMode, BundleMode
+from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
+from fairlead.config.validate import suggestion
+from fairlead.errors import UnknownBundle
+from fairlead.policy.decision import BundleFilter, CallPolicy, Decision
+from fairlead.policy.tool_names import matches_any
+
+CatalogKey = tuple[str | None, frozenset[tuple[str, str]], ApprovalMode | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """A choice of servers and tools, and how they are handed to a model."""
+
+    name: str | None = None
+    """The bundle; None for everything."""
+    servers: Mapping[str, BundleFilter] | None = None
+    mode: BundleMode = "auto"
+    modes: Mapping[str, BundleMode] = field(default_factory=dict[str, BundleMode])
+    """Servers whose tools are handed over another way than the rest."""
+    always_direct: tuple[str, ...] = ()
+    token_budget: int = 0
+    resources: bool = True
+    prompts: bool = False
+    plain_names: bool = False
+    """Do its tools keep the names that their server gave them?"""
+    search: Literal["words", "meaning"] = "words"
+    approval: ApprovalMode | None = None
+    """The mode of tools that no rule and no other mode is about, where the surface is configured with one."""
+    caller: GroupedPrincipal = LOCAL_CALLER
+    """Whom it is for: rules that name principals or groups hide other tools from each."""
+    rules_for_caller: frozenset[tuple[str, str]] = frozenset()
+    """The rules that name the caller: what they do, and how they spell its principal or group."""
+
+    @property
+    def catalog_key(self) -> CatalogKey:
+        """What tells its catalog from others: callers that the same rules apply to share one."""
+        return self.name, self.rules_for_caller, self.approval
+
+    def decide(self, policy: CallPolicy, tool: str, entry: ToolEntry | None) -> Decision:
+        """What happens when a tool is called, with arguments that no rule is against.
+
+        Lists and explanations go by this, with all that `Proposal.decide` goes by when a call is made.
+        """
+        within = self.within(policy.server.server_id)
+        return policy.decide(tool, within, entry=entry, caller=self.caller, default=self.approval)
+
+    def has(self, server_id: str) -> bool:
+        """Is this server part of it?"""
+        return self.servers is None or server_id in self.servers
+
+    def within(self, server_id: str) -> BundleFilter | None:
+        """What it takes from a server, where it does not take all."""
+        return self.servers.get(server_id) if self.servers is not None else None
+
+    def keeps_direct(self, tool: str) -> bool:
+        """Is a tool offered as it is in every mode?"""
+        return matches_any(tool, self.always_direct)
+
+
+def select(config: LoadedConfig, name: str | None, caller: GroupedPrincipal = LOCAL_CALLER) -> Selection:
+    """The selection of a bundle, or of everything, for a caller. A bundle of a project file only narrows."""
+    admin = (loaded for server in config.servers.values() for loaded in server.admin_rules)
+    for_caller = frozenset(
+        (loaded.rule.action, loaded.rule.principal)
+        for loaded in (*config.rules, *admin)
+        if loaded.rule.principal is not None and loaded.is_for(caller)
+    )
+    return replace(_select(config, name), caller=caller, rules_for_caller=for_caller)
+
+
+def _select(config: LoadedConfig, name: str | None) -> Selection:
+    if name is None:
+        tools = config.config.tools
+        return Selection(
+            mode=tools.mode,
+            always_direct=tools.always_direct,
+            token_budget=tools.token_budget,
+            resources=tools.resources,
+            prompts=tools.prompts,
+            search=tools.search,
+        )
+    bundle = config.config.bundles.get(name)
+    if bundle is None:
+        hint = suggestion(name, config.config.bundles) or "`bundles` in fairlead.json names them"
+        raise UnknownBundle(f"there is no bundle `{name}`", hint=hint)
+    origin = config.origin("bundles", name)
+    is_foreign = origin is not None and origin.layer.name == "project"
+    servers = {
+        server_id: BundleFilter(
+            bundle=name, allow_tools=taken.allow_tools, deny_tools=taken.deny_tools, grants=not is_foreign
+        )
+        for server_id, taken in bundle.servers.items()
+    }
+    if is_foreign:
+        # A project file chooses among what there is. How that is handed to a model stays the user's choice.
+        everything = _select(config, None)
+        return replace(
+            everything,
+            name=name,
+            servers=servers,
+            resources=everything.resources and bundle.resources,
+            prompts=everything.prompts and bundle.prompts,
+        )
+    return Selection(
+        name=name,
+        servers=servers,
+        mode=bundle.mode,
+        modes={server_id: taken.mode for server_id, taken in bundle.servers.items() if taken.mode},
+        always_direct=bundle.always_direct,
+        token_budget=bundle.token_budget,
+        resources=bundle.resources,
+        prompts=bundle.prompts,
+        plain_names=bundle.names == "plain",
+        search=config.config.tools.search,
+    )

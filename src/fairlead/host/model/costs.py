@@ -1,0 +1,105 @@
+"""What tools cost a model to read: given as they are, behind the meta-tools, and with each search there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.search.search import SearchHit, search
+from fairlead.catalog.signatures import estimate, exact
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
+from fairlead.host.catalogs import cost_of, has_reading, is_direct
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.meta_tools import HostTools, MetaTools
+from fairlead.host.model.resource_tools import ReadingTools
+from fairlead.host.records import Artifacts, ArtifactTools
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+    from fairlead.host.model.toolset import Toolset
+
+SEARCHES = 20
+"""How many searches are tried to tell what one brings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """Tokens of a catalog, in each way to hand it to a model."""
+
+    tools: Mapping[ToolKey, int]
+    """The definition of each tool that is offered."""
+    direct: frozenset[ToolKey]
+    """Those that a model is given as they are, as configured."""
+    meta: int
+    """The definitions of the meta-tools."""
+    reading: int
+    """Those of the tools for resources and prompts; 0 where there are none to read."""
+    artifacts: int
+    """That of the tool for what does not fit into results; 0 where there are no tools."""
+    search: int
+    """What one search brings, on average."""
+    exact: bool
+
+    @property
+    def all_direct(self) -> int:
+        """What it costs to give a model every tool as it is."""
+        return sum(self.tools.values())
+
+    @property
+    def configured(self) -> int:
+        """What a model is given before it has asked for anything, as configured."""
+        given = sum(self.tools[key] for key in self.direct)
+        meta = self.meta if len(self.direct) < len(self.tools) else 0
+        return given + meta + self.reading + self.artifacts
+
+
+async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str, Listing]) -> Costs:
+    """Count a catalog: exactly where the tokenizer is at hand, else by its size."""
+    chosen = [listing for server_id, listing in listings.items() if selection.has(server_id)]
+    reading = ReadingTools(cast("Host", None), selection)  # defined, and never called
+    meta = MetaTools(cast("Toolset", _Shelf(catalog)))
+    together = cost_of(catalog)
+    some = catalog.tools[:: len(catalog) // SEARCHES + 1]
+    found = [await meta.call("mcp_search_tools", {"queries": [_wish(tool.entry)[:200]]}) for tool in some]
+    return Costs(
+        tools={tool.key: tokens(tool.entry.definition) for tool in catalog.tools},
+        direct=frozenset(tool.key for tool in catalog.tools if is_direct(tool.key, selection, together)),
+        meta=_cost_of(meta),
+        reading=_cost_of(reading) if has_reading(selection, chosen) else 0,
+        artifacts=_cost_of(ArtifactTools(cast("Artifacts", None))) if catalog.tools else 0,
+        search=round(sum(tokens(result.text.encode()) for result in found) / max(1, len(found))),
+        exact=exact() is not None,
+    )
+
+
+def tokens(text: bytes) -> int:
+    """How many tokens a text is: exactly where the tokenizer is at hand, else by its size."""
+    count = exact()
+    return estimate(text) if count is None else count(text.decode("utf-8", "replace"))
+
+
+def _cost_of(tools: HostTools) -> int:
+    return sum(tokens(entry.definition) for _, entry in tools.entries())
+
+
+def _wish(entry: ToolEntry) -> str:
+    """What somebody would search for who needs a tool."""
+    return (entry.description or entry.title or "").strip().partition(".")[0] or entry.key.tool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    hits: tuple[SearchHit, ...]
+    unavailable: Mapping[str, str]
+
+
+class _Shelf:
+    """As much of a toolset as searching takes, over a catalog that nobody keeps fresh."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+    async def search(
+        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
+    ) -> _Found:
+        return _Found(hits=search(self.catalog.index, queries, server=server, limit=limit), unavailable={})

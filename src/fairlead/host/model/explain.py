@@ -1,0 +1,248 @@
+"""Say why a model gets a tool the way it does, or not at all: the rule, and the file and line that has it."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fairlead.catalog.catalog import Absence, Catalog
+from fairlead.catalog.naming import NameTable, name_tools
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.merge import FieldPath, ValueOrigin
+from fairlead.config.untyped import as_list, value_at
+from fairlead.host.catalogs import cost_of, is_direct, mode_for
+from fairlead.host.model.bundles import Selection
+from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, listed
+from fairlead.policy.tool_names import matches
+
+_LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
+
+State = Literal["direct", "deferred", "unavailable"] | Absence
+"""Given to a model as it is, or behind the meta-tools; its server is not there; or why it is not offered."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """A reason, and where it is written. What nobody wrote is a built-in default."""
+
+    reason: str
+    place: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolExplanation:
+    """All there is to say about one tool."""
+
+    key: ToolKey
+    state: State
+    because: Reason
+    """Why it is in that state."""
+    rule: Reason | None
+    """What lets it be offered, or not; None where its server is not part of what was chosen, or not sound."""
+    verdict: Verdict | None
+    """What happens when it is called; None as above."""
+    approval: Reason | None
+    """Why that happens."""
+    name: str
+    naming: str
+    """What models call it, or would, and why that is not what its server calls it."""
+    gateway_verdict: Verdict | None = None
+    """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
+    remembered: bool = False
+    """Is an answer remembered, so that calls which would be asked about are made?"""
+
+    @property
+    def answer(self) -> str:
+        """What it may do, in one word or two: allow, ask, deny, held back, unavailable."""
+        if self.state == "quarantined":
+            return "held back"
+        return self.verdict or "unavailable"
+
+    @property
+    def decided_by(self) -> Reason:
+        """Why it may do that, and where that is written."""
+        return self.because if self.approval is None or self.state == "quarantined" else self.approval
+
+
+def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable:
+    """What models call every tool there is, or would call it."""
+    keys = [entry.key for listing in listings.values() for entry in listing.tools]
+    rejected = [ToolKey(name, tool.name) for name, listing in listings.items() for tool in listing.rejected]
+    first_party = {key for key in keys if config.servers[key.server_id].is_built_in}
+    return name_tools(sorted({*keys, *rejected}), config.config.tools.names, first_party=first_party)
+
+
+def tools_called(name: str, names: NameTable) -> list[ToolKey]:
+    """The tools that a person may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
+    return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
+
+
+def _spellings(key: ToolKey) -> set[str]:
+    tools = {key.tool, key.shown_tool}
+    return tools | {f"{key.server_id}{mark}{tool}" for tool in tools for mark in "/."}
+
+
+class Explainer:
+    """Explains the tools of a selection."""
+
+    def __init__(
+        self,
+        config: LoadedConfig,
+        selection: Selection,
+        catalog: Catalog,
+        names: NameTable,
+        before_defaults: Collection[str] = (),
+    ) -> None:
+        self._before_defaults = before_defaults
+        self._config = config
+        self._selection = selection
+        self._over_gateway = replace(selection, approval=config.config.gateway.approval)
+        self._catalog = catalog
+        self._names = names
+        self._cost = cost_of(catalog)
+        self._entries: dict[str, dict[ToolKey, ToolEntry]] = {}
+
+    def explain(self, key: ToolKey) -> ToolExplanation:
+        """Why a tool is there, or not."""
+        server = self._config.servers[key.server_id]
+        offered = self._catalog.of(key)
+        name = offered.name if offered else self._names.names[key]
+        absence = self._absence(server, key)
+        if absence is not None:
+            return ToolExplanation(
+                key=key,
+                state="unavailable",
+                because=absence,
+                rule=None,
+                verdict=None,
+                approval=None,
+                name=name,
+                naming=_naming(key, name),
+            )
+        assert server.config is not None
+        within = self._selection.within(key.server_id)
+        rule = self._rule(server, key.tool, listed(server.config, key.tool, within))
+        policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
+        decision = self._selection.decide(policy, key.tool, self._entry(key))
+        over_gateway = self._over_gateway.decide(policy, key.tool, self._entry(key)).verdict
+        approval = self._approval(server, key.tool, decision) if decision.field not in _LISTS else rule
+        state, because = self._state(key, approval)
+        return ToolExplanation(
+            key=key,
+            state=state,
+            because=because,
+            rule=rule,
+            verdict=decision.verdict,
+            approval=approval,
+            name=name,
+            naming=_naming(key, name),
+            gateway_verdict=over_gateway if over_gateway != decision.verdict else None,
+        )
+
+    def _entry(self, key: ToolKey) -> ToolEntry | None:
+        entries = self._entries.get(key.server_id)
+        if entries is None:
+            offering = self._catalog.offerings.get(key.server_id)
+            entries = {entry.key: entry for entry in offering.tools} if offering else {}
+            self._entries[key.server_id] = entries
+        return entries.get(key)
+
+    def _absence(self, server: LoadedServer, key: ToolKey) -> Reason | None:
+        """Why the tool's server is not there at all."""
+        bundle = self._selection.name
+        if not self._selection.has(key.server_id):
+            place = _place(self._config, ("bundles", bundle or "", "servers"))
+            reason = f"the bundle `{bundle}` has no server `{key.server_id}`"
+            return Reason(reason=reason, place=place)
+        if server.config is None or not server.usable:
+            place = str(server.definition.origin(() if server.enabled else ("enabled",)))
+            reason = "its entry is not sound" if server.enabled else "its server is switched off"
+            return Reason(reason=reason, place=place)
+        return None
+
+    def _state(self, key: ToolKey, denial: Reason) -> tuple[State, Reason]:
+        hidden = self._catalog.hidden.get(key)
+        if hidden is None:
+            return self._handing(key)
+        if hidden.absence == "denied":
+            return hidden.absence, denial
+        place = hidden.origin or ("its pin" if hidden.absence == "quarantined" else "its definition")
+        return hidden.absence, Reason(reason=hidden.reason, place=place)
+
+    def _handing(self, key: ToolKey) -> tuple[State, Reason]:
+        """How a tool that is offered is given to a model."""
+        selection, section = self._selection, _section(self._selection)
+        mode = selection.modes.get(key.server_id, selection.mode)
+        behind = mode_for(key.server_id, selection, self._cost) == "meta"
+        if behind and selection.keeps_direct(key.tool):
+            field, reason = (*section, "always_direct"), "`always_direct` names it"
+        elif mode == "auto":
+            field = (*section, "token_budget")
+            reason = (
+                f"{len(self._catalog)} tools are about {self._cost:,} tokens, and the budget is"
+                f" {selection.token_budget:,}"
+            )
+        else:
+            own = ("servers", key.server_id) if key.server_id in selection.modes else ()
+            field = (*section, *own, "mode")
+            reason = f"`mode` is `{mode}`"
+        direct = is_direct(key, selection, self._cost)
+        return "direct" if direct else "deferred", Reason(reason=reason, place=_place(self._config, field))
+
+    def _approval(self, server: LoadedServer, tool: str, decision: Decision) -> Reason:
+        """What decides about a call that the lists let through: a rule, a mode, or nobody."""
+        if decision.rule is not None:
+            return Reason(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
+        if decision.field == "approval" and server.config is not None:
+            mode = approval_mode_of(server.config, tool)
+            path = ("approval", "tools", mode[1]) if mode and mode[1] is not None else ("approval", "default")
+            return Reason(reason=decision.reason, place=str(server.definition.origin(path)))
+        if decision.is_administrators:
+            return Reason(reason=decision.reason, place="the administrator's policy")
+        places = [("policy", "approval")]
+        if self._selection.approval is not None:
+            places.append(("gateway", "approval"))
+        written = (place for path in places if (place := _place(self._config, path)) is not None)
+        return Reason(reason=decision.reason, place=next(written, None))
+
+    def _rule(self, server: LoadedServer, tool: str, decision: Decision) -> Reason:
+        """The list behind a decision, down to the line of the pattern where one matches."""
+        field = decision.field or "trust"
+        if decision.bundle is not None:
+            path = ("bundles", decision.bundle, "servers", server.server_id, field)
+            lists = [(value_at(self._config.merged.data, path), self._config.origin(*path))]
+        else:
+            lists = [(setting.value, setting.origin) for setting in server.definition.settings((field,))]
+        for pattern, origin in _patterns(tool, lists):
+            said = "" if pattern == tool else f", as `{pattern}`"
+            return Reason(reason=f"{decision.reason}{said}", place=str(origin))
+        reason = decision.reason if decision.field else "its server is trusted, and no rule says otherwise"
+        origin = lists[0][1] if lists else server.definition.origin((field,))
+        return Reason(reason=reason, place=str(origin) if origin else None)
+
+
+def _patterns(
+    tool: str, lists: Iterable[tuple[object, ValueOrigin | None]]
+) -> Iterator[tuple[str, ValueOrigin]]:
+    """The patterns that a tool's name matches, each with its place."""
+    for value, origin in lists:
+        for index, pattern in enumerate(as_list(value)):
+            if origin and isinstance(pattern, str) and (pattern == tool or matches(tool, pattern)):
+                yield pattern, ValueOrigin(layer=origin.layer, path=(*origin.path, index))
+
+
+def _section(selection: Selection) -> tuple[str, ...]:
+    return ("tools",) if selection.name is None else ("bundles", selection.name)
+
+
+def _place(config: LoadedConfig, path: FieldPath) -> str | None:
+    """Where a setting is written; None where nobody wrote it."""
+    return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
+
+
+def _naming(key: ToolKey, name: str) -> str:
+    if key.tool in name:
+        return "its server's id and its own name as it is, so that no two tools share one"
+    if all(character.isascii() and (character.isalnum() or character in "_-") for character in key.tool):
+        return f"cut to {len(name)} characters, which is what every provider takes"
+    return "what a provider would not take in a name is written `_`"

@@ -1,0 +1,324 @@
+"""The tools a model gets in place of thousands: find one, look at it, call it.
+
+Tools that the host itself gives a model, beside those of its servers.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from mcp_types import CallToolResult, TextContent
+from pydantic import Field
+
+from fairlead.catalog.catalog import Catalog, CatalogTool
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.schema.normalize import screen_definition
+from fairlead.catalog.signatures import estimate, signature
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.config.untyped import as_object
+from fairlead.errors import CallDenied, FairleadError, ToolFailed, UnknownTool
+from fairlead.servers.framework.tools import (
+    AnyTool,
+    Reply,
+    ToolContext,
+    ToolDefinition,
+    ToolModel,
+    describe_tool,
+    run_tool,
+)
+
+if TYPE_CHECKING:
+    from fairlead.host.model.toolset import Toolset
+
+
+RESERVED = frozenset(
+    {
+        "mcp_search_tools",
+        "mcp_list_tools",
+        "mcp_get_tool_schema",
+        "mcp_call_tool",
+        "mcp_resources_list",
+        "mcp_resource_templates_list",
+        "mcp_resource_read",
+        "mcp_prompts_list",
+        "mcp_prompt_get",
+        "mcp_read_artifact",
+    }
+)
+"""Names that no server's tool can have."""
+
+AskedT = TypeVar("AskedT")
+
+
+class _NoContext:
+    """These tools are quick: there is no progress to report."""
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        return
+
+
+class HostTools:
+    """A few tools, each under a name that every provider takes and under its older one, with a dot."""
+
+    def __init__(self, tools: Mapping[str, AnyTool]) -> None:
+        self._dotted = {tool.name: dotted for dotted, tool in tools.items()}
+        self._tools = {**tools, **{tool.name: tool for tool in tools.values()}}
+
+    def has(self, name: str) -> bool:
+        """Is this the name of one of them?"""
+        return name in self._tools
+
+    def described(self, tool: AnyTool) -> str:
+        """What a model reads about a tool."""
+        return tool.description
+
+    def entries(self) -> Iterator[tuple[str, ToolEntry]]:
+        """The tools as a model gets them, by name."""
+        for name, dotted in self._dotted.items():
+            tool = self._tools[name]
+            update = {"description": self.described(tool), "output_schema": None, "annotations": None}
+            described = describe_tool(tool).model_copy(update=update)
+            yield (
+                name,
+                ToolEntry(
+                    key=ToolKey("mcp", dotted.removeprefix("mcp.")),
+                    definition=described.model_dump_json(by_alias=True, exclude_none=True).encode(),
+                    description=described.description,
+                ),
+            )
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call one of them."""
+        result = await run_tool(self._tools[name], _NoContext(), arguments)
+        return await self.handed(self._tools[name], arguments, result)
+
+    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+        """What a tool returned, as a model may have it. Where a server wrote it, more is to be done."""
+        return ToolResult("mcp", encoded(result))
+
+
+def encoded(result: CallToolResult) -> bytes:
+    """A result as it would go over the wire."""
+    return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+async def told(asking: Awaitable[AskedT]) -> AskedT:
+    """What is waited for; what goes wrong on the way is told to the model."""
+    try:
+        return await asking
+    except FairleadError as exc:
+        raise ToolFailed(str(exc), hint=exc.hint) from exc
+
+
+SERVER_LIST_TOKENS = 200
+MOST_SIBLINGS = 15
+SERVERS_WITH_SIBLINGS = 3
+LISTED_AT_ONCE = 100
+
+
+class SearchToolsInput(ToolModel):
+    """A search."""
+
+    queries: Annotated[list[str], Field(min_length=1, max_length=4)]
+    """What you want to do, in a few words each."""
+    server: str | None = None
+    """Only this server's tools."""
+    limit: Annotated[int, Field(ge=1, le=20)] = 5
+
+
+class SearchToolsOutput(ToolModel):
+    """What was found."""
+
+    tools: list[str]
+    siblings: dict[str, list[str]]
+    unavailable: dict[str, str]
+
+
+class ListInput(ToolModel):
+    """A look around."""
+
+    server: str | None = None
+    start: Annotated[int, Field(ge=0)] = 0
+
+
+class ListOutput(ToolModel):
+    """Names."""
+
+    tools: list[str]
+    next_start: int | None = None
+    unavailable: dict[str, str]
+
+
+class SchemaInput(ToolModel):
+    """Which tools."""
+
+    names: Annotated[list[str], Field(min_length=1, max_length=10)]
+    """Names as search and list show them."""
+
+
+class SchemaOutput(ToolModel):
+    """Whole definitions."""
+
+    tools: list[dict[str, Any]]
+
+
+class CallInput(ToolModel):
+    """A call."""
+
+    name: str
+    """The tool, as search and list name it."""
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CallOutput(ToolModel):
+    """Whatever the tool returns."""
+
+
+class MetaTools(HostTools):
+    """The meta-tools of one toolset."""
+
+    def __init__(self, toolset: "Toolset") -> None:
+        self._toolset = toolset
+        super().__init__(
+            {
+                "mcp.searchTools": ToolDefinition(
+                    name="mcp_search_tools",
+                    description="Find tools by what they do. Gives signatures to call with mcp_call_tool.",
+                    input=SearchToolsInput,
+                    output=SearchToolsOutput,
+                    handler=self._search,
+                ),
+                "mcp.listTools": ToolDefinition(
+                    name="mcp_list_tools",
+                    description="List the names of all tools, or of one server's.",
+                    input=ListInput,
+                    output=ListOutput,
+                    handler=self._list,
+                ),
+                "mcp.getToolSchema": ToolDefinition(
+                    name="mcp_get_tool_schema",
+                    description="Show whole definitions, where a signature is not enough.",
+                    input=SchemaInput,
+                    output=SchemaOutput,
+                    handler=self._schemas,
+                ),
+                "mcp.callTool": ToolDefinition(
+                    name="mcp_call_tool",
+                    description="Call a tool that search or list named.",
+                    input=CallInput,
+                    output=CallOutput,
+                    handler=self._refuse,
+                ),
+            }
+        )
+
+    def described(self, tool: AnyTool) -> str:
+        """What a model reads about a tool; the search names the servers there are."""
+        servers = _server_list(self._toolset.catalog) if tool.name == "mcp_search_tools" else ""
+        return f"{tool.description} Servers: {servers}" if servers else tool.description
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a meta-tool. What it calls goes the way of every call."""
+        if name in ("mcp_call_tool", "mcp.callTool"):
+            wanted, given = arguments.get("name"), as_object(arguments.get("arguments"))
+            if isinstance(wanted, str) and not self.has(wanted):
+                return await self._toolset.answer(wanted, given)
+        return await super().call(name, arguments)
+
+    async def _refuse(self, context: ToolContext, asked: CallInput) -> CallOutput:
+        raise ToolFailed(f"`{asked.name}` is not a tool of a server", hint="call it by itself")
+
+    async def _search(self, context: ToolContext, asked: SearchToolsInput) -> Reply[SearchToolsOutput]:
+        found = await self._toolset.search(asked.queries, server=asked.server, limit=asked.limit)
+        catalog = self._toolset.catalog
+        shown = [(hit, tool) for hit in found.hits if (tool := catalog.of(hit.key)) is not None]
+        output = SearchToolsOutput(
+            tools=[_line(catalog, tool, hit.twins) for hit, tool in shown],
+            siblings=_siblings(catalog, [tool.key for _, tool in shown]),
+            unavailable=dict(found.unavailable),
+        )
+        return _reply(output, [*output.tools, *_more(output.siblings)], output.unavailable)
+
+    async def _list(self, context: ToolContext, asked: ListInput) -> Reply[ListOutput]:
+        catalog = (await self._toolset.ready()).catalog
+        chosen = [tool.key for tool in catalog.tools if asked.server in (None, tool.key.server_id)]
+        shown = [catalog.shown(key) for key in chosen[asked.start : asked.start + LISTED_AT_ONCE]]
+        end = asked.start + len(shown)
+        output = ListOutput(
+            tools=shown,
+            next_start=end if end < len(chosen) else None,
+            unavailable=self._toolset.unavailable,
+        )
+        lines = [", ".join(shown)] if shown else []
+        if output.next_start is not None:
+            lines.append(f"{len(chosen) - end} more: start={end}")
+        return _reply(output, lines, output.unavailable)
+
+    async def _schemas(self, context: ToolContext, asked: SchemaInput) -> SchemaOutput:
+        catalog = (await self._toolset.ready()).catalog
+        return SchemaOutput(tools=[self._schema(catalog, name) for name in asked.names])
+
+    def _schema(self, catalog: Catalog, name: str) -> dict[str, Any]:
+        try:
+            tool = catalog.called(name) or self._toolset.find(catalog, name)
+        except (UnknownTool, CallDenied) as exc:
+            raise ToolFailed(str(exc), hint=exc.hint) from exc
+        return {
+            "name": catalog.shown(tool.key),
+            "description": tool.entry.description or "",
+            "inputSchema": screen_definition(tool.entry.definition).schema,
+        }
+
+
+def _line(catalog: Catalog, tool: CatalogTool, twins: tuple[ToolKey, ...]) -> str:
+    """The line of a tool, with the other servers that have the same one: another account, say."""
+    line = signature(tool.entry, catalog.shown(tool.key))
+    return f"{line} (the same: {', '.join(map(catalog.shown, twins))})" if twins else line
+
+
+def _reply(output: Any, lines: list[str], unavailable: Mapping[str, str]) -> Reply[Any]:  # noqa: ANN401
+    lines = lines or ["nothing fits"]
+    lines += [f"not available: {name}: {why.splitlines()[0]}" for name, why in unavailable.items()]
+    return Reply(output=output, content=(TextContent(text="\n".join(lines)),))
+
+
+def _siblings(catalog: Catalog, found: list[ToolKey]) -> dict[str, list[str]]:
+    servers = list(dict.fromkeys(key.server_id for key in found))[:SERVERS_WITH_SIBLINGS]
+    known = set(found)
+    return {
+        server_id: [
+            entry.key.shown_tool
+            for entry in catalog.offerings[server_id].tools
+            if entry.key not in known and catalog.of(entry.key) is not None
+        ][:MOST_SIBLINGS]
+        for server_id in servers
+    }
+
+
+def _more(siblings: Mapping[str, list[str]]) -> Iterator[str]:
+    return (f"also {server_id}: {', '.join(names)}" for server_id, names in siblings.items() if names)
+
+
+def _server_list(catalog: Catalog) -> str:
+    """The servers and how many tools each has: with what they are for while that fits, else without."""
+    offered = [
+        (offering, sum(catalog.of(entry.key) is not None for entry in offering.tools))
+        for offering in catalog.offerings.values()
+    ]
+    counted = [(offering, count) for offering, count in offered if count]
+    ways: tuple[Callable[[], str], ...] = (
+        lambda: "; ".join(
+            f"{offering.server_id} ({count}) {offering.description.splitlines()[0][:80]}".rstrip()
+            if offering.description
+            else f"{offering.server_id} ({count})"
+            for offering, count in counted
+        ),
+        lambda: ", ".join(f"{offering.server_id} ({count})" for offering, count in counted),
+    )
+    for way in ways:
+        text = way()
+        if estimate(text) <= SERVER_LIST_TOKENS:
+            return text
+    total = sum(count for _, count in counted)
+    names = ", ".join(offering.server_id for offering, _ in counted)
+    room = int(SERVER_LIST_TOKENS * 3.5)
+    return f"{names[:room].rpartition(', ')[0]} and more: {len(counted)} servers, {total} tools"

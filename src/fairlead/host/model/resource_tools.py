@@ -1,0 +1,237 @@
+"""Tools with which a model reads the resources of servers and, where that is wanted, uses their prompts."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from mcp_types import CallToolResult, ContentBlock, TextContent
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.tools import PromptOffer, ResourceOffer, ResourceTemplate
+from fairlead.config.command_lines import command_line
+from fairlead.config.principal import LOCAL
+from fairlead.config.untyped import as_object
+from fairlead.errors import FairleadError, ToolFailed
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.meta_tools import HostTools, encoded, told
+from fairlead.host.offers.contents import CombinedList
+from fairlead.host.offers.listing import gather
+from fairlead.policy.results import ResultSource
+from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+LISTED_AT_ONCE = 200
+LISTED_BYTES = 100_000
+
+_content = TypeAdapter[ContentBlock](ContentBlock)
+
+
+class ServerInput(ToolModel):
+    """Whose."""
+
+    server: str | None = None
+    """Only this server's."""
+
+
+class OfferSource(ToolModel):
+    """What servers offer."""
+
+    items: list[dict[str, Any]]
+    more: int = 0
+    """How many are left out."""
+    unavailable: dict[str, str]
+
+
+class ReadResourceInput(ToolModel):
+    """What to read."""
+
+    server: str
+    uri: str
+
+
+class PromptInput(ToolModel):
+    """Which prompt."""
+
+    server: str
+    name: str
+    arguments: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class QuotedContent(ToolModel):
+    """What a server says. It is all in the content, where media are media."""
+
+
+class ReadingTools(HostTools):
+    """What a model can do with resources, and with prompts if it may."""
+
+    def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
+        self._host = host
+        self._selection = selection
+        self._principal = principal
+        tools: dict[str, AnyTool] = {}
+        if selection.resources:
+            tools |= self._for_resources()
+        if selection.prompts:
+            tools |= self._for_prompts()
+        super().__init__(tools)
+
+    def may_read(self, server_id: str) -> bool:
+        """May a model read what this server has?"""
+        return self._selection.has(server_id) and self._withheld(server_id) is None
+
+    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+        """What servers wrote, handed on like results of their tools: cleaned, of bounded size, marked."""
+        server, limit = arguments.get("server"), LISTED_BYTES
+        names = [server] if isinstance(server, str) else [*self._readable()]
+        server_id = names[0] if len(names) == 1 else "mcp"
+        trusted = all(map(self._host.is_trusted, names))
+        if result.is_error:
+            return ToolResult(server_id, encoded(result), untrusted=not trusted)
+        if tool.output is QuotedContent:
+            limit = self._host.configured(server_id).max_result_bytes
+            result = result.model_copy(update={"structured_content": None})
+        source = ResultSource(server_id=server_id, tool=tool.name, trusted=trusted, limit=limit)
+        return await self._host.artifacts.deliver(encoded(result), source, principal=self._principal)
+
+    def _readable(self) -> Iterator[str]:
+        """The servers that a model may read of."""
+        return (
+            each.server_id for each in self._host.status() if each.enabled and self.may_read(each.server_id)
+        )
+
+    def _for_resources(self) -> dict[str, AnyTool]:
+        return {
+            "mcp.resourcesList": ToolDefinition(
+                name="mcp_resources_list",
+                description="List what servers have to read.",
+                input=ServerInput,
+                output=OfferSource,
+                handler=self._resources,
+            ),
+            "mcp.resourceTemplatesList": ToolDefinition(
+                name="mcp_resource_templates_list",
+                description="List URIs with blanks to fill in (RFC 6570).",
+                input=ServerInput,
+                output=OfferSource,
+                handler=self._templates,
+            ),
+            "mcp.resourceRead": ToolDefinition(
+                name="mcp_resource_read",
+                description="Read a resource by its URI.",
+                input=ReadResourceInput,
+                output=QuotedContent,
+                handler=self._read,
+            ),
+        }
+
+    def _for_prompts(self) -> dict[str, AnyTool]:
+        return {
+            "mcp.promptsList": ToolDefinition(
+                name="mcp_prompts_list",
+                description="List the prompts that servers have ready.",
+                input=ServerInput,
+                output=OfferSource,
+                handler=self._prompts,
+            ),
+            "mcp.promptGet": ToolDefinition(
+                name="mcp_prompt_get",
+                description="Get a prompt, filled in.",
+                input=PromptInput,
+                output=QuotedContent,
+                handler=self._prompt,
+            ),
+        }
+
+    async def _resources(self, context: ToolContext, asked: ServerInput) -> OfferSource:
+        return await self._gathered(ResourceOffer, asked.server)
+
+    async def _templates(self, context: ToolContext, asked: ServerInput) -> OfferSource:
+        return await self._gathered(ResourceTemplate, asked.server)
+
+    async def _prompts(self, context: ToolContext, asked: ServerInput) -> OfferSource:
+        return await self._gathered(PromptOffer, asked.server)
+
+    async def _gathered(
+        self, kind: type[ResourceOffer | ResourceTemplate | PromptOffer], server: str | None
+    ) -> OfferSource:
+        """What the servers of the selection offer: others are neither asked nor started."""
+        if server is not None:
+            self._require_readable(server)
+        gathered = await told(gather(self._host, kind, server, among=self.may_read))
+        chosen = [status.server_id for status in self._host.status() if status.enabled]
+        withheld = {name: self._withheld(name) for name in chosen if self._selection.has(name)}
+        return _offers(gathered, {name: why for name, why in withheld.items() if why and server is None})
+
+    def _require_readable(self, server: str) -> None:
+        if not self._selection.has(server):
+            raise ToolFailed(f"there is no server `{server}` here")
+        why = self._withheld(server)
+        if why is not None:
+            command = command_line("review", server)
+            raise ToolFailed(f"`{server}`: {why}", hint=f"a person can review it: `{command}`")
+
+    def _withheld(self, server_id: str) -> str | None:
+        """Why a model may not read of a server, if that is so: what it reads there could lead it astray."""
+        try:
+            config = self._host.configured(server_id)
+        except FairleadError:
+            return None  # what is wrong with it is said when it is asked
+        within = self._selection.within(server_id)
+        listed = config.allow_tools or (within.allow_tools if within is not None and within.grants else None)
+        if config.trust == "trusted" or listed is not None:
+            return None
+        return "it is not trusted, and nobody has reviewed it yet"
+
+    async def _read(self, context: ToolContext, asked: ReadResourceInput) -> Reply[QuotedContent]:
+        self._require_readable(asked.server)
+        found = await told(self._host.resources.read(asked.server, asked.uri))
+        return Reply(output=QuotedContent(), content=tuple(_part(part) for part in found.parts))
+
+    async def _prompt(self, context: ToolContext, asked: PromptInput) -> Reply[QuotedContent]:
+        self._require_readable(asked.server)
+        found = await told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
+        blocks = (block for message in found.messages for block in _said(message))
+        return Reply(output=QuotedContent(), content=tuple(blocks))
+
+
+def _offers(gathered: CombinedList[Any], withheld: Mapping[str, str]) -> OfferSource:
+    shown = gathered.items[:LISTED_AT_ONCE]
+    failed = {name: str(failure).splitlines()[0] for name, failure in gathered.failures.items()}
+    return OfferSource(
+        items=[_plain(item) for item in shown],
+        more=len(gathered.items) - len(shown),
+        unavailable={**failed, **withheld},
+    )
+
+
+def _plain(item: ResourceOffer | ResourceTemplate | PromptOffer) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(item)
+    server = fields.pop("serverId")
+    return {"server": server, **{name: value for name, value in fields.items() if value not in (None, "")}}
+
+
+def _part(part: dict[str, Any]) -> ContentBlock:
+    """A part of a resource."""
+    if isinstance(part.get("text"), str):
+        return TextContent(text=part["text"])
+    return _block({"type": "resource", "resource": part})
+
+
+def _said(message: Mapping[str, Any]) -> Iterator[ContentBlock]:
+    """A message of a prompt, and who says it."""
+    content, role = as_object(message.get("content")), f"{message.get('role', 'somebody')}:"
+    if isinstance(content.get("text"), str):
+        yield TextContent(text=f"{role} {content['text']}")
+    else:
+        yield TextContent(text=role)
+        yield _block(content)
+
+
+def _block(content: dict[str, Any]) -> ContentBlock:
+    try:
+        return _content.validate_python(content)
+    except ValidationError:
+        return TextContent(text="(something that nobody can read)")

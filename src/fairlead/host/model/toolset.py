@@ -1,0 +1,354 @@
+"""The tools somebody hands to a model: named, chosen, searchable, and called by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from fairlead.adapters import anthropic, gemini, openai
+from fairlead.adapters.definition import AdaptedTool
+from fairlead.adapters.definition import Caller as AdaptedCaller
+from fairlead.catalog.catalog import Catalog, CatalogTool
+from fairlead.catalog.results import ToolResult
+from fairlead.catalog.search.search import SearchHit
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.config.argument_types import check_types, fits, wrong_type
+from fairlead.config.principal import LOCAL, GroupedPrincipal
+from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
+from fairlead.host.background import (
+    AT_ONCE,
+    load_off_loop,
+    run_in_background,
+    run_off_loop,
+    size_of_catalog,
+    size_of_tools,
+)
+from fairlead.host.call import OnProgress
+from fairlead.host.catalogs import cost_of, has_reading, is_direct
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.meta_tools import MetaTools
+from fairlead.host.model.resource_tools import ReadingTools
+from fairlead.host.records import ArtifactTools
+
+if TYPE_CHECKING:
+    from pydantic_ai import Tool as PydanticTool
+
+    from fairlead.adapters.langchain import FairleadTool
+    from fairlead.host.host import Host
+
+AdaptedT = TypeVar("AdaptedT")
+
+PATIENCE_SECONDS = 15.0
+"""How long servers that were never listed are waited for, before the rest is handed out without them."""
+
+MAX_LOGIN_HINTS = 5
+"""How many servers that want a login are named in one hint."""
+
+SETTLE_SECONDS = 2.0
+"""How long a list that has changed is waited for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOutcome:
+    """What a search brought, and which servers could not be looked through."""
+
+    hits: tuple[SearchHit, ...]
+    unavailable: Mapping[str, str]
+
+
+class Toolset:
+    """The tools of a selection: `host.tools` is everything, `host.toolset("name")` a bundle.
+
+    Tools of servers that answered before are there at once; those that never did are connected first.
+    """
+
+    def __init__(
+        self,
+        host: "Host",
+        selection: Selection,
+        principal: str = LOCAL,
+        groups: frozenset[str] = frozenset(),
+    ) -> None:
+        self._host = host
+        self.selection = selection
+        self.principal = principal
+        """Who its calls are made for."""
+        self.groups = groups
+        """The groups that the principal is a member of."""
+        self._meta = MetaTools(self)
+        self._reading = ReadingTools(host, selection, principal)
+        self._artifacts = ArtifactTools(host.artifacts, principal)
+
+    # What there is.
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now. Contacts nobody."""
+        return self._host.catalog(self.selection)
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The servers that cannot be had just now, and why."""
+        return {
+            status.server_id: status.last_error or status.state
+            for status in self._host.status()
+            if self.selection.has(status.server_id)
+            and status.enabled
+            and status.state in ("error", "auth_required")
+        }
+
+    @check_types
+    async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> "Toolset":
+        """Wait until every server has said what it offers, but no longer than so many seconds.
+
+        One that failed before is tried again beside, and waited for by nobody.
+        """
+        await self._host.notice_consents()
+        unknown = [
+            status
+            for status in self._host.status()
+            if self.selection.has(status.server_id) and status.enabled and status.tools is None
+        ]
+        self._host.retry(*(status.server_id for status in unknown if status.state == "error"))
+        untried = [status.server_id for status in unknown if status.last_error is None]
+        if untried:
+            with anyio.move_on_after(seconds):
+                await self._host.connect(*untried)
+        with anyio.move_on_after(seconds):
+            await self._host.wait_for_catalog(self.selection)
+        return self
+
+    async def settled(self) -> "Toolset":
+        """Wait for the lists that servers have just said to be others now, but not for long.
+
+        So a model that has a tool added sees it in its next step.
+        """
+        with anyio.move_on_after(SETTLE_SECONDS):
+            for member in self._host.members:
+                connection = member.connection
+                chosen = connection is not None and self.selection.has(member.server.server_id)
+                if connection is not None and chosen and connection.vitals.state == "ready":
+                    await connection.up_to_date.wait()
+        return self
+
+    async def list(self) -> tuple[CatalogTool, ...]:
+        """Every tool that may be called, by its public name, in one order wherever it runs."""
+        return (await self.ready()).catalog.tools
+
+    @check_types
+    async def get(self, name: str) -> CatalogTool:
+        """The tool of that name. A tool that is known waits for no server but its own."""
+        known = self.catalog.called(name)
+        return known or self.find((await self.ready()).catalog, name)
+
+    def find(self, catalog: Catalog, name: str) -> CatalogTool:
+        """The tool a model means by a name: its public name, or `server.tool` as search shows it.
+
+        Raises:
+            CallDenied: It is there, and denied or held back.
+            UnknownTool: There is no such tool, or its definition cannot be used.
+        """
+        tool = catalog.called(name)
+        if tool is None:
+            if (server_id := self._needs_login(name)) is not None:
+                hint = self._host.login_hint(server_id)
+                raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
+            if (key := catalog.hidden_tool(name)) is not None:
+                within = self.selection.within(key.server_id)
+                caller = GroupedPrincipal(self.principal, self.groups)
+                # Raises why it is not offered, and what settles that.
+                self._host.require_callable(key.server_id, key.tool, within, caller, self.selection.approval)
+            # The name of a tool that is not there is no reason to hold up the event loop.
+            near = (
+                [hit.key for hit in catalog.find(name, limit=1)]
+                if size_of_catalog(catalog) <= AT_ONCE
+                else []
+            )
+            hint = f"did you mean `{catalog.shown(near[0])}`?" if near else self.login_hint()
+            raise UnknownTool(f"no tool is called `{name}`", hint=hint)
+        return tool
+
+    def waiting_for_login(self) -> Sequence[str]:
+        """The servers that say nothing of what they offer before a login."""
+        return [
+            status.server_id
+            for status in self._host.status()
+            if status.state == "auth_required"
+            and status.tools is None
+            and self.selection.has(status.server_id)
+        ]
+
+    def login_hint(self) -> str | None:
+        """How to log in to the servers that may have what was not found; None where none needs a login."""
+        hints = [
+            f"`{server_id}`: {self._host.login_hint(server_id)}"
+            for server_id in self.waiting_for_login()[:MAX_LOGIN_HINTS]
+        ]
+        return f"these servers need a login first: {'; '.join(hints)}" if hints else None
+
+    def _needs_login(self, name: str) -> str | None:
+        """The server that a tool's name begins with, if it lists no tools before a login."""
+        begun = name.removeprefix("mcp_")
+        named = [
+            server_id
+            for server_id in self.waiting_for_login()
+            if begun.startswith((f"{server_id}_", f"{server_id}."))
+        ]
+        return max(named, key=len, default=None)
+
+    @check_types
+    async def search(
+        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
+    ) -> SearchOutcome:
+        """The tools that fit a wish best, and the servers that could not be asked."""
+        catalog = (await self.ready()).catalog
+        by_meaning = self.selection.search == "meaning"
+        find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
+        if by_meaning:  # the first one loads a model
+            hits = await run_in_background(find)
+        else:
+            hits = await run_off_loop(find, size_of_catalog(catalog))
+        return SearchOutcome(hits=hits, unavailable=self.unavailable)
+
+    # What a model gets.
+
+    @check_types
+    async def offered(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
+        """What a model is given, by name: the tools themselves, or the meta-tools in their place.
+
+        Servers that were never listed are waited for no longer than so many seconds.
+        """
+        if seconds:
+            await self.ready(seconds=seconds)
+        catalog = self.catalog
+        direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
+        meta = self._meta.entries() if len(direct) < len(catalog) else ()
+        reading = self._reading.entries() if self._has_reading() else ()
+        # Whatever has been kept so far: a list of tools that changes costs a provider's cache of all of it.
+        artifacts = self._artifacts.entries() if catalog.tools and self._host.artifacts.are_kept else ()
+        return (*meta, *reading, *artifacts, *((tool.name, tool.entry) for tool in direct))
+
+    async def is_direct(self) -> bool:
+        """Does a model get the tools themselves, all of them?"""
+        catalog = (await self.ready()).catalog
+        direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
+        return len(direct) == len(catalog)
+
+    def _direct(self, catalog: Catalog) -> Sequence[CatalogTool]:
+        cost = cost_of(catalog)
+        return [tool for tool in catalog.tools if is_direct(tool.key, self.selection, cost)]
+
+    def _has_reading(self) -> bool:
+        ids = [status.server_id for status in self._host.status() if self._reading.may_read(status.server_id)]
+        return has_reading(self.selection, filter(None, map(self._host.listing, ids)))
+
+    @check_types
+    async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
+        """The tools as OpenAI's APIs take them."""
+        return ProviderTools(self, await self._adapt(partial(openai.to_openai, api=api, strict=strict)))
+
+    async def for_anthropic(self) -> "ProviderTools":
+        """The tools as Anthropic's API takes them."""
+        return ProviderTools(self, await self._adapt(anthropic.to_anthropic))
+
+    async def for_gemini(self) -> "ProviderTools":
+        """The tools as Gemini's API takes them."""
+        return ProviderTools(self, await self._adapt(gemini.to_gemini))
+
+    async def for_langchain(self) -> "Sequence[FairleadTool]":
+        """The tools as LangChain and LangGraph take them. Needs the extra `langchain`."""
+        await load_off_loop("fairlead.adapters.langchain")
+        from fairlead.adapters.langchain import to_langchain
+
+        made = await self._adapt(lambda entry, name: to_langchain(entry, name, self._caller(name)))
+        return [tool for tool in made if tool is not None]
+
+    async def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
+        """The tools as Pydantic AI takes them. Needs the extra `pydantic-ai`."""
+        await load_off_loop("fairlead.adapters.pydantic_ai")
+        from fairlead.adapters.pydantic_ai import to_pydantic_ai
+
+        made = await self._adapt(lambda entry, name: to_pydantic_ai(entry, name, self._caller(name)))
+        return [tool for tool in made if tool is not None]
+
+    async def _adapt(self, make: Callable[[ToolEntry, str], AdaptedT]) -> Sequence[AdaptedT]:
+        """What an adapter makes of each tool that a model is given, off the event loop where it is much."""
+        offered = await self.offered()
+        size = size_of_tools([entry for _, entry in offered])
+        return await run_off_loop(lambda: [make(entry, name) for name, entry in offered], size)
+
+    def _caller(self, name: str) -> AdaptedCaller:
+        async def call(_key: ToolKey, arguments: dict[str, Any]) -> ToolResult:
+            return await self.answer(name, arguments)
+
+        return call
+
+    # What a model does.
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        reviewed: bool = False,
+    ) -> ToolResult:
+        """Call a tool by its name, or a meta-tool. Raises what `Host.call` raises."""
+        if type(name) is not str:  # not by `check_types`, which would cost every call some microseconds
+            raise wrong_type(Toolset.call, "name", str, name)
+        for own in (self._meta, self._reading, self._artifacts):
+            if own.has(name):
+                return await own.call(name, {} if arguments is None else arguments)
+        tool = await self.get(name)
+        return await self._host.call(
+            tool.key.server_id,
+            tool.key.tool,
+            arguments,
+            on_progress=on_progress,
+            reviewed=reviewed,
+            within=self.selection.within(tool.key.server_id),
+            principal=self.principal,
+            groups=self.groups,
+            default=self.selection.approval,
+        )
+
+    async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool for a model: what goes wrong becomes a result that says so, which a model can read."""
+        try:
+            return await self.call(name, arguments)
+        except RunCancelled:
+            raise  # a person wants the run to end, not the model to try something else
+        except FairleadError as exc:
+            return self.error_result(exc)
+
+    def error_result(self, error: FairleadError) -> ToolResult:
+        """A result for a call that failed. What an untrusted server may have worded is marked as such."""
+        untrusted = isinstance(error, ServerError) and not self._host.is_trusted(error.server_id)
+        return ToolResult.of_error(error, untrusted=untrusted)
+
+
+class ProviderTools:
+    """Tools in one provider's words: `definitions` for a request, `call` for what the model asks for."""
+
+    def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool]) -> None:
+        self._toolset = toolset
+        self._by_name = {tool.name: tool for tool in tools}
+        self.tools = tuple(tools)
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """What the provider's API takes as its tools. Those it would refuse are left out."""
+        return [tool.definition for tool in self.tools if tool.definition is not None]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The tools that the provider would not take, and why."""
+        return {tool.name: tool.refused for tool in self.tools if tool.refused is not None}
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Do what the model asks for. Whatever goes wrong is in the result, for the model to read."""
+        given: Mapping[str, Any] = {} if arguments is None else arguments
+        tool = self._by_name.get(name) if fits(name, str) and fits(given, Mapping) else None
+        return await self._toolset.answer(name, tool.arguments(given) if tool else given)

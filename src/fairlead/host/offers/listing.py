@@ -1,0 +1,112 @@
+"""Resources, templates and prompts of one server or of all, from what is known or by asking."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.definitions import clean_offers
+from fairlead.catalog.tools import Listing, PromptOffer, ResourceOffer, ResourceTemplate, ServerOffer
+from fairlead.errors import FairleadError
+from fairlead.host.background import AT_ONCE, run_off_loop, size_of_definitions
+from fairlead.host.offers.contents import CombinedList
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+OfferT = TypeVar("OfferT", bound=ServerOffer)
+
+_LISTS: dict[type[ServerOffer], str] = {
+    ResourceOffer: "resources/list",
+    ResourceTemplate: "resources/templates/list",
+    PromptOffer: "prompts/list",
+}
+
+
+def _every(server_id: str) -> bool:
+    return True
+
+
+async def gather(
+    host: "Host",
+    kind: type[OfferT],
+    server_id: str | None,
+    *,
+    among: Callable[[str], bool] = _every,
+) -> CombinedList[OfferT]:
+    """What one server offers, or all. One server that cannot say costs only its own."""
+    if server_id is not None:
+        return CombinedList(items=await _of_one(host, kind, server_id), failures={})
+    found: dict[str, tuple[OfferT, ...]] = {}
+    failures: dict[str, FairleadError] = {}
+
+    async def ask(name: str) -> None:
+        try:
+            found[name] = await host.known_offers.read(await host.offers(name), kind, name)
+        except FairleadError as exc:
+            failures[name] = exc
+
+    names = [status.server_id for status in host.status() if status.enabled and among(status.server_id)]
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(ask, name)
+    items = tuple(item for name in names for item in found.get(name, ()))
+    return CombinedList(items=items, failures=failures)
+
+
+async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
+    listing = await host.offers(server_id)
+    known = await host.known_offers.read(listing, kind, server_id)
+    if known:
+        return known
+    # Some offer what they did not declare, and were not asked for it when they connected.
+    connection = await host.reach(server_id)
+    asked = await connection.list_undeclared(_LISTS[kind])
+    return await _read_off_loop(server_id, kind, tuple(asked))
+
+
+class KnownOffers:
+    """What was read of listings, by server and kind: read again when the list or a known secret changes."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, type[ServerOffer]], tuple[tuple[bytes, ...], int, tuple[Any, ...]]] = {}
+
+    async def read(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
+        """What of that kind is in a listing. Many or large definitions are read off the event loop."""
+        known = self.known(listing, kind, server_id)
+        if known is not None:
+            return known
+        definitions, generation = _definitions(listing, kind), gate.generation()
+        offers = await _read_off_loop(server_id, kind, definitions)
+        self._read[server_id, kind] = definitions, generation, offers
+        return offers
+
+    def known(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...] | None:
+        """The same without waiting: None where there is too much to read at once, and it was not read yet."""
+        definitions, generation = _definitions(listing, kind), gate.generation()
+        known = self._read.get((server_id, kind))
+        if known is not None and known[0] is definitions and known[1] == generation:
+            return known[2]
+        if size_of_definitions(definitions) > AT_ONCE:
+            return None
+        offers = tuple(clean_offers(server_id, kind, definitions))
+        self._read[server_id, kind] = definitions, generation, offers
+        return offers
+
+
+async def _read_off_loop(
+    server_id: str, kind: type[OfferT], definitions: tuple[bytes, ...]
+) -> tuple[OfferT, ...]:
+    return await run_off_loop(
+        lambda: tuple(clean_offers(server_id, kind, definitions)), size_of_definitions(definitions)
+    )
+
+
+def _definitions(listing: Listing, kind: type[ServerOffer]) -> tuple[bytes, ...]:
+    definitions: dict[type[ServerOffer], tuple[bytes, ...]] = {
+        ResourceOffer: listing.resources,
+        ResourceTemplate: listing.templates,
+        PromptOffer: listing.prompts,
+    }
+    return definitions[kind]

@@ -1,0 +1,103 @@
+"""The prompts of a host's servers: words a person can have put to a model.
+
+Ask a server what an argument could be.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from mcp_types import METHOD_NOT_FOUND
+
+from fairlead.catalog.repair.content import repair_completion
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import has_slow_numbers
+from fairlead.catalog.tools import PromptOffer
+from fairlead.config.argument_types import check_types
+from fairlead.config.untyped import is_object
+from fairlead.errors import CallFailed, CallRejected
+from fairlead.host.offers.contents import CombinedList, Completion, PromptResult, require_few_values
+from fairlead.host.offers.listing import gather
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+
+MAX_VALUE_BYTES = 4096
+MAX_VALUES = 100_000
+"""Of an answer. Only the first hundred suggestions are looked at; the rest is but parsed."""
+
+
+async def complete(
+    host: "Host",
+    server_id: str,
+    reference: dict[str, str],
+    argument: str,
+    value: str,
+    others: Mapping[str, str] | None,
+) -> Completion:
+    """What the argument could be, as far as `value` begins it. Values that hide something are left out."""
+    connection = await host.reach(server_id)
+    params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
+    if others:
+        params["context"] = {"arguments": dict(others)}
+    try:
+        raw = await connection.request("completion/complete", params, safe_to_repeat=True)
+    except CallRejected as exc:
+        if exc.rpc_code != METHOD_NOT_FOUND:
+            raise
+        return Completion()  # it has no suggestions to make
+    await require_few_values(server_id, bytes(raw), MAX_VALUES)
+    try:
+        if len(raw) > gate.MAX_PARSED_BYTES:
+            raise ValueError("it is too large")
+        if has_slow_numbers(bytes(raw)):
+            raise ValueError("it is full of numbers near the limits of a double")
+        said: object = gate.decode(bytes(raw))
+        if not is_object(said):
+            raise ValueError("it is not an object")
+        found = msgspec.convert(repair_completion(said), Completion)
+    except (ValueError, RecursionError) as exc:
+        raise CallFailed(
+            server_id, f"its completion cannot be read: {gate.text(str(exc))}", delivery="done"
+        ) from gate.shown_cause(exc)
+    shown = tuple(value for value in found.values if gate.content(value, MAX_VALUE_BYTES) == value)
+    return msgspec.structs.replace(found, values=shown)
+
+
+class Prompts:
+    """The prompts of all servers: `host.prompts`."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+
+    @check_types
+    async def list(self, server_id: str | None = None) -> CombinedList[PromptOffer]:
+        """What one server has ready, or all: what is known at once, and who was never asked is asked."""
+        return await gather(self._host, PromptOffer, server_id)
+
+    @check_types
+    async def get(
+        self, server_id: str, name: str, arguments: Mapping[str, str] | None = None
+    ) -> PromptResult:
+        """Get a prompt, filled in."""
+        connection = await self._host.reach(server_id)
+        params = {"name": name, "arguments": dict(arguments or {})}
+        raw = await connection.request("prompts/get", params, safe_to_repeat=True)
+        result = await PromptResult.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        await result.prepare()
+        return result
+
+    @check_types
+    async def complete(
+        self,
+        server_id: str,
+        name: str,
+        argument: str,
+        value: str = "",
+        *,
+        others: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """What an argument of a prompt could be; `others` are those that are given already."""
+        reference = {"type": "ref/prompt", "name": name}
+        return await complete(self._host, server_id, reference, argument, value, others)

@@ -1,0 +1,127 @@
+"""Skills that servers offer, as an extension: listed, and read only when wanted, as what was promised.
+
+A server lists each skill with what its head says and with the size and digest of each of its files. Whatever
+comes later and is not that is not handed out, and neither is what is hidden in the words of either. Declare
+`EXTENSION` when the host is opened:
+`Host.open(capabilities=CustomCapabilities(extensions={EXTENSION: {}}))`.
+"""
+
+import hashlib
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fairlead.catalog.sanitize import gate
+from fairlead.config.argument_types import check_types
+from fairlead.errors import CallFailed
+from fairlead.host.background import run_in_background
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+EXTENSION = "io.modelcontextprotocol/skills"
+
+MAX_PAGES = 100
+MAX_HEAD_CHARACTERS = 65_536
+
+_HEAD = re.compile(r"---\r?\n(.*?\r?\n)---\r?(?:\n|$)", re.DOTALL)
+_REFERENCE = re.compile(r"(?:^|[\s,:\[{-])[&*]\S")
+
+
+class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a skill, and what it has to be."""
+
+    uri: str
+    digest: str
+    size: int
+
+
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill as its server lists it. Its words are the server's own, with nothing hidden in them."""
+
+    uri: str
+    frontmatter: dict[str, Any]
+    resources: tuple[SkillFile, ...] = ()
+
+
+class _SkillPage(msgspec.Struct, rename="camel"):
+    skills: list[Skill] = []
+    next_cursor: str | None = None
+
+
+_decode = msgspec.json.Decoder(_SkillPage).decode
+
+
+class Skills:
+    """The skills of one server."""
+
+    def __init__(self, host: "Host", server_id: str) -> None:
+        self._host = host
+        self._server_id = server_id
+
+    async def list(self) -> tuple[Skill, ...]:
+        """What skills the server offers. None of their files is read."""
+        skills: list[Skill] = []
+        params: dict[str, str] = {}
+        for _ in range(MAX_PAGES):
+            raw = await self._host.custom.request_unchanged(self._server_id, EXTENSION, "skills/list", params)
+            try:
+                page = _decode(await gate.run(gate.answer_steps(bytes(raw))))
+            except (ValueError, RecursionError) as exc:
+                raise self._failed(f"its list of skills cannot be read: {exc}") from gate.shown_cause(exc)
+            skills += page.skills
+            if page.next_cursor is None:
+                return tuple(skills)
+            params = {"cursor": page.next_cursor}
+        raise self._failed(f"its list of skills does not end: {len(skills)} so far")
+
+    @check_types
+    async def load(self, skill: Skill) -> str:
+        """The skill's own text, head included, whose head is what was listed. Nothing is hidden in it."""
+        content = await self.read(skill, skill.uri)
+        try:
+            text = gate.content(content.decode())
+            head = await run_in_background(partial(_read_head, text))  # YAML takes long, and long to load
+        except ValueError as exc:
+            raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from gate.shown_cause(exc)
+        if head != skill.frontmatter:
+            raise self._failed(f"the head of `{skill.uri}` is not what was listed")
+        return text
+
+    @check_types
+    async def read(self, skill: Skill, uri: str) -> bytes:
+        """A file of the skill, which is of the size and has the digest that were listed."""
+        wanted = next((file for file in skill.resources if file.uri == uri), None)
+        if wanted is None:
+            raise CallFailed(
+                self._server_id, f"`{uri}` is no file of the skill `{skill.uri}`", delivery="not_sent"
+            )
+        content = (await self._host.resources.read(self._server_id, uri)).content(unchanged=True)
+        if len(content) != wanted.size:
+            raise self._failed(f"`{uri}` has {len(content)} bytes and should have {wanted.size}")
+        if f"sha256:{hashlib.sha256(content).hexdigest()}" != wanted.digest:
+            raise self._failed(f"`{uri}` is not what was listed: its digest is another")
+        return content
+
+    def _failed(self, reason: str) -> CallFailed:
+        return CallFailed(self._server_id, reason, delivery="done")
+
+
+def _read_head(text: str) -> object:
+    """What the head of a skill says, as JSON would. Raises `ValueError`."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    match = _HEAD.match(text)
+    if match is None or len(match[1]) > MAX_HEAD_CHARACTERS:
+        raise ValueError("there is none, or it is too long")
+    if _REFERENCE.search(match[1]):
+        raise ValueError("it refers to itself, which a few lines can make endless")
+    reader: Any = YAML(typ="safe", pure=True)
+    try:
+        head = msgspec.json.encode(reader.load(match[1]))
+        return gate.value(msgspec.json.decode(head))  # YAML can spell out what it hides
+    except (YAMLError, TypeError, RecursionError) as exc:
+        raise ValueError("it is not YAML") from gate.shown_cause(exc)

@@ -1,0 +1,201 @@
+"""The HTTP client all connections share.
+
+The one TLS context all connections share.
+
+Which proxy a URL is reached through, as the usual environment variables say it.
+
+An HTTP client that dials only vetted addresses, for URLs that came from somebody else.
+"""
+
+import functools
+import ipaddress
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import aiohttp
+import truststore
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+from yarl import URL
+
+from fairlead.errors import ConfigUnreadable
+from fairlead.net.ssrf import Vet, literal_address, public_only
+
+CONNECT_SECONDS = 15.0
+
+# Servers commonly drop a connection that was idle for 5 seconds. If they drop it while a request is on its
+# way, nobody knows whether the request was carried out; so ours give up idle ones a little earlier.
+_IDLE_SECONDS = 4.0
+
+
+def open_client() -> aiohttp.ClientSession:
+    """Return a client with a pool of connections and no memory: no cookies, no `.netrc`.
+
+    Whoever opens it closes it. Only connecting is bounded in time; the rest is for the caller to say.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+        headers={"User-Agent": "fairlead"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        trust_env=False,
+    )
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """Return the context that trusts what this machine trusts, or only what `SSL_CERT_FILE`/`_DIR` name.
+
+    It takes tens of milliseconds to make, so it is made once, when the first `https` URL needs it.
+    """
+    context = _trusting_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _trusting_context() -> ssl.SSLContext:
+    paths = ssl.get_default_verify_paths()
+    file, folder = os.environ.get(paths.openssl_cafile_env), os.environ.get(paths.openssl_capath_env)
+    if file or folder:
+        try:
+            return ssl.create_default_context(cafile=file or None, capath=folder or None)
+        except OSError as exc:
+            names = " and ".join(filter(None, (file, folder)))
+            raise ConfigUnreadable(
+                f"no certificates can be read from {names}: {exc.strerror}",
+                hint=f"correct or unset {paths.openssl_cafile_env} and {paths.openssl_capath_env}",
+            ) from exc
+    # Elsewhere the operating system has to be asked about each certificate. Here OpenSSL reads the same files
+    # as the rest of the system, and reads them once rather than for every connection.
+    if sys.platform not in ("darwin", "win32") and (paths.cafile or paths.capath):
+        return ssl.create_default_context(cafile=paths.cafile, capath=paths.capath)
+    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def proxy_for(url: URL, environment: Mapping[str, str]) -> str | None:
+    """Return the proxy that `HTTP_PROXY` or `HTTPS_PROXY` name for `url`, unless `NO_PROXY` exempts it.
+
+    A lower-case variable goes before its upper-case twin. Loopback is never reached through a proxy.
+    """
+    proxy = _variable(environment, f"{url.scheme}_proxy")
+    host = (url.host or "").rstrip(".")
+    if not proxy or _is_loopback(host):
+        return None
+    exempt = _variable(environment, "no_proxy").lower().split(",")
+    if any(_covers(entry.strip(), host, url.port) for entry in exempt):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name) or environment.get(name.upper(), "")
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text.strip("[]"), strict=False)
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    network = _network(host)
+    if network is None:
+        return host == "localhost" or host.endswith(".localhost")
+    return network.is_loopback
+
+
+def _covers(entry: str, host: str, port: int | None) -> bool:
+    """Tell whether an entry of `NO_PROXY` (name, address, network, `*`, `name:port`) means this host."""
+    if entry == "*":
+        return True
+    name, colon, named_port = entry.rpartition(":")
+    if colon and named_port.isdecimal() and _network(entry) is None:
+        if int(named_port) != port:
+            return False
+        entry = name
+    address, network = _network(host), _network(entry)
+    if address is not None:
+        return (
+            network is not None and network.version == address.version and address.network_address in network
+        )
+    entry = entry.removeprefix("*").removeprefix(".")
+    return bool(entry) and (host == entry or host.endswith(f".{entry}"))
+
+
+VETTED_CONNECT_SECONDS = 10.0
+
+_AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
+
+
+class AddressRefused(OSError):
+    """A host has no address that may be dialled. None was."""
+
+
+class VettingResolver(AbstractResolver):
+    """Looks a name up once and hands on only the addresses that passed: those are the ones dialled."""
+
+    def __init__(self, vet: Vet, resolver: AbstractResolver) -> None:
+        self._vet = vet
+        self._resolver = resolver
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the addresses that may be dialled. `AddressRefused` says what is wrong if there are none."""
+        found = await self._resolver.resolve(host, port, family)
+        faults = [_fault(self._vet, host, result["host"]) for result in found]
+        vetted = [result for result, fault in zip(found, faults, strict=True) if fault is None]
+        if not vetted:
+            raise AddressRefused(faults[0] if faults else f"{host} has no address")
+        return vetted
+
+    async def close(self) -> None:
+        """Close what does the looking up."""
+        await self._resolver.close()
+
+
+def open_vetted_client(
+    vet: Vet = public_only, *, resolver: AbstractResolver | None = None, user_agent: str = "fairlead"
+) -> aiohttp.ClientSession:
+    """Return a client for strangers' URLs: vetted addresses, no proxy, no `.netrc`, no cookies, no memory.
+
+    Whoever opens it closes it. Only connecting is bounded in time. A host whose addresses are refused fails
+    with a `ClientConnectorError` whose `os_error` is an `AddressRefused`.
+    """
+
+    def open_socket(info: _AddressInfo) -> socket.socket:
+        # An address that stands in the URL itself never gets to see a resolver.
+        family, kind, protocol, _, place = info
+        host = str(place[0])
+        fault = _fault(vet, host, host)
+        if fault is not None:
+            raise AddressRefused(fault)
+        return socket.socket(family, kind, protocol)
+
+    connector = aiohttp.TCPConnector(
+        resolver=VettingResolver(vet, resolver or ThreadedResolver()),
+        socket_factory=open_socket,
+        use_dns_cache=False,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={"User-Agent": user_agent},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=VETTED_CONNECT_SECONDS),
+        trust_env=False,
+    )
+
+
+def _fault(vet: Vet, host: str, written: str) -> str | None:
+    address = literal_address(written)
+    if address is None:
+        return f"{host} has no address"
+    fault = vet(host, address)
+    if fault is None:
+        return None
+    return f"{host} is {fault}" if host == written else f"{host} is at {address}, {fault}"

@@ -1,0 +1,1 @@
+"""The built-in `docs` server: pages of allowed sites as Markdown."""

@@ -1,0 +1,375 @@
+"""HTML read into a tree of what people would see of it. The work is linear in its size, whatever it holds."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import islice
+from typing import Any
+from urllib.parse import urljoin
+
+MAX_DEPTH = 200
+MAX_ELEMENTS = 200_000
+
+_FEED = 16 * 1024
+_NEARBY = 50
+_MAX_TITLE = 300
+MAX_SECONDS = 3.0
+"""Of processor time for one page; what was read by then is the answer."""
+
+_UNSEEN_TAGS = frozenset(
+    {"audio", "button", "canvas", "dialog", "embed", "footer", "iframe", "input", "nav", "noscript"}
+    | {"object", "script", "select", "style", "svg", "template", "textarea", "video"}
+)
+_UNSEEN_ROLES = frozenset({"banner", "contentinfo", "dialog", "menu", "navigation", "search"})
+_UNSEEN_CLASSES = frozenset(
+    {"bottomNav", "breadcrumbs", "skip-link", "skipNav", "sphinxsidebar", "subNav", "topNav"}
+    | {"copybtn", "hash-link", "headerlink", "lineno", "linenodiv", "linenos"}
+    | {"sr-only", "visually-hidden", "wy-breadcrumbs"}
+)
+_AROUND = frozenset({"aside", "header"})
+"""What holds no content where a page does not say which part of it is the main one."""
+
+_LANDMARKS = frozenset({"article", "base", "body", "h1", "main", "title"})
+_NONE: dict[str, str] = {}
+_ATTRIBUTES = ("alt", "class", "href", "id", "role", "start")
+
+_MAX_STYLE = 20_000
+"""How much of an inline style is read; one that is longer hides its element."""
+_MAX_SHEETS = 200_000
+"""How much of all style sheets in a page is read."""
+_MAX_RULES = 5_000
+
+
+class _PageTooComplex(Exception):
+    """Nobody writes such a page for readers."""
+
+
+@dataclass(slots=True)
+class Element:
+    """A piece of a page: its tag, the attributes that matter, and what is in it."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: "list[Element | str]" = field(default_factory=list["Element | str"])
+
+    @property
+    def elements(self) -> "list[Element]":
+        """The elements directly inside."""
+        return [child for child in self.children if isinstance(child, Element)]
+
+    def walk(self) -> "Iterator[Element]":
+        """This element and every one inside, in the order of the page."""
+        waiting: list[Element] = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting.extend(reversed(element.elements))
+
+    @property
+    def text(self) -> str:
+        """All text inside, as it stands, in lines where the page says so."""
+        parts: list[str] = []
+        waiting: list[Element | str] = [self]
+        while waiting:
+            piece = waiting.pop()
+            if isinstance(piece, str):
+                parts.append(piece)
+            elif piece.tag == "br":
+                parts.append("\n")
+            else:
+                waiting.extend(reversed(piece.children))
+        return "".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HtmlPage:
+    """A page: its title, what it is there to say, and the URL its links are relative to.
+
+    `whole` is false where there was more of it than anybody reads.
+    """
+
+    title: str | None
+    main: Element
+    base: str
+    whole: bool
+
+
+def parse_html(text: str, url: str) -> HtmlPage:
+    """Read a page found at `url`."""
+    # Imported late because it is slow, and by name because it has no types. It gets a target rather than
+    # build a tree of its own: with that, it would need hours for a tag with half a million attributes.
+    etree: Any = import_module("lxml.etree")
+    builder = _Builder()
+    parser = etree.HTMLParser(target=builder, encoding="utf-8", no_network=True)
+    whole = True
+    try:
+        # In small pieces, because the parser goes on to the end of one before it minds our exception.
+        until = time.thread_time() + MAX_SECONDS
+        for start in range(0, len(text), _FEED):
+            if time.thread_time() > until:
+                raise _PageTooComplex
+            parser.feed(text[start : start + _FEED].encode(errors="replace"))
+        parser.close()
+    except _PageTooComplex:
+        whole = False
+    except etree.XMLSyntaxError:
+        whole = not text.strip()  # all it complains about is that there is nothing
+    builder.drop_hidden()
+    return HtmlPage(title=builder.title(), main=builder.main(), base=builder.base(url), whole=whole)
+
+
+class _Builder:
+    """Takes what the parser finds, and leaves out what nobody would see."""
+
+    def __init__(self) -> None:
+        self._root = Element("", {})
+        self._open = [self._root]
+        self._landmarks: dict[str, list[Element]] = {name: [] for name in _LANDMARKS}
+        self._unseen = 0
+        self._count = 0
+        self._in_sheet = False
+        self._css: list[str] = []
+        self._css_size = 0
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._count += 1
+        if self._count > MAX_ELEMENTS or len(self._open) + self._unseen > MAX_DEPTH:
+            raise _PageTooComplex
+        if self._unseen or _is_unseen(tag, attributes):
+            self._in_sheet = tag == "style"
+            self._unseen += 1
+            return
+        kept = {name: attributes[name] for name in _ATTRIBUTES if name in attributes} if attributes else _NONE
+        element = Element(tag, kept)
+        self._open[-1].children.append(element)
+        self._open.append(element)
+        landmark = "main" if kept.get("role") == "main" else tag
+        if landmark in _LANDMARKS:
+            self._landmarks[landmark].append(element)
+
+    def end(self, tag: str) -> None:
+        if self._unseen:
+            self._in_sheet = False
+            self._unseen -= 1
+        elif len(self._open) > 1:
+            self._open.pop()
+
+    def data(self, text: str) -> None:
+        if not self._unseen:
+            self._open[-1].children.append(text)
+        elif self._in_sheet and self._css_size < _MAX_SHEETS:
+            self._css.append(text)
+            self._css_size += len(text)
+
+    def close(self) -> None:
+        """The parser wants to say that it is done."""
+
+    def drop_hidden(self) -> None:
+        """Take out what the page's own style sheets hide."""
+        hidden = hidden_selectors("".join(self._css))
+        if not hidden:
+            return
+        for element in self._root.walk():
+            element.children = [
+                child
+                for child in element.children
+                if isinstance(child, str) or hidden.isdisjoint(_selectors(child))
+            ]
+
+    def title(self) -> str | None:
+        for element in (*self._landmarks["title"], *self._landmarks["h1"]):
+            if title := " ".join(element.text.split()):
+                return title[:_MAX_TITLE]
+        return None
+
+    def base(self, url: str) -> str:
+        """What links are relative to."""
+        named = next((e.attributes["href"] for e in self._landmarks["base"] if "href" in e.attributes), "")
+        try:
+            return urljoin(url, named)
+        except ValueError:
+            return url
+
+    def main(self) -> Element:
+        """What the page is there to say: its main part if it names one, else all but its surroundings."""
+        articles = self._landmarks["article"]
+        for element in (*self._landmarks["main"][:1], *(articles if len(articles) == 1 else ())):
+            if element.text.strip():
+                return element
+        body = next(iter(self._landmarks["body"]), self._root)
+        for element in body.walk():
+            element.children = [child for child in element.children if not _is_around(child)]
+        return body
+
+
+def _is_unseen(tag: str, attributes: Mapping[str, str]) -> bool:
+    if tag in _UNSEEN_TAGS:
+        return True
+    if not attributes:
+        return False
+    role = attributes.get("role")
+    # Tabs and folded sections are there to be opened.
+    hidden = "hidden" in attributes and attributes["hidden"] != "until-found" and role != "tabpanel"
+    return (
+        hidden
+        or role in _UNSEEN_ROLES
+        or attributes.get("aria-hidden") == "true"
+        or not _UNSEEN_CLASSES.isdisjoint(attributes.get("class", "").split())
+        or ("style" in attributes and is_hiding(attributes["style"]))
+    )
+
+
+# ── hidden text ──
+
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%|[a-z]*)")
+_SELECTOR = re.compile(r"(?:[a-z][\w-]*)?(?:[.#][\w-]+)?", re.I)
+_FAR = 200.0
+"""How far off the page text has to stand, in pixels, not to be seen there."""
+_PIXELS = {"px": 1.0, "": 1.0, "em": 16.0, "rem": 16.0, "ex": 8.0, "ch": 8.0, "pt": 1.33, "pc": 16.0}
+_PIXELS.update(
+    {"in": 96.0, "cm": 37.8, "mm": 3.78, "vw": 10.0, "vh": 10.0, "vmin": 10.0, "vmax": 10.0, "%": 2.0}
+)
+_LEGIBLE = 2.0
+"""In pixels: smaller letters are not read by people."""
+
+
+def is_hiding(style: str) -> bool:
+    """Do these declarations hide an element from people, by whatever means?"""
+    if len(style) > _MAX_STYLE:
+        return True
+    said = _declarations(style)
+    return (
+        said.get("display") == "none"
+        or said.get("visibility") in ("hidden", "collapse")
+        or said.get("content-visibility") == "hidden"
+        or _is_faint(said)
+        or _is_tiny(said)
+        or _is_clipped(said)
+        or _is_off_page(said)
+    )
+
+
+def _declarations(style: str) -> dict[str, str]:
+    """The declarations of a style, plainly written; of two about one thing the last, or the important one."""
+    plain = _ESCAPE.sub(_unescaped, _COMMENT.sub("", style)).lower()
+    said: dict[str, str] = {}
+    important: set[str] = set()
+    for declaration in plain.split(";"):
+        name, _, value = declaration.partition(":")
+        words = " ".join(value.replace("!", " !").split())
+        weighty = words.endswith(("!important", "! important"))
+        name, words = name.strip(), words.partition("!")[0].strip()
+        if words and (weighty or name not in important):
+            said[name] = words
+            important |= {name} if weighty else set()
+    return said
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16) if escape[1] else 0
+    return (chr(code) if 0 < code < 0x110000 else "\ufffd") if escape[1] else escape[2]
+
+
+def _size(value: str | None) -> float | None:
+    """A length in about so many pixels, or a plain number; None where it is neither."""
+    found = _NUMBER.match(value or "")
+    return float(found[1]) * _PIXELS.get(found[2], 1.0) if found else None
+
+
+def _is_faint(said: dict[str, str]) -> bool:
+    opacity = _NUMBER.match(said.get("opacity", ""))
+    if opacity is not None:
+        share = float(opacity[1]) / (100 if opacity[2] == "%" else 1)
+        if share < 0.05:
+            return True
+    if "opacity(0" in said.get("filter", "").replace(" ", "") and "opacity(0." not in said.get("filter", ""):
+        return True
+    color = said.get("color", said.get("-webkit-text-fill-color", "")).replace(" ", "")
+    if color == "transparent" or _TRANSPARENT.fullmatch(color):
+        return True
+    behind = said.get("background-color", said.get("background", "")).replace(" ", "")
+    return bool(color) and _COLORS.get(color, color) == _COLORS.get(behind, behind)
+
+
+_TRANSPARENT = re.compile(
+    r"(?:rgb|hsl)a?\((?:[^,]*,){3}(?:0|0?\.0+|0%)\)|[a-z]+\([^/]*/(?:0|0?\.0+|0%)\)"
+    r"|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
+)
+_COLORS = {"white": "#fff", "#ffffff": "#fff", "rgb(255,255,255)": "#fff", "black": "#000"}
+_COLORS.update({"#000000": "#000", "rgb(0,0,0)": "#000"})
+
+
+def _is_tiny(said: dict[str, str]) -> bool:
+    size = _size(said.get("font-size"))
+    if size is None and "font" in said:
+        size = next((_size(word) for word in said["font"].split() if re.match(r"[+.\d]+[a-z%]", word)), None)
+        size = 0.0 if re.search(r"(?:^|\s)0(?:\s|/)", said["font"]) else size
+    if size is not None and size < _LEGIBLE:
+        return True
+    cut = "hidden" in said.get("overflow", "") or "clip" in said.get("overflow", "")
+    sides = [_size(said.get(name)) for name in ("width", "height", "max-width", "max-height")]
+    if cut and any(side is not None and side <= 1 for side in sides):
+        return True
+    transform = said.get("transform", "") + " scale(" + said.get("scale", "1") + ")"
+    return re.search(r"scale[xy3d]*\(\s*(?:0*\.0*|0+)\s*[,)]", transform) is not None
+
+
+def _is_clipped(said: dict[str, str]) -> bool:
+    clip = said.get("clip", "").replace(" ", "")
+    if re.fullmatch(r"rect\((?:[01](?:px)?,?){4}\)", clip):
+        return True
+    path = said.get("clip-path", said.get("-webkit-clip-path", "")).replace(" ", "")
+    return re.match(r"inset\((?:50|[6-9]\d|100)%|circle\(0|polygon\([0px%,]*\)", path) is not None
+
+
+def _is_off_page(said: dict[str, str]) -> bool:
+    away = ["text-indent", "margin-left", "margin-top", "margin-right", "letter-spacing", "word-spacing"]
+    if said.get("position") in ("absolute", "fixed", "relative", "sticky"):
+        away += ["left", "top", "right", "bottom", "inset", "inset-inline-start"]
+    sizes = (_size(said.get(name)) for name in away)
+    if any(size is not None and size <= -_FAR for size in sizes):
+        return True
+    moved = re.findall(r"translate[xyz3d]*\(([^)]*)\)", said.get("transform", ""))
+    moved += [said.get("translate", "")]
+    lengths = (_size(part) for one in moved for part in re.split(r"[, ]+", one) if part)
+    return any(length is not None and length <= -_FAR for length in lengths)
+
+
+def hidden_selectors(css: str) -> frozenset[str]:
+    """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide for everybody."""
+    hidden: set[str] = set()
+    depth = 0
+    for rule in _COMMENT.sub("", css).split("}", _MAX_RULES)[:_MAX_RULES]:
+        selectors, opened, style = rule.rpartition("{")
+        depth += rule.count("{")
+        # One that is deeper is for print, or for other screens.
+        if opened and depth == 1 and is_hiding(style):
+            hidden.update(
+                _ESCAPE.sub(_unescaped, selector.strip()).lower()
+                for selector in selectors.split(",")
+                if selector.strip() and _SELECTOR.fullmatch(selector.strip())
+            )
+        depth = max(0, depth - 1)
+    return frozenset(hidden)
+
+
+def _selectors(element: Element) -> Iterator[str]:
+    """The simple selectors that fit an element."""
+    tag = element.tag
+    yield tag
+    marks = [f".{name}" for name in element.attributes.get("class", "").split()]
+    if "id" in element.attributes:
+        marks.append(f"#{element.attributes['id']}")
+    for mark in marks:
+        yield mark.lower()
+        yield f"{tag}{mark}".lower()
+
+
+def _is_around(child: Element | str) -> bool:
+    if isinstance(child, str) or child.tag not in _AROUND:
+        return False
+    return all(element.tag != "h1" for element in islice(child.walk(), _NEARBY))

@@ -1,0 +1,1 @@
+"""What first-party MCP servers are written with."""

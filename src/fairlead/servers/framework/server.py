@@ -1,0 +1,147 @@
+"""An MCP server made of tool definitions, on the SDK's server: in this process, over stdio, or over HTTP."""
+
+import secrets
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cached_property
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import mcp_types as types
+from mcp.server import Server, ServerRequestContext
+from mcp.server.caching import CacheHint
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from pydantic import BaseModel
+
+from fairlead.config.argument_types import check_types, fits, wrong_type
+from fairlead.errors import WrongType
+from fairlead.jsonrpc.stdio import open_stdio
+from fairlead.servers.framework.http import ServedEndpoint, serving_http
+from fairlead.servers.framework.tools import AnyTool, describe_tool, run_tool
+
+LISTS_TTL_MS = 3_600_000
+"""How long a client may keep the list of tools: it does not change while the server runs."""
+
+
+GRACE_SECONDS = 10.0
+"""How long calls under way may go on after the client closed stdin."""
+
+
+class McpServer:
+    """A server: a name and tools. Register tools first, then serve them, as often as you like."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        instructions: str | None = None,
+        tools: Iterable[AnyTool] = (),
+    ) -> None:
+        if not fits(name, str) or not name:
+            raise wrong_type(McpServer, "name", str, name)
+        self.name = name
+        self._version = version or installed_version("fairlead")
+        self._instructions = instructions
+        self._tools: dict[str, AnyTool] = {}
+        for tool in tools:
+            self.register(tool)
+
+    @check_types
+    def register(self, tool: AnyTool) -> None:
+        """Add a tool. Its name must be free."""
+        _require_sound(tool)
+        if tool.name in self._tools:
+            raise ValueError(f"there is a tool `{tool.name}` already")
+        self._tools[tool.name] = tool
+        self.__dict__.pop("_listed", None)
+
+    @property
+    def tools(self) -> tuple[AnyTool, ...]:
+        """The tools, in the order they were registered."""
+        return tuple(self._tools.values())
+
+    def sdk_server(self) -> Server[Any]:
+        """The SDK's server for these tools, for whatever transport drives it."""
+        return Server(
+            self.name,
+            version=self._version,
+            instructions=self._instructions,
+            cache_hints={"tools/list": CacheHint(ttl_ms=LISTS_TTL_MS, scope="public")},
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._on_list_tools,
+            on_call_tool=self._on_call_tool,
+        )
+
+    @check_types
+    @asynccontextmanager
+    async def serve(
+        self, *, token: str | None = None, host: str = "127.0.0.1", port: int = 0
+    ) -> AsyncGenerator[ServedEndpoint]:
+        """Serve over HTTP at `/mcp` for the length of the block, any free port for 0.
+
+        Without a token of yours, one is made up: see the endpoint.
+        """
+        token = token or secrets.token_urlsafe(32)
+        async with serving_http({"/mcp": self.sdk_server()}, token=token, host=host, port=port) as endpoint:
+            yield replace(endpoint, url=f"{endpoint.url}/mcp")
+
+    async def serve_stdio(self) -> None:
+        """Serve the client that started this process, over its stdin and stdout, until it closes stdin.
+
+        Calls under way are then given a few seconds to end. A line that is no message costs only itself.
+        """
+        server = self.sdk_server()
+        async with open_stdio(GRACE_SECONDS) as (received, sent):
+            await server.run(received, sent, server.create_initialization_options())
+
+    @cached_property
+    def _listed(self) -> dict[str, types.Tool]:
+        return {name: describe_tool(tool) for name, tool in self._tools.items()}
+
+    def _input_schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._listed.get(name)
+        return tool.input_schema if tool else None
+
+    async def _on_list_tools(
+        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(self._listed.values()))
+
+    async def _on_call_tool(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, f"there is no tool `{params.name}`")
+        return await run_tool(tool, _Context(context), params.arguments or {})
+
+
+def _require_sound(tool: AnyTool) -> None:
+    """Raise `WrongType` for a definition that could not be listed or called."""
+    models = (tool.input, tool.output)
+    wrong = [
+        (not fits(tool.name, str) or not tool.name, "its `name` is a text of at least one character"),
+        (not fits(tool.description, str), "its `description` is a text"),
+        (not fits(tool.title, str | None), "its `title` is a text or None"),
+        (not callable(tool.handler), "its `handler` is a coroutine function"),
+        (
+            not all(fits(model, type) and issubclass(model, BaseModel) for model in models),
+            "its `input` and `output` are subclasses of `ToolModel`",
+        ),
+    ]
+    for is_wrong, rule in wrong:
+        if is_wrong:
+            raise WrongType(f"a tool cannot be registered: {rule}")
+
+
+class _Context:
+    """What a handler may do while the SDK's server runs it."""
+
+    def __init__(self, context: ServerRequestContext[Any]) -> None:
+        self._session = context.session
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        await self._session.report_progress(done, total, message)

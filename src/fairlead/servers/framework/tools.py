@@ -1,0 +1,138 @@
+"""What a first-party tool is: a name, typed input and output, and the function that does it.
+
+One call of a first-party tool: its input checked, its output in both forms, its failures in words.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import mcp_types as types
+from mcp_types import ContentBlock, ToolAnnotations
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import GenerateJsonSchema
+
+from fairlead.errors import ToolFailed
+
+UNTRUSTED_RESULTS = frozenset({"docs.fetch"})
+"""First-party tools whose results are what third parties wrote: untrusted content, whatever the trust in the
+server. The host consults this where it marks results."""
+
+
+class ToolModel(BaseModel):
+    """Base of inputs and outputs: camelCase on the wire, snake_case in Python, nothing unknown."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class ToolContext(Protocol):
+    """What a handler may do besides answering."""
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the caller how far the work is; it keeps a slow call from timing out."""
+        ...
+
+
+InputT = TypeVar("InputT", bound=BaseModel)
+OutputT = TypeVar("OutputT", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply(Generic[OutputT]):
+    """An output with content blocks of its own, where its JSON as text would not do (an image, a page)."""
+
+    output: OutputT
+    content: tuple[ContentBlock, ...]
+
+
+Handler = Callable[[ToolContext, InputT], Awaitable[OutputT | Reply[OutputT]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolDefinition(Generic[InputT, OutputT]):
+    """One tool. Its input is checked before `handler` runs; raise `ToolFailed` where it cannot be done."""
+
+    name: str
+    description: str
+    input: type[InputT]
+    output: type[OutputT]
+    handler: Handler[InputT, OutputT]
+    title: str | None = None
+    annotations: ToolAnnotations | None = None
+
+
+AnyTool = ToolDefinition[Any, Any]
+
+
+logger = logging.getLogger(__name__)
+
+
+async def run_tool(tool: AnyTool, context: ToolContext, arguments: Mapping[str, Any]) -> types.CallToolResult:
+    """Call a tool. Whatever goes wrong is told to the model that called it, and nothing else of it."""
+    try:
+        checked: BaseModel = tool.input.model_validate(arguments)
+        return _answered(await tool.handler(context, checked))
+    except ValidationError as exc:
+        return _failed(_what_is_wrong(exc))
+    except ToolFailed as exc:
+        return _failed(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
+    except Exception:
+        logger.exception("a first-party tool broke", extra={"tool": tool.name})
+        return _failed(f"`{tool.name}` broke: this is a bug in it, not in what you asked")
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """JSON Schema without a title on every property, which says what the name says and costs tokens."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's own union
+        return False
+
+
+def describe_tool(tool: AnyTool) -> types.Tool:
+    """A tool as it is listed."""
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=_schema(tool.input),
+        output_schema=_schema(tool.output),
+        annotations=tool.annotations,
+    )
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(by_alias=True, schema_generator=_PlainSchema)
+    return {key: value for key, value in schema.items() if key not in ("title", "description")}
+
+
+def _answered(answer: BaseModel | Reply[Any]) -> types.CallToolResult:
+    output = answer.output if isinstance(answer, Reply) else answer
+    structured: dict[str, Any] = output.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content: list[types.ContentBlock] = (
+        list(answer.content)
+        if isinstance(answer, Reply)
+        else [types.TextContent(text=json.dumps(structured, ensure_ascii=False))]
+    )
+    return types.CallToolResult(content=content, structured_content=structured)
+
+
+def _failed(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+def _what_is_wrong(exc: ValidationError) -> str:
+    """Every fault of the arguments, in words, without the values that were sent."""
+    faults = (
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
+        for fault in exc.errors(include_url=False, include_context=False, include_input=False)
+    )
+    return "\n".join(["the arguments do not fit:", *faults])

@@ -1,0 +1,1 @@
+"""The built-in `repo` server: files and search below confined folders."""

@@ -1,0 +1,505 @@
+"""The store in a SQLite file, safe for many processes of one machine at a time.
+
+A thread with a database of its own, so that no disk ever holds up the event loop.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Literal, Self, TypeAlias, TypeVar, TypeVarTuple
+
+import anyio
+
+from fairlead.errors import LockBusy, LockLost, StoreError
+from fairlead.store.protocol import (
+    AnyVersion,
+    Expected,
+    Lease,
+    LogRecord,
+    NewRecordValue,
+    NewValue,
+    StoredValue,
+)
+from fairlead.store.sqlite import Database, NewRecord, PublishedMessage
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+Chore: TypeAlias = Callable[[Database], float | None]
+"""Work that is due at some time. It returns the seconds until it wants to run again, or None for never."""
+
+
+class Worker:
+    """Runs work on a database in one thread: what is asked for in order, and chores when they are due."""
+
+    def __init__(self, path: Path, *, for_reading: bool = False) -> None:
+        self._open = Database.open_for_reading if for_reading else Database.open
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Callable[[Database], None] | None] = queue.SimpleQueue()
+        self._chores: list[tuple[float, int, Chore]] = []  # a heap that only the thread touches
+        self._tie_breaker = itertools.count()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self.is_closed = False
+        # A daemon, so that a program that dies without leaving its `async with` does not hang at its end.
+        self._thread = threading.Thread(target=self._main, args=(path,), name="fairlead-store", daemon=True)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
+        """A worker on the database at `path`. Leaving the block waits for the work already asked for."""
+        worker = cls(path, for_reading=for_reading)
+        worker._thread.start()
+        try:
+            await worker._opened
+            yield worker
+        finally:
+            worker.is_closed = True
+            worker._jobs.put(None)
+            with anyio.CancelScope(shield=True):
+                await worker._ended
+            worker._thread.join()
+
+    async def run(self, work: Callable[[Database], T]) -> T:
+        """What `work` returns or raises. It is done even if the caller does not wait for it any more."""
+        self.require_open()
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def job(database: Database) -> None:
+            try:
+                result = work(database)
+            except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the caller
+                self.tell(_fail, answer, exc)
+            else:
+                self.tell(_succeed, answer, result)
+
+        self._jobs.put(job)
+        return await answer
+
+    def require_open(self) -> None:
+        """Raise `StoreError` where the worker takes no work any more."""
+        if self.is_closed:
+            raise StoreError("the store is closed")
+
+    def schedule(self, delay: float, chore: Chore) -> None:
+        """Have a chore done in `delay` seconds, unless the worker is closed before."""
+        due = time.monotonic() + delay
+        self._jobs.put(lambda _: self._push(due, chore))
+
+    def tell(self, callback: Callable[[*Ts], object], *arguments: *Ts) -> None:
+        """Call something in the event loop; for use by work and chores."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody is left to be told
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _main(self, path: Path) -> None:
+        try:
+            with self._open(path) as database:
+                self.tell(_succeed, self._opened, None)
+                self._serve(database)
+        except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the one who opens
+            self.tell(_fail, self._opened, exc)
+        finally:
+            self.tell(_succeed, self._ended, None)
+
+    def _serve(self, database: Database) -> None:
+        while True:
+            patience = self._do_chores(database)
+            try:
+                job = self._jobs.get(timeout=patience)
+            except queue.Empty:
+                continue
+            if job is None:
+                return
+            job(database)
+
+    def _do_chores(self, database: Database) -> float | None:
+        """Do what is due, and say how long nothing else will be."""
+        while self._chores:
+            remaining = self._chores[0][0] - time.monotonic()
+            if remaining > 0:
+                return remaining
+            _, _, chore = heapq.heappop(self._chores)
+            try:
+                pause = chore(database)
+            except Exception:
+                logger.exception("a chore of the store failed")
+                continue
+            if pause is not None:
+                self._push(time.monotonic() + pause, chore)
+        return None
+
+    def _push(self, due: float, chore: Chore) -> None:
+        heapq.heappush(self._chores, (due, next(self._tie_breaker), chore))
+
+
+def _succeed(answer: asyncio.Future[T], result: T) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[T], error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+_FLUSH_SECONDS = 0.08
+UNFLUSHED_RECORDS = 10_000
+_LOOK_SECONDS = 0.2
+UNREAD_MESSAGES = 1000
+_RETRY_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class SqliteStore:
+    """A `Store` in one file. `SqliteStore.open` gives one, for use in the event loop it was called in."""
+
+    def __init__(self, worker: Worker, *, position: int) -> None:
+        self._worker = worker
+        self._log = _LogBuffer(worker)
+        self._messages = _Messages(worker, position=position)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
+        """The store at `path`, which is made where it is missing. Leaving the block flushes the logs.
+
+        Args:
+            path: Its file.
+            for_reading: Nothing will be written: then its folder may be read-only, and the file must exist.
+        """
+        async with Worker.open(path, for_reading=for_reading) as worker:
+            store = cls(worker, position=await worker.run(Database.last_position))
+            try:
+                yield store
+            finally:
+                store._messages.close()
+                with anyio.CancelScope(shield=True):
+                    await store._log.close()
+
+    async def get(self, namespace: str, key: str) -> StoredValue | None:
+        """The value, or None where there is none."""
+        return await self._worker.run(lambda database: database.get(namespace, key))
+
+    async def put(
+        self,
+        namespace: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: Expected,
+        fence: Lease | None = None,
+        durable: bool = True,
+    ) -> int:
+        """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
+        return await self._worker.run(
+            lambda database: database.put(namespace, key, value, expect=expect, fence=fence, durable=durable)
+        )
+
+    async def put_all(self, values: Sequence[NewValue]) -> None:
+        """Store values, whatever is there: all of them or none. They may be lost to a power cut."""
+        await self._worker.run(lambda database: database.put_all(values))
+
+    async def delete(
+        self, namespace: str, key: str, *, expect: int | Literal[AnyVersion.ANY], fence: Lease | None = None
+    ) -> bool:
+        """Remove a value and say whether there was any, or raise `VersionConflict` or `LockLost`."""
+        return await self._worker.run(
+            lambda database: database.delete(namespace, key, expect=expect, fence=fence)
+        )
+
+    async def scan(self, namespace: str, prefix: str = "") -> list[StoredValue]:
+        """All values whose key starts with `prefix`, in the order of their keys."""
+        return await self._worker.run(lambda database: database.scan(namespace, prefix))
+
+    @contextlib.asynccontextmanager
+    async def lock(
+        self, name: str, *, lease_seconds: float = 15.0, wait_seconds: float = 30.0
+    ) -> AsyncGenerator[Lease]:
+        """Hold a lock for the length of a block. Raises `LockBusy` before it, `LockLost` out of it."""
+        lease = await self._acquire(name, lease_seconds, wait_seconds)
+        kept = False
+        with anyio.CancelScope() as block:
+            renewal = _LeaseRenewal(lease, lease_seconds, on_loss=lambda: self._worker.tell(block.cancel))
+            self._worker.schedule(renewal.pause, renewal)
+            try:
+                yield lease
+            finally:
+                renewal.stopped = True
+                with anyio.CancelScope(shield=True):
+                    kept = await self._release(lease)
+        if block.cancel_called or not kept:
+            raise LockLost(
+                f"lock `{name}` was lost: its lease of {lease_seconds:g} s ran out",
+                hint="the process or the whole machine was suspended; do it again",
+            )
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Tell all current subscribers of a topic, in every process."""
+        await self._messages.publish(topic, payload)
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[bytes | None]]:
+        """The payloads published to a topic from now on; None stands for some that were lost."""
+        subscription = await self._messages.subscribe(topic)
+        try:
+            yield subscription
+        finally:
+            self._messages.unsubscribe(topic, subscription)
+
+    def append(self, log: str, record: NewRecordValue) -> bool:
+        """Add a record to a log. It is on disk 50 ms later; False where it was dropped."""
+        return self._log.append(log, record)
+
+    async def flush(self) -> None:
+        """Wait until everything appended so far is on disk."""
+        await self._log.flush()
+
+    async def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
+        """The oldest records with a sequence number above `after`, oldest first; flushes before it looks."""
+        await self.flush()
+        return await self._worker.run(lambda database: database.read_log(log, after=after, limit=limit))
+
+    async def prune_log(
+        self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None
+    ) -> int:
+        """Drop the records that are too old, and all but the newest `keep`; return how many went."""
+        await self.flush()
+        return await self._worker.run(
+            lambda database: database.prune_log(log, older_than_seconds=older_than_seconds, keep=keep)
+        )
+
+    async def _acquire(self, name: str, lease_seconds: float, wait_seconds: float) -> Lease:
+        deadline = anyio.current_time() + wait_seconds
+        lease: Lease | None = None
+        for pause in itertools.chain((0.005, 0.01, 0.02), itertools.repeat(0.05)):
+            # Not to be cancelled: a lock that was taken must reach the one who gives it back.
+            with anyio.CancelScope(shield=True):
+                lease = await self._worker.run(lambda database: database.acquire(name, lease_seconds))
+            if lease is not None:
+                return lease
+            remaining = deadline - anyio.current_time()
+            if remaining <= 0:
+                break
+            await anyio.sleep(min(pause, remaining))
+        raise LockBusy(f"lock `{name}` was held by others for {wait_seconds:g} s", hint="try again later")
+
+    async def _release(self, lease: Lease) -> bool:
+        try:
+            return await self._worker.run(lambda database: database.release(lease))
+        except StoreError:
+            logger.warning(
+                "lock not released, its lease will run out", extra={"lock": lease.name}, exc_info=True
+            )
+            return True
+
+
+class _LeaseRenewal:
+    """Keeps a lease from running out, in the worker's thread, which no busy event loop holds up."""
+
+    def __init__(self, lease: Lease, seconds: float, *, on_loss: Callable[[], None]) -> None:
+        self.pause = seconds / 3
+        self.stopped = False
+        self._lease = lease
+        self._seconds = seconds
+        self._on_loss = on_loss
+        self._renewed = time.monotonic()
+
+    def __call__(self, database: Database) -> float | None:
+        if self.stopped:
+            return None
+        try:
+            kept = database.renew(self._lease)
+        except StoreError:
+            logger.warning("lock not renewed", extra={"lock": self._lease.name}, exc_info=True)
+            kept = time.monotonic() - self._renewed < self._seconds
+        else:
+            self._renewed = time.monotonic()
+        if kept:
+            return self.pause
+        self._on_loss()
+        return None
+
+
+class _LogBuffer:
+    """Collects records in memory and writes them in batches, one wake-up of the thread for each batch."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._records: deque[tuple[str, float, NewRecordValue]] = deque()
+        self._flush_is_due = False
+        self._failing = False
+
+    def append(self, log: str, record: NewRecordValue) -> bool:
+        if self._worker.is_closed:  # looked at here: every call of a tool is recorded
+            self._worker.require_open()
+        if len(self._records) >= UNFLUSHED_RECORDS:
+            return False
+        self._records.append((log, time.time(), record))
+        # After the record is in: a flush that has yet to begin will see it, and clears this before it looks.
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._worker.schedule(_FLUSH_SECONDS, self._flush_when_due)
+        return True
+
+    async def flush(self) -> None:
+        await self._worker.run(self._write)
+
+    async def close(self) -> None:
+        try:
+            await self.flush()
+        except StoreError:
+            logger.exception("log records lost", extra={"records": len(self._records)})
+
+    def _flush_when_due(self, database: Database) -> float | None:
+        self._flush_is_due = False
+        try:
+            self._write(database)
+        except StoreError:
+            if not self._failing:  # once for each time of trouble: it is tried every second
+                logger.warning("log not flushed", extra={"records": len(self._records)}, exc_info=True)
+            self._failing = self._flush_is_due = True
+            return _RETRY_SECONDS
+        self._failing = False
+        return None
+
+    def _write(self, database: Database) -> None:
+        waiting = [self._records.popleft() for _ in range(len(self._records))]
+        if not waiting:
+            return
+        batch: list[NewRecord] = [
+            (log, at, record if isinstance(record, bytes) else record()) for log, at, record in waiting
+        ]
+        try:
+            database.append_all(batch)
+        except StoreError:
+            self._records.extendleft(reversed(batch))
+            raise
+
+
+class _Messages:
+    """Finds what all processes publish, in the worker's thread, and hands it out in the event loop."""
+
+    def __init__(self, worker: Worker, *, position: int) -> None:
+        self._worker = worker
+        self._subscriptions: dict[str, set[_Subscription]] = {}
+        self._looking = False
+        # The following belong to the thread.
+        self._position = position
+        self._changed = False
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        def work(database: Database) -> None:
+            database.publish(topic, payload)
+            self._look(database)  # one's own writes do not count as a change
+
+        await self._worker.run(work)
+
+    async def subscribe(self, topic: str) -> "_Subscription":
+        await self._worker.run(self._look_closely)  # what is older is not for this subscriber
+        subscription = _Subscription()
+        self._subscriptions.setdefault(topic, set()).add(subscription)
+        if not self._looking:
+            self._looking = True
+            self._worker.schedule(_LOOK_SECONDS, self._look_if_changed)
+        return subscription
+
+    def unsubscribe(self, topic: str, subscription: "_Subscription") -> None:
+        self._subscriptions[topic].discard(subscription)
+        subscription.close()
+
+    def close(self) -> None:
+        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
+            subscription.close()
+
+    def _look_if_changed(self, database: Database) -> float:
+        try:
+            database.require_trusted()
+        except StoreError as exc:
+            self._worker.tell(self._fail, exc)
+            return _RETRY_SECONDS
+        try:
+            self._changed = database.changed_by_others() or self._changed
+            if self._changed:
+                self._look(database)
+        except StoreError:
+            logger.warning("messages not read", exc_info=True)
+            return _RETRY_SECONDS
+        self._changed = False
+        return _LOOK_SECONDS
+
+    def _look_closely(self, database: Database) -> None:
+        database.require_trusted()
+        self._look(database)
+
+    def _look(self, database: Database) -> None:
+        messages = database.messages(after=self._position)
+        if messages:
+            if messages[0].position != self._position + 1:
+                self._worker.tell(self._announce_loss)
+            self._position = messages[-1].position
+            self._worker.tell(self._hand_out, messages)
+
+    def _fail(self, error: StoreError) -> None:
+        subscriptions = [*itertools.chain.from_iterable(self._subscriptions.values())]
+        if subscriptions:
+            logger.warning("messages are not read", exc_info=error)
+        for subscription in subscriptions:
+            subscription.fail(error)
+
+    def _announce_loss(self) -> None:
+        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
+            subscription.deliver(None)
+
+    def _hand_out(self, messages: list[PublishedMessage]) -> None:
+        for message in messages:
+            for subscription in self._subscriptions.get(message.topic, ()):
+                subscription.deliver(message.payload)
+
+
+class _Subscription:
+    """The unread messages of one subscriber, at most so many; beyond that, one None for all of them."""
+
+    def __init__(self) -> None:
+        self._unread: deque[bytes | None] = deque()
+        self._news = anyio.Event()
+        self._closed = False
+        self._error: StoreError | None = None
+
+    def fail(self, error: StoreError) -> None:
+        """End with an error: what is published from now on may not be noticed."""
+        self._error = error
+        self._news.set()
+
+    def deliver(self, payload: bytes | None) -> None:
+        if payload is None or len(self._unread) >= UNREAD_MESSAGES:
+            self._unread.clear()
+            payload = None
+        self._unread.append(payload)
+        self._news.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes | None:
+        while not self._unread:
+            if self._closed:
+                raise StopAsyncIteration
+            if self._error is not None:
+                raise self._error
+            if self._news.is_set():
+                self._news = anyio.Event()
+            await self._news.wait()
+        return self._unread.popleft()

@@ -1,0 +1,91 @@
+"""A clock for tests.
+
+A host for tests that sees nothing of the machine it runs on.
+
+Folders for tests, written down as a dictionary.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union
+
+import anyio
+
+from fairlead.host.host import Host
+from fairlead.servers.framework.server import McpServer
+
+
+class FakeClock:
+    """A clock that stands still until it is moved. Call it for the time, as `time.monotonic` is called."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+@asynccontextmanager
+async def open_host(
+    folder: Path, *, seconds: float = 30.0, **servers: McpServer | dict[str, Any]
+) -> AsyncGenerator[Host]:
+    """Run a host whose home, state and current folder are below `folder`, for at most `seconds`.
+
+    A server is an entry as in a configuration file, or an `McpServer`, which then runs in this process. Calls
+    are not asked about, unless an entry says so.
+    """
+    home, project = folder / "home", folder / "project"
+    home.mkdir(parents=True, exist_ok=True)
+    project.mkdir(exist_ok=True)
+    env = {
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "PATH": os.environ.get("PATH", os.defpath),
+        "FAIRLEAD_BUILTINS": "off",
+    }
+    entries = {name: server for name, server in servers.items() if not isinstance(server, McpServer)}
+    own = {name: server for name, server in servers.items() if isinstance(server, McpServer)}
+    with anyio.fail_after(seconds):
+        overrides = {"servers": entries, "policy": {"approval": "allow"}}
+        async with Host.open(overrides=overrides, servers=own, env=env, cwd=project) as host:
+            yield host
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link, and what it says."""
+
+    target: str
+
+
+Tree = Mapping[str, Union[str, bytes, Link, "Tree"]]
+
+
+def write_tree(folder: Path, tree: Tree) -> Path:
+    """Write files (text or bytes), links and folders, and return the folder.
+
+    ```python
+    write_tree(tmp_path / "repo", {"README.md": "# Hello", "src": {"main.py": "print()"}, "here": Link(".")})
+    ```
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in tree.items():
+        path = folder / name
+        match content:
+            case Link(target):
+                path.symlink_to(target)
+            case str():
+                path.write_text(content, encoding="utf-8")
+            case bytes():
+                path.write_bytes(content)
+            case _:
+                write_tree(path, content)
+    return folder

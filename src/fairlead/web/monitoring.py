@@ -1,0 +1,141 @@
+"""Is it alive, and can it serve? For whoever restarts it. It says nothing else, and so anybody may ask.
+
+What there is to count, in Prometheus' text format.
+
+Where every server stands, for programs: what `fairlead status --json` prints, live.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from typing import Any, Final, get_args
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from fairlead.events import State
+from fairlead.host.managed_server import ServerStatus
+from fairlead.web.middleware import Answer, PageRequest
+from fairlead.web.panel import Panel
+
+
+async def alive(visit: PageRequest) -> Response:
+    """It answers, so it lives."""
+    return PlainTextResponse("ok\n")
+
+
+def readiness(panel: Panel) -> Answer:
+    """Ready when every required server is."""
+
+    async def answer(visit: PageRequest) -> Response:
+        if panel.is_ready:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("not ready\n", 503)
+
+    return answer
+
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4"
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+Sample = tuple[Mapping[str, str], float]
+
+
+def metrics_answer(panel: Panel) -> Answer:
+    """All numbers."""
+
+    async def answer(visit: PageRequest) -> Response:
+        return PlainTextResponse("".join(metrics(panel)), media_type=MEDIA_TYPE)
+
+    return answer
+
+
+def metrics(panel: Panel) -> Iterator[str]:
+    """All numbers, metric by metric."""
+    servers, activity = panel.status(), panel.activity
+    states = Counter(status.state for status in servers)
+    yield from _metric("build_info", "gauge", "What runs here.", [({"version": version("fairlead")}, 1)])
+    yield from _metric(
+        "servers",
+        "gauge",
+        "Servers by state.",
+        [({"state": state}, states[state]) for state in get_args(State)],
+    )
+    by_server = [({"server": status.server_id}, status) for status in servers]
+    yield from _metric(
+        "server_ready",
+        "gauge",
+        "Is the server connected and listed?",
+        [(label, float(status.state == "ready")) for label, status in by_server],
+    )
+    yield from _metric(
+        "server_tools",
+        "gauge",
+        "Tools that the server lists.",
+        [(label, status.tools) for label, status in by_server if status.tools is not None],
+    )
+    yield from _metric(
+        "server_connects_total",
+        "counter",
+        "Connections that were made to the server.",
+        [(label, status.connects) for label, status in by_server],
+    )
+    yield from _metric(
+        "calls_total",
+        "counter",
+        "Calls that ended, by outcome: ok, tool_error or the code of an error.",
+        [
+            ({"server": server, "outcome": outcome}, count)
+            for (server, outcome), count in sorted(activity.finished.items())
+        ],
+    )
+    yield from _metric(
+        "call_seconds_total",
+        "counter",
+        "How long those calls took.",
+        [({"server": server}, seconds) for server, seconds in sorted(activity.seconds.items())],
+    )
+    yield from _metric("calls_running", "gauge", "Calls under way.", [({}, len(activity.running))])
+    yield from _metric("clients", "gauge", "Clients of the gateway.", [({}, len(panel.sessions()))])
+    yield from _metric(
+        "approvals_pending", "gauge", "Calls that wait for a person.", [({}, len(panel.pending()))]
+    )
+
+
+def _metric(name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> Iterator[str]:
+    yield f"# HELP fairlead_{name} {meaning}\n# TYPE fairlead_{name} {kind}\n"
+    for labels, value in samples:
+        shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
+        yield f"fairlead_{name}{{{shown}}} {value}\n" if shown else f"fairlead_{name} {value}\n"
+
+
+def status_answer(panel: Panel) -> Answer:
+    """The state of all servers as JSON."""
+
+    async def answer(visit: PageRequest) -> Response:
+        servers = [as_json(status) for status in panel.status()]
+        return JSONResponse({"servers": servers, "pending_approvals": len(panel.pending())})
+
+    return answer
+
+
+def as_json(status: ServerStatus) -> dict[str, Any]:
+    """One server."""
+    return {
+        "id": status.server_id,
+        "transport": status.transport,
+        "source": status.source,
+        "enabled": status.enabled,
+        "state": status.state,
+        "era": status.version,
+        "tools": status.tools,
+        "stale": status.stale,
+        "last_connected_at": status.last_connected_at,
+        "last_error": status.last_error,
+        "last_error_at": status.last_error_at,
+        "hint": status.hint,
+        "connects": status.connects,
+        "calls": status.calls,
+        "session_connections": status.session_connections,
+        "notes": list(status.notes),
+    }

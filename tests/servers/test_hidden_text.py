@@ -1,0 +1,164 @@
+"""Text in a page that people do not see, and text that only looks as if."""
+
+import time
+
+import pytest
+
+from fairlead.servers.docs.html import is_hiding
+from fairlead.servers.docs.pages import read_page
+
+HIDDEN = [
+    "display:none",
+    "DISPLAY : NONE !important",
+    "dis/**/play:none",
+    "d\\69 splay: none",
+    "display:n\\6fne",
+    "display:none;display:none",
+    "visibility:hidden",
+    "visibility: collapse",
+    "content-visibility: hidden",
+    "font-size:0",
+    "font-size: 0px !important",
+    "font-size:0.01em",
+    "font-size:/* x */0",
+    "FONT-SIZE:1px",
+    "font: 0/0 a",
+    "opacity:0",
+    "opacity: 0.0",
+    "opacity:.01",
+    "opacity:0%",
+    "filter: opacity(0)",
+    "position:absolute;left:-9999px",
+    "position: fixed; top: -100em",
+    "position:absolute;right:-5000px",
+    "text-indent:-9999px",
+    "margin-left:-9999px",
+    "transform: scale(0)",
+    "transform:scale(0, 0)",
+    "transform: translateX(-9999px)",
+    "transform:translate(-9999px,0)",
+    "clip:rect(0,0,0,0)",
+    "clip: rect(1px 1px 1px 1px)",
+    "clip-path: inset(50%)",
+    "clip-path:circle(0)",
+    "width:0;overflow:hidden",
+    "height: 1px; overflow: hidden",
+    "max-height:0;overflow:hidden",
+    "color:transparent",
+    "color: rgba(0,0,0,0)",
+    "color:#fff0",
+    "color: rgb(0 0 0 / 0)",
+    "color:white;background:#fff",
+    "color: #000000; background-color: black",
+]
+SEEN = [
+    "font-size:0.9em",
+    "font-size: 12px",
+    "font: 12px/1.5 serif",
+    "opacity:0.8",
+    "opacity: 1",
+    "position:relative;left:-1px",
+    "left:-9999px",
+    "text-indent:-1em",
+    "margin-left:-20px",
+    "transform: scale(0.9)",
+    "transform:translateX(-50%)",
+    "clip-path: inset(0)",
+    "width:0",
+    "width:100%;overflow:hidden",
+    "color:#333;background:#fff",
+    "color: rgba(0,0,0,0.8)",
+    "display:block",
+    "visibility:visible",
+    "display:none;display:block",
+    "color:inherit",
+    "color:rgb(0,0,0)",
+    "color: rgb(10 20 30 / 50%)",
+    "",
+]
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize("style", HIDDEN)
+def test_text_that_a_style_hides_is_dropped(style: str) -> None:
+    assert is_hiding(style)
+    page = read(f'<p>seen</p><div style="{style}">SECRET <b>more</b></div>')
+    assert page == "seen"
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize("style", SEEN)
+def test_text_that_a_style_shows_is_kept(style: str) -> None:
+    assert not is_hiding(style)
+    assert "KEPT" in read(f'<p>seen</p><div style="{style}">KEPT</div>')
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<style>.x{display:none}</style><p class='a x'>SECRET</p>",
+        "<style>#y { font-size : 0 }</style><p id=y>SECRET</p>",
+        "<style>/* .q{} */ p.z, .w{opacity:0}</style><p class=z>SECRET</p>",
+        "<style>em{position:absolute;left:-9999px}</style><em>SECRET</em>",
+        "<p class=late>SECRET</p><style>.late{visibility:hidden!important}</style>",
+        "<p hidden>SECRET</p>",
+        "<p aria-hidden=true>SECRET</p>",
+        "<noscript>SECRET</noscript>",
+        "<template>SECRET</template>",
+        "<p title='SECRET'></p>",
+        "<div style='font-size&#58;0'>SECRET</div>",
+        "<!-- SECRET -->",
+    ],
+)
+def test_text_hidden_by_rules_and_tags_is_dropped(body: str) -> None:
+    assert "SECRET" not in read(f"<p>seen</p>{body}")
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<style>.x{display:block}</style><p class=x>KEPT</p>",
+        "<style>@media print{.x{display:none}}</style><p class=x>KEPT</p>",
+        "<style>.menu .x{display:none}</style><p class=x>KEPT</p>",
+        "<details><summary>more</summary>KEPT</details>",
+    ],
+)
+def test_text_that_people_can_see_is_kept(body: str) -> None:
+    assert "KEPT" in read(f"<p>seen</p>{body}")
+
+
+M = 1_000_000
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<h1>" * 190 + "<h1>x</h1>" * (M // 10),
+        "<h1><h2><h3>" * 60 + "<p>x</p>" * (M // 8),
+        "<blockquote>" * 190 + "<p>x</p>" * (M // 8),
+        "<ul><li>" * 90 + "<p>x</p>" * (M // 8),
+        ("<b><i>" * 90 + "x" + "</i></b>" * 90) * (M // 1_300),
+        "<table><tr><td>a<td>" * 60 + "x" * M,
+        "<p style='" + "/*" * (M // 2) + "'>x</p>",
+        "<style>" + ".a{" * (M // 3) + "</style>x",
+        "<style>" + "a" * M + "</style>x",
+        "<p style='clip-path:polygon(" + "0" * 19_000 + "x'>x</p>",
+        "<style>" + ".a{opacity:1}" * (M // 13) + "</style>x",
+        "<p " + " ".join(f"a{n}=1" for n in range(M // 10)) + ">x</p>",
+        "<" * M,
+        "<!--" * (M // 4),
+        "&amp;" * (M // 5),
+    ],
+    ids=range(15),
+)
+def test_no_page_costs_more_time_than_its_bound(page: str) -> None:
+    started = time.thread_time()
+    read(page)
+    assert time.thread_time() - started < 8
+
+
+def read(body: str) -> str:
+    return read_page(body.encode(), "text/html", url="https://site.test/").text
