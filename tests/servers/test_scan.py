@@ -216,7 +216,7 @@ def test_as_a_process_it_says_what_is_wrong_with_a_query(folder: OpenFolder) -> 
 
 def test_as_a_process_it_loads_no_heavy_packages(folder: OpenFolder) -> None:
     code = "import sys; sys.path.append(sys.argv[1]); import fairlead.servers.repo.scan; print(*sys.modules)"
-    argv = [sys.executable, "-I", "-S", "-c", code, str(Path(scan.__file__).parents[2])]
+    argv = [sys.executable, "-I", "-S", "-c", code, str(Path(scan.__file__).parents[3])]
     loaded = subprocess.run(argv, capture_output=True, check=True, timeout=SECONDS).stdout.decode().split()
     assert not {"pydantic", "mcp", "mcp_types", "anyio", "asyncio", "logging"} & set(loaded)
 

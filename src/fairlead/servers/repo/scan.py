@@ -67,7 +67,7 @@ def command(folder: OpenFolder, search: ScanQuery, *, lifetime: int = 60) -> lis
     The folder's descriptor, if it has one, must be passed on.
     """
     request = {"fd": folder.fd, "path": str(folder.path), "search": asdict(search), "lifetime": lifetime}
-    package = str(Path(__file__).parents[2])
+    package = str(Path(__file__).parents[3])
     return [sys.executable, "-I", "-S", "-c", _START, package, json.dumps(request)]
 
 
