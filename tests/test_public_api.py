@@ -1,0 +1,57 @@
+"""The names that programs may rely on: these and no others. A change here is a change of the public API."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead import errors, events
+
+PUBLIC = {
+    "fairlead": """
+    ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired CallDenied CallFailed
+    CallRejected CallTimedOut Callbacks ChatModel Config ConfigError ConfigInvalid ConfigUnreadable
+    ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired ElicitationComplete
+    ElicitationRequest FairleadError FormAnswer FormRequest GatewayGone Host IssuerUnavailable
+    ListFailed ListenFailed LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
+    McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
+    McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
+    ResourceUpdated RunCancelled RunFinished RunLimits SampleRequest SecretUnavailable ServerError
+    ServerLogged ServerStatus StateChanged StepFinished StepRetried StoreError Subscriber TextDelta
+    TokenRefused ToolCalled ToolContext ToolDefinition ToolFailed ToolModel ToolResult ToolReturned
+    ToolsQuarantined Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool UrlRequest
+    ValueTooLarge VersionConflict WrongType discover_config_path load_config parse_config run_task
+    """,
+    "fairlead.adapters": """
+    AdaptedTool anthropic_result export_servers gemini_result openai_arguments openai_messages
+    openai_result to_anthropic to_codex_mcp_servers_config to_gemini to_langchain to_openai
+    to_pydantic_ai
+    """,
+    "fairlead.testing": """
+    FakeClock Link LoopWatchdog ScriptedServer open_host watch_loop write_tree
+    """,
+}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_public_package_has_exactly_these_names(package: str) -> None:
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == PUBLIC[package].split()
+    for name in module.__all__:
+        assert getattr(module, name).__name__ == name
+
+
+def test_all_errors_and_events_are_public() -> None:
+    for module in (errors, events):
+        for name, value in inspect.getmembers(module, inspect.isclass):
+            assert value.__module__ != module.__name__ or name in fairlead.__all__
+
+
+def test_documentation_imports_from_public_packages_alone() -> None:
+    root = Path(__file__).parent.parent
+    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+        for package in re.findall(r"from (fairlead[\w.]*) import", page.read_text()):
+            assert package in PUBLIC, f"{page.name} imports from {package}"
