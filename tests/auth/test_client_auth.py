@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from yarl import URL
 
-from fairlead.auth.clients import configured_auth, credentials
+from fairlead.auth.clients import choose_configured_auth, credentials
 from fairlead.auth.discovery import Issuer
 from fairlead.auth.flow import renew
 from fairlead.auth.tokens import LoginTarget, OAuthClient
@@ -98,7 +98,7 @@ async def test_a_key_proves_who_the_client_is(algorithm: str) -> None:
 )
 def test_what_is_missing_or_wrong_is_named_and_never_shown(oauth: dict[str, Any], words: str) -> None:
     where = target(client_id="mine", **oauth)
-    client = OAuthClient(client_id="mine", auth=configured_auth(where, issuer()))
+    client = OAuthClient(client_id="mine", auth=choose_configured_auth(where, issuer()))
     with pytest.raises(LoginFailed, match=words) as caught:
         credentials(where, client, "https://as.test")
     assert "BEGIN" not in str(caught.value)
@@ -117,9 +117,9 @@ def test_what_is_missing_or_wrong_is_named_and_never_shown(oauth: dict[str, Any]
 def test_the_user_chooses_and_else_the_issuer(
     oauth: dict[str, Any], supported: tuple[str, ...], expected: str
 ) -> None:
-    assert configured_auth(target(client_id="mine", **oauth), issuer(*supported)) == expected
+    assert choose_configured_auth(target(client_id="mine", **oauth), issuer(*supported)) == expected
 
 
 def test_a_secret_that_the_issuer_will_not_take_is_not_sent() -> None:
     with pytest.raises(LoginFailed, match="private_key_jwt"):
-        configured_auth(target(client_id="mine", client_secret="s"), issuer("private_key_jwt"))
+        choose_configured_auth(target(client_id="mine", client_secret="s"), issuer("private_key_jwt"))

@@ -2,7 +2,7 @@ import pytest
 from yarl import URL
 
 from fairlead.auth.discovery import AuthChallenge, Issuer, ProtectedResource
-from fairlead.auth.flow import scope_to_ask, united, with_offline_access
+from fairlead.auth.flow import merge_scopes, scope_to_ask, with_offline_access
 from fairlead.auth.tokens import LoginTarget
 from fairlead.config.models import OAuthSettings
 
@@ -52,5 +52,5 @@ def test_offline_access_is_asked_for_where_the_issuer_knows_it() -> None:
 
 
 def test_scopes_are_united_in_order_and_once() -> None:
-    assert united("b a", None, "a c") == "b a c"
-    assert united(None, "") is None
+    assert merge_scopes("b a", None, "a c") == "b a c"
+    assert merge_scopes(None, "") is None

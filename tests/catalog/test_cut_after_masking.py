@@ -18,7 +18,7 @@ from fairlead.connection.server_messages import MAX_INFO_TEXT, repair_handshake
 from fairlead.host.elicitation.form_schema import shown as form_text
 from fairlead.host.offers.uri_templates import read_template
 from fairlead.jsonrpc.frames import UnusableLine, parse
-from fairlead.policy.argument_shapes import SafeNames, masked_values
+from fairlead.policy.argument_shapes import SafeNames, mask_arguments
 
 pytestmark = pytest.mark.requirement("HARD-62")
 
@@ -99,11 +99,11 @@ def audited_name(text: str) -> str:
 
 
 def audited_key(text: str) -> str:
-    return str(masked_values({text: 1}, SECRETS))
+    return str(mask_arguments({text: 1}, SECRETS))
 
 
 def audited_value(text: str) -> str:
-    return str(masked_values({"note": text}, SECRETS))
+    return str(mask_arguments({"note": text}, SECRETS))
 
 
 PLACES: dict[str, tuple[Callable[[str], str], tuple[int, ...]]] = {
@@ -154,5 +154,5 @@ def test_a_hidden_character_in_a_secret_does_not_bring_it_into_the_audit() -> No
     masker = Masker()
     masker.learn(SECRET)
     split = "\u200b".join((SECRET[:9], SECRET[9:]))
-    assert SECRET not in str(masked_values({"note": split, split: 1}, masker))
+    assert SECRET not in str(mask_arguments({"note": split, split: 1}, masker))
     assert SECRET not in SafeNames(masker)(split)

@@ -20,8 +20,8 @@ from fairlead.catalog.sanitize.text import (
     clean,
     clean_bytes,
     inspect,
-    made_visible,
     may_hide,
+    reveal_hidden,
     suspicious,
 )
 from fairlead.catalog.tools import ToolEntry, ToolKey
@@ -99,7 +99,7 @@ def test_what_is_hidden_in_a_text_is_gone_and_leaves_a_finding(case: dict[str, A
     assert not {*clean(text)} & HIDDEN
     assert inspect(text).text == clean(text)
     assert inspect(text).findings or suspicious(text)
-    assert not {*made_visible(text)} & HIDDEN
+    assert not {*reveal_hidden(text)} & HIDDEN
 
 
 @pytest.mark.requirement("HARD-41")
@@ -136,7 +136,7 @@ def test_every_hidden_character_is_noticed_in_json_however_it_is_written(ensure_
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_of_any_script_is_left_alone(text: str) -> None:
     assert clean(text) == text
-    assert made_visible(text) == text
+    assert reveal_hidden(text) == text
     assert inspect(text).findings == ()
     assert clean(f"{text}\u200b and more\u202e") == f"{text} and more"
     assert clean_bytes(json.dumps({text: text}).encode()) is None
@@ -178,7 +178,7 @@ def test_cleaning_leaves_nothing_hidden_and_nothing_to_clean(text: str) -> None:
     assert clean(cleaned) == cleaned
     assert inspect(text).text == cleaned
     assert inspect(cleaned).findings == ()
-    assert not {*made_visible(text)} & (HIDDEN - KEPT_IN_PLACE)
+    assert not {*reveal_hidden(text)} & (HIDDEN - KEPT_IN_PLACE)
 
 
 @given(st.lists(st.sampled_from(ORDINARY), max_size=4).map(" ".join))

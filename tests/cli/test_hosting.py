@@ -243,7 +243,7 @@ def test_interrupting_a_call_tells_the_server_and_leaves_nothing_running(
 def test_what_a_server_says_never_reaches_the_terminal_as_it_is(
     fairlead: Fairlead, machine: Machine, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from fairlead.cli.commands.call_ import _described  # pyright: ignore[reportPrivateUsage]
+    from fairlead.cli.commands.call_ import _render_progress_text  # pyright: ignore[reportPrivateUsage]
     from fairlead.cli.output import warn
 
     warn("server `x`: \x1b[2J\u202e", hint="\x1b]0;title\x07")
@@ -251,8 +251,8 @@ def test_what_a_server_says_never_reaches_the_terminal_as_it_is(
     assert "\x1b" not in said
     assert "\u202e" not in said
     assert "\\x1b[2J" in said
-    assert _described("[/nonsense]\x1b[2J\nnext") == "\\[/nonsense]\\x1b[2J\\nnext"
-    assert _described(None) == "calling …"
+    assert _render_progress_text("[/nonsense]\x1b[2J\nnext") == "\\[/nonsense]\\x1b[2J\\nnext"
+    assert _render_progress_text(None) == "calling …"
 
 
 @pytest.mark.requirement("HARD-83")

@@ -14,7 +14,7 @@ from mcp.shared.transport_context import TransportContext
 from fairlead.connection.process.child import Command
 from fairlead.connection.transport.dispatcher import WireDispatcher
 
-SERVERS = Path(__file__).parent.parent / "servers"
+SERVERS = Path(__file__).parent.parent / "fixtures"
 
 Context = DispatchContext[TransportContext]
 

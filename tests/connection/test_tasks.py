@@ -24,10 +24,10 @@ from fairlead.connection.tasks import (
     TaskElicitation,
     abandon_task,
     cancel_task,
-    created_task,
     finish_task,
     get_task,
     list_tasks,
+    parse_created_task,
     supports_tasks,
     task_result,
     task_support,
@@ -116,7 +116,7 @@ class Caller:
 
     async def start(self, tool: str, **arguments: Any) -> Task:
         asking: dict[str, Any] = {} if self.modern else {"task": {"ttl": 60_000}}
-        task = created_task(await self.call(tool, arguments, **asking))
+        task = parse_created_task(await self.call(tool, arguments, **asking))
         assert task is not None
         return task
 
@@ -246,7 +246,7 @@ async def test_a_question_before_the_task_is_a_round_of_the_call_itself(tmp_path
         (key,) = asked["inputRequests"]
         answers = {key: {"action": "accept", "content": {"name": "Grace"}}}
         answer = await caller.call("ask_first", inputResponses=answers, requestState=asked["requestState"])
-        task = created_task(answer)
+        task = parse_created_task(answer)
         assert task is not None
         assert text_of(await finish_task(caller, task, answer=name_ada)) == "Hello, Grace!"
 
@@ -337,7 +337,7 @@ async def test_a_tool_that_needs_a_task_is_refused_without(tmp_path: Path, era: 
 async def test_a_result_is_not_taken_for_a_task(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, era) as caller:
         answer = await caller.call("quick", {"text": 'a "task"'})
-    assert created_task(answer) is None
+    assert parse_created_task(answer) is None
     assert text_of(answer) == 'a "task"'
 
 
@@ -420,7 +420,7 @@ def test_the_server_says_how_often_to_poll_within_reason(poll_ms: int | None, se
     ],
 )
 def test_what_is_no_handle_is_left_alone(answer: bytes) -> None:
-    assert created_task(msgspec.Raw(answer)) is None
+    assert parse_created_task(msgspec.Raw(answer)) is None
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_what_is_no_handle_is_left_alone(answer: bytes) -> None:
 )
 def test_a_handle_that_cannot_be_read_is_an_error(answer: bytes) -> None:
     with pytest.raises(AnswerUnreadable):
-        created_task(msgspec.Raw(answer))
+        parse_created_task(msgspec.Raw(answer))
 
 
 class Replies:

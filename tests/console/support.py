@@ -81,9 +81,9 @@ class Shown:
 
     async def asks(self, line: str) -> list[str]:
         """What a server suggests besides."""
-        from fairlead.console.lines import asked_suggestions
+        from fairlead.console.lines import fetch_suggestions
 
-        return _completed(line, await asked_suggestions(self.session, line))
+        return _completed(line, await fetch_suggestions(self.session, line))
 
 
 def _completed(line: str, suggestions: Iterable[Suggestion]) -> list[str]:

@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 
 from fairlead.catalog.sanitize.text import clean
 from fairlead.console.completion import LineCompleter
-from fairlead.console.lines import RunningLine, RunningWork, asked_suggestions, suggestions
+from fairlead.console.lines import RunningLine, RunningWork, fetch_suggestions, suggestions
 from fairlead.console.toolbar import toolbar
 from fairlead.console.verb import MOST_SUGGESTED
 from fairlead.events import McpToolCallBegin, McpToolCallProgress
@@ -53,7 +53,7 @@ def completions(console: Shown, line: str) -> list[Any]:
 
 
 async def asked(console: Shown, line: str) -> list[Any]:
-    found = await asked_suggestions(console.session, line)
+    found = await fetch_suggestions(console.session, line)
 
     async def nothing(_: str) -> Iterable[Any]:
         return ()
@@ -173,7 +173,7 @@ async def test_completions_among_thousands_of_offers_hold_up_nothing(machine: Ma
         with watch_loop(0.25):
             for line in lines:
                 assert len([*suggestions(console.session, line)]) <= MOST_SUGGESTED
-                assert len([*await asked_suggestions(console.session, line)]) <= MOST_SUGGESTED
+                assert len([*await fetch_suggestions(console.session, line)]) <= MOST_SUGGESTED
                 assert suggestions(console.session, line), line
             assert console.completes("/x:p3999") == ["/x:p3999 "]
             assert console.completes("/resources x x:3999") == ["/resources x x:3999"]

@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 TOOL_IS_ERROR = 5
-TASKS = Path(__file__).parent.parent / "servers" / "tasks_server.py"
+TASKS = Path(__file__).parent.parent / "fixtures" / "tasks_server.py"
 ANY_VALUE = {"type": ["array", "number", "null", "boolean"]}
 SIZED = {
     "small": (1_000, 1_000),

@@ -18,8 +18,8 @@ from fairlead.gateway.install import (
     GatewayRoute,
     apply,
     plainly,
-    planned_install,
-    planned_uninstall,
+    plan_install,
+    plan_uninstall,
 )
 from tests.conftest import Machine, Outcome
 
@@ -70,7 +70,7 @@ def write(machine: Machine, agent: str, text: str) -> Path:
 
 
 def install(machine: Machine, place: MachinePaths, agent: str, reach: GatewayRoute) -> FileChange:
-    change = planned_install(agent, place, reach)
+    change = plan_install(agent, place, reach)
     apply(change, machine.env)
     return change
 
@@ -87,7 +87,7 @@ def test_the_entry_goes_in_beside_what_is_there_and_out_without_a_trace(
     assert not change.has_token
     for line in TEXTS[agent].splitlines():
         assert line.strip().rstrip("},") in path.read_text()
-    apply(planned_uninstall(agent, place), machine.env)
+    apply(plan_uninstall(agent, place), machine.env)
     assert path.read_text() == TEXTS[agent]
 
 
@@ -98,8 +98,8 @@ def test_where_there_is_no_file_one_is_made_that_only_its_owner_reads(
     change = install(machine, place, agent, reach)
     assert change.before is None
     assert stat.S_IMODE(change.path.stat().st_mode) == 0o600
-    assert planned_install(agent, place, reach).is_none
-    apply(planned_uninstall(agent, place), machine.env)
+    assert plan_install(agent, place, reach).is_none
+    apply(plan_uninstall(agent, place), machine.env)
     assert not change.path.exists()
 
 
@@ -130,16 +130,16 @@ def test_a_command_can_be_installed_instead_of_a_url(
     assert fairlead("import", "--from", agent).status == 0
     entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
     assert entry == {"command": "fairlead", "args": ["gateway", "--stdio", "--bundle", "work"]}
-    apply(planned_uninstall(agent, place), machine.env)
+    apply(plan_uninstall(agent, place), machine.env)
     assert "fairlead" not in (machine.home / FILES[agent]).with_suffix("").name
-    assert planned_uninstall(agent, place).is_none
+    assert plan_uninstall(agent, place).is_none
 
 
 def test_the_old_file_is_kept_where_nobody_else_reads_it(
     machine: Machine, place: MachinePaths, reach: GatewayRoute
 ) -> None:
     write(machine, "claude", TEXTS["claude"])
-    backup = apply(planned_install("claude", place, reach), machine.env)
+    backup = apply(plan_install("claude", place, reach), machine.env)
     assert backup is not None
     assert backup.read_text() == TEXTS["claude"]
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
@@ -149,7 +149,7 @@ def test_a_file_that_changed_since_it_was_shown_is_left_alone(
     machine: Machine, place: MachinePaths, reach: GatewayRoute
 ) -> None:
     path = write(machine, "cursor", TEXTS["cursor"])
-    change = planned_install("cursor", place, reach)
+    change = plan_install("cursor", place, reach)
     path.write_text("{}")
     with pytest.raises(ConfigUnwritable, match="in the meantime"):
         apply(change, machine.env)
@@ -161,13 +161,13 @@ def test_an_entry_of_the_same_name_that_is_somebody_elses_stays(
 ) -> None:
     write(machine, "cursor", '{"mcpServers": {"fairlead": {"command": "something"}}}')
     with pytest.raises(ConfigError, match="not what was installed"):
-        planned_uninstall("cursor", place)
+        plan_uninstall("cursor", place)
 
 
 def test_where_nothing_was_installed_nothing_is_taken_out(machine: Machine, place: MachinePaths) -> None:
     path = write(machine, "codex", TEXTS["codex"])
-    assert planned_uninstall("codex", place).is_none
-    assert planned_uninstall("gemini", place).is_none
+    assert plan_uninstall("codex", place).is_none
+    assert plan_uninstall("gemini", place).is_none
     assert path.read_text() == TEXTS["codex"]
 
 
@@ -179,7 +179,7 @@ def test_a_question_that_another_server_uses_too_stays(
     )
     install(machine, place, "vscode", reach)
     path.write_text(f"{path.read_text()}\n")  # edited since, so that the entry is removed
-    apply(planned_uninstall("vscode", place), machine.env)
+    apply(plan_uninstall("vscode", place), machine.env)
     assert "gateway-token" in json.dumps(json.loads(path.read_text())["inputs"])
 
 
@@ -187,7 +187,7 @@ def test_the_diff_shows_the_lines_that_come(
     machine: Machine, place: MachinePaths, reach: GatewayRoute
 ) -> None:
     write(machine, "codex", TEXTS["codex"])
-    lines = planned_install("codex", place, reach).diff().splitlines()
+    lines = plan_install("codex", place, reach).diff().splitlines()
     assert "+[mcp_servers.fairlead]" in lines
     assert '+bearer_token_env_var = "FAIRLEAD_TOKEN"' in lines
     assert not any(line.startswith("-") and not line.startswith("---") for line in lines)
@@ -229,7 +229,7 @@ def test_uninstalling_gives_back_the_very_bytes(
         install(
             machine, place, agent, GatewayRoute(command=("fairlead", "gateway", "--stdio"))
         )  # another way to reach it
-        apply(planned_uninstall(agent, place), machine.env)
+        apply(plan_uninstall(agent, place), machine.env)
         assert path.read_bytes() == content.encode()
 
 
@@ -249,7 +249,7 @@ def test_a_byte_order_mark_is_accepted_and_kept(
         assert URL in path.read_text()
         if edit:  # then the entry is removed, rather than the file restored
             path.write_bytes(path.read_bytes() + b"\n")
-        apply(planned_uninstall(agent, place), machine.env)
+        apply(plan_uninstall(agent, place), machine.env)
         assert path.read_bytes().startswith(mark)
         assert URL not in path.read_text()
         if not edit:
@@ -262,7 +262,7 @@ def test_a_file_that_was_edited_since_keeps_the_edits(
     path = write(machine, "claude", '{"mcpServers": {}}')
     install(machine, place, "claude", reach)
     path.write_text(path.read_text().replace('{"mcpServers"', '{"mine": true, "mcpServers"'))
-    apply(planned_uninstall("claude", place), machine.env)
+    apply(plan_uninstall("claude", place), machine.env)
     assert json.loads(path.read_text()) == {"mine": True, "mcpServers": {}}
 
 
@@ -271,7 +271,7 @@ def test_no_backup_overwrites_another(machine: Machine, place: MachinePaths, rea
     backups: set[Path] = set()
     for number in range(10):
         path.write_text(json.dumps({"number": number}))
-        backup = apply(planned_install("claude", place, reach), machine.env)
+        backup = apply(plan_install("claude", place, reach), machine.env)
         assert backup is not None
         backups.add(backup)
     assert sorted(json.loads(backup.read_text())["number"] for backup in backups) == [*range(10)]

@@ -17,8 +17,8 @@ from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.paths import store_file
 from fairlead.host.host import Host
 from fairlead.host.snapshots import load_snapshot
-from fairlead.policy.lockfile import Lock, LockedServer, lock_text, locked_server
-from fairlead.policy.pins import pinned_by_review, record_review
+from fairlead.policy.lockfile import Lock, LockedServer, lock_server, lock_text
+from fairlead.policy.pins import pin_by_review, record_review
 from fairlead.testing import ScriptedServer
 from tests.conftest import write
 from tests.gateway.support import Raw, Served, serving, text_of
@@ -79,7 +79,7 @@ def approve(served: Served, entry: dict[str, Any], *tools: dict[str, Any], folde
     record_review(
         store_file(served.env),
         loaded.servers["x"],
-        lambda pins: pinned_by_review(pins, entries, instructions=None, patterns=["*"], at=time.time()),
+        lambda pins: pin_by_review(pins, entries, instructions=None, patterns=["*"], at=time.time()),
     )
 
 
@@ -279,7 +279,7 @@ async def test_a_lock_file_that_changes_reaches_every_live_session(
 
         (member,) = gateway.host.members
         assert member.snapshot is not None
-        whole = locked_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
+        whole = lock_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
         tools = {tool: each for tool, each in whole.tools.items() if tool != "echo"}
         narrow = LockedServer(protocol=whole.protocol, tools=tools)
 

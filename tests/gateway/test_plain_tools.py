@@ -13,7 +13,7 @@ from fairlead.testing.fixtures import open_host
 from tests.gateway.support import Raw, serving, text_of
 from tests.gateway.test_results import HANDSHAKE, TEXT, entry, tool
 
-TASKS = Path(__file__).parent.parent / "servers" / "tasks_server.py"
+TASKS = Path(__file__).parent.parent / "fixtures" / "tasks_server.py"
 pytestmark = pytest.mark.requirement("HARD-87")
 
 

@@ -106,13 +106,13 @@ def generate(chance: random.Random, servers: dict[str, ScriptedServer]) -> dict[
         policy["approval"] = chance.choice(modes)
     if chance.random() < 0.8:
         gateway["approval"] = chance.choice(modes)
-    within = {"t": {"allow_tools": sorted(chance.sample(NAMES, 3))}, "u": {"deny_tools": ["plain"]}}
+    bundle_filter = {"t": {"allow_tools": sorted(chance.sample(NAMES, 3))}, "u": {"deny_tools": ["plain"]}}
     return {
         "servers": {name: server.entry(sharing="shared", **fields[name]) for name, server in servers.items()},
         "policy": policy,
         "gateway": gateway,
         "tools": {"mode": "direct"},
-        "bundles": {"some": {"servers": within, "mode": "direct"}},
+        "bundles": {"some": {"servers": bundle_filter, "mode": "direct"}},
     }
 
 

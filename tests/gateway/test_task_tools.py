@@ -18,7 +18,7 @@ from tests.gateway.support import HANDSHAKE, MODERN, Raw, serving, until
 
 pytestmark = pytest.mark.requirement("HARD-85")
 
-SERVER = Path(__file__).parent.parent / "servers" / "tasks_server.py"
+SERVER = Path(__file__).parent.parent / "fixtures" / "tasks_server.py"
 CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "work": ({"polls": 2, "text": "done well"}, "done well"),
     "long": ({"polls": 2, "text": "done long"}, "done long"),

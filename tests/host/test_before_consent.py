@@ -104,9 +104,9 @@ def test_a_bundle_of_a_project_chooses_servers_and_nothing_else(
     assert (selection.mode, dict(selection.modes), selection.always_direct) == ("meta", {}, ())
     assert (selection.token_budget, selection.resources, selection.prompts) == (5, False, False)
     assert not selection.plain_names
-    within = selection.within("x")
-    assert within is not None
-    assert CallPolicy(config.servers["x"]).decide("echo", within).verdict == "deny"
+    bundle_filter = selection.bundle_filter("x")
+    assert bundle_filter is not None
+    assert CallPolicy(config.servers["x"]).decide("echo", bundle_filter).verdict == "deny"
 
 
 def test_a_bundle_of_a_project_still_narrows(machine: Machine) -> None:
@@ -116,8 +116,8 @@ def test_a_bundle_of_a_project_still_narrows(machine: Machine) -> None:
     selection = select(config, "b")
     assert (selection.resources, selection.prompts) == (False, False)
     decide = CallPolicy(config.servers["x"]).decide
-    assert decide("drop", selection.within("x")).verdict == "deny"
-    assert decide("read", selection.within("x")).verdict != "deny"
+    assert decide("drop", selection.bundle_filter("x")).verdict == "deny"
+    assert decide("read", selection.bundle_filter("x")).verdict != "deny"
 
 
 def test_a_rule_of_a_project_denies_without_words_of_its_own(machine: Machine) -> None:

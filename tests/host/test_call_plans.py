@@ -109,8 +109,8 @@ async def test_what_a_bundle_leaves_out_is_refused_beside_calls_without_one(
         for _ in range(2):
             await warm_up(host)
             with pytest.raises(CallDenied):
-                await call(host, within=narrow)
-            assert await call(host, within=wide) == ARGUMENTS
+                await call(host, bundle_filter=narrow)
+            assert await call(host, bundle_filter=wide) == ARGUMENTS
 
 
 async def test_what_holds_for_one_callers_default_does_not_hold_for_anothers(

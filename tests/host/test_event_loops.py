@@ -22,7 +22,7 @@ from tests.conftest import Machine
 from tests.loops import LOOPS, backend_of
 
 README = Path(__file__).parents[2] / "README.md"
-SERVERS = Path(__file__).parents[1] / "servers"
+SERVERS = Path(__file__).parents[1] / "fixtures"
 SECONDS = 60
 
 

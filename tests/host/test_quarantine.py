@@ -16,8 +16,8 @@ from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
 from fairlead.host.managed_servers import SAVE_SECONDS
-from fairlead.policy.lockfile import Lock, lock_text, locked_server
-from fairlead.policy.pins import pinned_by_review, record_review
+from fairlead.policy.lockfile import Lock, lock_server, lock_text
+from fairlead.policy.pins import pin_by_review, record_review
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.gateway.support import until
@@ -86,7 +86,7 @@ def review(machine: Machine, host: Host, entry: dict[str, Any]) -> None:
     record_review(
         store_file(machine.env),
         server,
-        lambda pins: pinned_by_review(
+        lambda pins: pin_by_review(
             pins, listing.tools, instructions=listing.instructions, patterns=["*"], at=time.time()
         ),
     )
@@ -304,7 +304,7 @@ async def test_a_lock_narrows_and_never_grants(machine: Machine, server: Changin
                 listing = host.listing("x")
                 assert listing is not None
                 loaded = machine.load().servers["x"]
-                locked = locked_server(loaded, listing, protocol="2025-11-25", reported=None)
+                locked = lock_server(loaded, listing, protocol="2025-11-25", reported=None)
                 if not lock.exists():
                     lock.write_text(lock_text(Lock(servers={"x": locked})))
                 for tool, reason in held_back(host).items():
@@ -398,7 +398,7 @@ async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as
         record_review(
             store_file(machine.env, None),
             reviewed.servers["x"],
-            lambda pins: pinned_by_review(
+            lambda pins: pin_by_review(
                 pins, [echo], instructions=None, patterns=["change_tools", "echo"], at=time.time()
             ),
         )

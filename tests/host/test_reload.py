@@ -14,7 +14,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.errors import CallDenied, ConnectionLost, FairleadError, UnknownServer
 from fairlead.events import StateChanged
 from fairlead.host.host import Host
-from fairlead.policy.lockfile import Lock, lock_text, locked_server
+from fairlead.policy.lockfile import Lock, lock_server, lock_text
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import SECONDS, Running, begin, hosting, is_running, running, unasked
@@ -159,7 +159,7 @@ def lock_of(host: Host, *, without: str = "") -> str:
     """The text of a lock of the server `x` as it is, less one tool."""
     (member,) = host.members
     assert member.snapshot is not None
-    locked = locked_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
+    locked = lock_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
     tools = {tool: each for tool, each in locked.tools.items() if tool != without}
     return lock_text(Lock(servers={"x": structs.replace(locked, tools=tools)}))
 

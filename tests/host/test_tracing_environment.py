@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.cli.trace_export import tracing, wanted_exporters
+from fairlead.cli.trace_export import read_exporters, tracing
 from fairlead.connection.tracing import SpanDetails
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
@@ -35,7 +35,7 @@ NOBODY_THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 def test_the_usual_variables_mean_what_they_mean_elsewhere(
     env: dict[str, str], wanted: tuple[str, ...]
 ) -> None:
-    assert wanted_exporters(env) == wanted
+    assert read_exporters(env) == wanted
 
 
 async def one_span() -> bool:

@@ -17,7 +17,7 @@ from anyio.streams.text import TextReceiveStream
 from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.masking import MASK, Masker
-from fairlead.policy.argument_shapes import MAX_KEYS, MAX_NAME, MORE, SafeNames, masked_values, shape_of
+from fairlead.policy.argument_shapes import MAX_KEYS, MAX_NAME, MORE, SafeNames, mask_arguments, shape_of
 from fairlead.policy.audit import (
     LOG,
     NAMESPACE,
@@ -229,9 +229,12 @@ def test_values_of_every_kind_can_be_kept() -> None:
     raw = msgspec.Raw(
         b'{"a": [1, true, null, 0.5, "ghp_Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"], "b": {"api_key": "x1"}}'
     )
-    assert masked_values(raw, masker) == {"a": [1, True, None, 0.5, MASK], "b": {"api_key": MASK}}
-    assert masked_values(msgspec.Raw(b"{nonsense"), masker) is None
-    assert masked_values({"what": object(), "pair": ("a", "b")}, masker) == {"what": MORE, "pair": ["a", "b"]}
+    assert mask_arguments(raw, masker) == {"a": [1, True, None, 0.5, MASK], "b": {"api_key": MASK}}
+    assert mask_arguments(msgspec.Raw(b"{nonsense"), masker) is None
+    assert mask_arguments({"what": object(), "pair": ("a", "b")}, masker) == {
+        "what": MORE,
+        "pair": ["a", "b"],
+    }
 
 
 async def test_other_things_that_matter_are_noted_without_secrets(

@@ -10,8 +10,8 @@ import pytest
 from fairlead.catalog.definitions import FORMAT
 from fairlead.catalog.tools import Listing, read_tools
 from fairlead.errors import ConfigUnreadable, StoreError
-from fairlead.policy.lockfile import Lock, check_lock, drifts, lock_text, locked_server, read_lock
-from fairlead.policy.pins import Pins, check, extend, joined, pinned_by_review, read_pins, written
+from fairlead.policy.lockfile import Lock, check_lock, drifts, lock_server, lock_text, read_lock
+from fairlead.policy.pins import Pins, check, extend, joined, pin_by_review, read_pins, written
 from fairlead.policy.review import tools_to_review
 from tests.conftest import Machine
 
@@ -120,7 +120,7 @@ def test_an_extended_pin_replaces_the_old_one_in_the_store_and_no_newer_review()
     extended = extend(old_pins(), listing())
     assert extended is not None
     assert joined(extended, old_pins()) == extended
-    reviewed = pinned_by_review(old_pins(), listing().tools[:1], instructions=None, patterns=[], at=1.0)
+    reviewed = pin_by_review(old_pins(), listing().tools[:1], instructions=None, patterns=[], at=1.0)
     assert joined(extended, reviewed).tools["plain"] == reviewed.tools["plain"]
 
 
@@ -175,10 +175,10 @@ def test_an_old_lock_holds_as_it_was_made_and_one_written_anew_covers_icons_and_
 
     machine.write_user(json.dumps({"servers": {"x": {"url": "http://127.0.0.1:9/mcp"}}}))
     server = machine.load().servers["x"]
-    now = locked_server(server, listing(), protocol="2025-11-25", reported="x 1")
+    now = lock_server(server, listing(), protocol="2025-11-25", reported="x 1")
     assert check_lock(now, listing()).tools == {}
     assert check_lock(now, other_icon).tools == {"full": "changed"}
-    same = locked_server(server, listing(), protocol="2025-11-25", reported="x 1", format=1)
+    same = lock_server(server, listing(), protocol="2025-11-25", reported="x 1", format=1)
     assert drifts({"x": old}, {"x": same}) == []
 
 
@@ -186,7 +186,7 @@ def test_an_old_lock_holds_as_it_was_made_and_one_written_anew_covers_icons_and_
 def test_a_lock_of_two_formats_is_read_as_it_was_written(machine: Machine) -> None:
     old = old_lock(machine)
     machine.write_user(json.dumps({"servers": {"y": {"url": "http://127.0.0.1:9/mcp"}}}))
-    new = locked_server(machine.load().servers["y"], listing(), protocol="2025-11-25", reported=None)
+    new = lock_server(machine.load().servers["y"], listing(), protocol="2025-11-25", reported=None)
     path = machine.project / "fairlead.lock"
     path.write_text(lock_text(Lock(servers={**old.servers, "y": new})))
     found = read_lock(path)

@@ -15,8 +15,8 @@ from fairlead.policy.lockfile import (
     check_lock,
     drifts,
     lock_path,
+    lock_server,
     lock_text,
-    locked_server,
     locks_of,
     package_of,
     read_lock,
@@ -37,7 +37,7 @@ def project_server(machine: Machine) -> LoadedServer:
 
 
 def locked(machine: Machine, *definitions: dict[str, Any], **rest: Any) -> LockedServer:
-    return locked_server(
+    return lock_server(
         project_server(machine),
         listing(*definitions, **rest),
         protocol="2025-11-25",
@@ -133,7 +133,7 @@ def test_other_default_texts_than_the_locked_ones_are_left_out(machine: Machine)
 def test_a_lock_holds_trusted_servers_too(machine: Machine) -> None:
     machine.write_project(PROJECT.replace('"allow_tools"', '"trust": "trusted", "allow_tools"'))
     server = machine.load().servers["x"]
-    lock = locked_server(server, listing(SEARCH), protocol="2025-11-25", reported=None)
+    lock = lock_server(server, listing(SEARCH), protocol="2025-11-25", reported=None)
     assert screen(server, listing({**SEARCH, "title": "Other"}), None, lock).quarantined
 
 

@@ -18,8 +18,8 @@ from fairlead.policy.pins import (
     granting,
     is_guarded,
     is_held,
-    pinned_by_review,
-    pinned_on_first_use,
+    pin_by_review,
+    pin_on_first_use,
     pins_key,
     read_pins,
     record_review,
@@ -35,7 +35,7 @@ DELETE = {"name": "delete", "description": "Delete an issue.", "inputSchema": {"
 
 
 def pinned(*patterns: str, instructions: str | None = None) -> Pins:
-    pins = pinned_on_first_use(None, listing(SEARCH, DELETE, instructions=instructions), patterns, at=1.0)
+    pins = pin_on_first_use(None, listing(SEARCH, DELETE, instructions=instructions), patterns, at=1.0)
     assert pins is not None
     return pins
 
@@ -77,8 +77,8 @@ def test_a_tool_that_nobody_allowed_is_not_called_new() -> None:
 
 def test_a_new_pattern_pins_what_it_lets_through_and_an_old_one_does_not() -> None:
     now = listing(SEARCH, DELETE, {"name": "more"})
-    assert pinned_on_first_use(pinned("*"), now, ["*"], at=2.0) is None
-    again = pinned_on_first_use(pinned("*"), now, ["*", "more"], at=2.0)
+    assert pin_on_first_use(pinned("*"), now, ["*"], at=2.0) is None
+    again = pin_on_first_use(pinned("*"), now, ["*", "more"], at=2.0)
     assert again is not None
     assert again.tools["more"].at == 2.0
     assert not check(again, now).tools
@@ -86,7 +86,7 @@ def test_a_new_pattern_pins_what_it_lets_through_and_an_old_one_does_not() -> No
 
 def test_a_first_use_never_replaces_a_pin() -> None:
     other = {**SEARCH, "description": "Other."}
-    again = pinned_on_first_use(pinned("search"), listing(other), ["sea*"], at=2.0)
+    again = pin_on_first_use(pinned("search"), listing(other), ["sea*"], at=2.0)
     assert again is not None
     assert check(again, listing(other)).tools == {"search": "changed"}
 
@@ -102,7 +102,7 @@ def test_instructions_are_pinned_too(before: str | None, now: str | None, is_cha
 
 def test_a_review_replaces_pins_and_leaves_the_others() -> None:
     other = {**SEARCH, "description": "Other."}
-    pins = pinned_by_review(pinned("*"), [entry(other)], instructions="new", patterns=["search"], at=3.0)
+    pins = pin_by_review(pinned("*"), [entry(other)], instructions="new", patterns=["search"], at=3.0)
     assert not check(pins, listing(other, DELETE, instructions="new")).tools
     assert pins.tools["search"].by == "review"
     assert pins.tools["delete"].by == "first use"
@@ -110,13 +110,13 @@ def test_a_review_replaces_pins_and_leaves_the_others() -> None:
 
 
 def test_a_bundle_grants_only_where_the_entry_has_no_list(machine: Machine) -> None:
-    within = BundleFilter(bundle="b", allow_tools=("a",), deny_tools=(), grants=True)
+    bundle_filter = BundleFilter(bundle="b", allow_tools=("a",), deny_tools=(), grants=True)
     foreign = BundleFilter(bundle="b", allow_tools=("a",), deny_tools=(), grants=False)
     listed, unlisted = server(machine).config, server(machine, allow_tools=None).config
     assert listed is not None
     assert unlisted is not None
-    assert granting(listed, within) == ("*",)
-    assert granting(unlisted, within) == ("a",)
+    assert granting(listed, bundle_filter) == ("*",)
+    assert granting(unlisted, bundle_filter) == ("a",)
     assert granting(unlisted, foreign) == granting(unlisted) == ()
 
 
@@ -134,7 +134,7 @@ def test_trusted_and_built_in_servers_are_not_held_to_pins(machine: Machine) -> 
 def test_what_was_reviewed_of_a_trusted_server_is_held_to_what_was_seen(machine: Machine) -> None:
     trusted = server(machine, trust="trusted")
     seen = listing(SEARCH, {**SEARCH, "name": "other"}, instructions="old")
-    pins = pinned_by_review(None, seen.tools[:1], instructions="old", patterns=["*"], at=1.0)
+    pins = pin_by_review(None, seen.tools[:1], instructions="old", patterns=["*"], at=1.0)
     assert is_held(trusted, pins)
     assert not is_held(trusted, pinned("*"))
     assert not is_held(trusted, None)
@@ -184,7 +184,7 @@ def test_pins_survive_being_written() -> None:
 
 
 def test_a_first_use_is_kept_beside_what_a_review_pinned_meanwhile() -> None:
-    reviewed = pinned_by_review(None, [entry(SEARCH)], instructions="kind", patterns=["search"], at=2.0)
+    reviewed = pin_by_review(None, [entry(SEARCH)], instructions="kind", patterns=["search"], at=2.0)
     merged = read_pins(beside(pinned("*"), "x")(written(reviewed)), "x")
     assert merged.tools["search"].by == "review"
     assert set(merged.tools) == {"search", "delete"}
@@ -201,7 +201,7 @@ def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
         if pins is None:  # another process is first
             with Database.open(store) as database:
                 database.put(NAMESPACE, pins_key(target), written(pinned("delete")), expect=ANY)
-        return pinned_by_review(pins, [entry(SEARCH)], instructions=None, patterns=["search"], at=2.0)
+        return pin_by_review(pins, [entry(SEARCH)], instructions=None, patterns=["search"], at=2.0)
 
     record_review(store, target, review)
     with Database.open(store) as database:
@@ -263,7 +263,7 @@ def dressed(**fields: object) -> Listing:
     ],
 )
 def test_any_change_of_an_icon_or_of_known_meta_holds_a_tool_back(fields: dict[str, Any]) -> None:
-    pins = pinned_by_review(None, dressed().tools, instructions=None, patterns=(), at=0.0)
+    pins = pin_by_review(None, dressed().tools, instructions=None, patterns=(), at=0.0)
     assert check(pins, dressed()).tools == {}
     assert check(pins, dressed(**fields)).tools == {"t": "changed"}
 
@@ -280,5 +280,5 @@ def test_any_change_of_an_icon_or_of_known_meta_holds_a_tool_back(fields: dict[s
     ],
 )
 def test_what_reaches_no_client_may_change(fields: dict[str, Any]) -> None:
-    pins = pinned_by_review(None, dressed().tools, instructions=None, patterns=(), at=0.0)
+    pins = pin_by_review(None, dressed().tools, instructions=None, patterns=(), at=0.0)
     assert check(pins, dressed(**fields)).tools == {}

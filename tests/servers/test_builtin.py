@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.errors import ConnectFailed
 from fairlead.host.host import Host
-from fairlead.servers.builtin import BuiltinAccess, built_in_server
+from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
 from fairlead.testing import open_host, write_tree
 from tests.conftest import Machine, Outcome
 
@@ -87,7 +87,7 @@ async def test_a_project_cannot_widen_what_they_read_unasked(newcomer: Machine) 
 async def test_served_on_a_random_port_a_host_lists_and_calls_them(tmp_path: Path) -> None:
     root = write_tree(tmp_path / "repository", TREE)
     reach = BuiltinAccess(roots=(root,), allow=tuple, cache=None)
-    with anyio.fail_after(SECONDS), built_in_server(["repo", "docs"], reach) as server:
+    with anyio.fail_after(SECONDS), open_builtin_server(["repo", "docs"], reach) as server:
         async with server.serve() as endpoint:
             headers = {"Authorization": f"Bearer {endpoint.token}"}
             entry = {"url": endpoint.url, "headers": headers, "trust": "trusted"}

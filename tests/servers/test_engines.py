@@ -39,7 +39,7 @@ def confinement(repo: Path) -> Generator[Confinement]:
 @pytest.fixture(autouse=True)
 def any_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a script stand in for ripgrep, with whatever that starts."""
-    needed = engines.needed_files
+    needed = engines.find_needed_files
 
     def everything(script: str) -> tuple[Path, ...]:
         return needed(script) or (Path("/"),)

@@ -85,18 +85,19 @@ def test_what_is_in_a_folder_that_is_left_out_is_left_out_too() -> None:
 
 
 def test_a_nearer_file_decides_and_a_stronger_kind_outdoes_it() -> None:
-    above = IgnoreFiles().joined_by({".gitignore": IgnoreRules(["*.log", "/b.txt"])}, 0)
-    below = above.joined_by({".gitignore": IgnoreRules(["!*.log", "/b.txt"])}, len("a/"))
+    above = IgnoreFiles().with_folder({".gitignore": IgnoreRules(["*.log", "/b.txt"])}, 0)
+    below = above.with_folder({".gitignore": IgnoreRules(["!*.log", "/b.txt"])}, len("a/"))
     assert above.verdict("x.log", is_folder=False) is True
     assert below.verdict("a/x.log", is_folder=False) is False
     assert above.verdict("a/b.txt", is_folder=False) is None
     assert below.verdict("a/b.txt", is_folder=False) is True
 
-    strong = IgnoreFiles().joined_by({".ignore": IgnoreRules(["x.log"])}, 0)
+    strong = IgnoreFiles().with_folder({".ignore": IgnoreRules(["x.log"])}, 0)
     assert (
-        strong.joined_by({".gitignore": IgnoreRules(["!x.log"])}, 0).verdict("x.log", is_folder=False) is True
+        strong.with_folder({".gitignore": IgnoreRules(["!x.log"])}, 0).verdict("x.log", is_folder=False)
+        is True
     )
-    assert strong.joined_by({}, 0) is strong
+    assert strong.with_folder({}, 0) is strong
 
 
 def narrowed(*globs: str) -> IgnoreRules:

@@ -175,7 +175,7 @@ def test_no_race_leads_a_confined_ripgrep_out_of_the_folder(repo: Path, place: s
         confinement.folder(".") as folder,
         swapped(repo / place, repo / "link"),
     ):
-        needed = engines.needed_files(_ripgrep())
+        needed = engines.find_needed_files(_ripgrep())
         descriptors = [os.open(path, os.O_PATH) for path in needed]
         assert folder.fd is not None
         reach = ReadAccess(folders=[folder.fd], files=[], programs=descriptors)
@@ -218,7 +218,7 @@ async def test_no_race_has_the_tool_show_what_is_outside(repo: Path) -> None:
 @with_landlock
 def test_a_confined_process_reads_beneath_its_folders_only(repo: Path) -> None:
     cat = "/bin/cat"
-    descriptors = [os.open(path, os.O_PATH) for path in engines.needed_files(cat)]
+    descriptors = [os.open(path, os.O_PATH) for path in engines.find_needed_files(cat)]
     folder = os.open(repo, os.O_PATH)
 
     def run(path: Path) -> subprocess.CompletedProcess[bytes]:

@@ -15,7 +15,7 @@ from fairlead.servers.repo import scan
 from fairlead.servers.repo.folders import Confinement, OpenFolder
 from fairlead.servers.repo.ignores import narrowing
 from fairlead.servers.repo.patterns import PatternInvalid
-from fairlead.servers.repo.scan import ScanQuery, command, found_lines
+from fairlead.servers.repo.scan import ScanQuery, command, find_lines
 from fairlead.testing import Link, write_tree
 
 SECONDS = 30
@@ -39,7 +39,7 @@ def found(folder: OpenFolder) -> Callable[..., list[str]]:
     """What is printed, with `:` for the zero byte."""
 
     def find(**changes: Any) -> list[str]:
-        lines = found_lines(folder, asked(**changes))
+        lines = find_lines(folder, asked(**changes))
         return [line.decode("utf-8", "replace").rstrip("\n").replace("\0", ":") for line in lines]
 
     return find
@@ -182,13 +182,13 @@ def test_long_lines_are_cut(tmp_path: Path, found: Found) -> None:
 
 def test_what_vanishes_meanwhile_is_passed_over(tmp_path: Path, folder: OpenFolder) -> None:
     write_tree(tmp_path, {"a": "needle", "b": "needle", "c": {"d": "needle"}, "e": "needle"})
-    lines = found_lines(folder, ALL)
+    lines = find_lines(folder, ALL)
     assert next(lines) == b"a\x001:needle\n"
     (tmp_path / "b").unlink()
     shutil.rmtree(tmp_path / "c")
     assert list(lines) == [b"e\x001:needle\n"]
     shutil.rmtree(tmp_path)
-    assert list(found_lines(folder, ALL)) == []
+    assert list(find_lines(folder, ALL)) == []
 
 
 def test_an_invalid_expression_is_refused(found: Found) -> None:

@@ -210,13 +210,13 @@ def test_messages_are_kept_for_a_while_and_not_without_end(database: Database, c
 
 
 def test_only_the_writes_of_others_count_as_changes(path: Path, database: Database) -> None:
-    database.changed_by_others()
+    database.has_changed_elsewhere()
     database.put("pins", "github", b"mine", expect=ANY)
-    assert database.changed_by_others() is False
+    assert database.has_changed_elsewhere() is False
     with Database.open(path) as other:
         other.put("pins", "github", b"theirs", expect=ANY)
-    assert database.changed_by_others() is True
-    assert database.changed_by_others() is False
+    assert database.has_changed_elsewhere() is True
+    assert database.has_changed_elsewhere() is False
 
 
 def test_a_log_is_read_in_pages_and_apart_from_other_logs(database: Database) -> None:

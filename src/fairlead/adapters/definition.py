@@ -33,12 +33,12 @@ class AdaptedTool:
         """The arguments of a model's call, as the server calls them."""
         if not self.renamed:
             return {**given}
-        return {self.renamed.get(name, name): self._restored(value) for name, value in given.items()}
+        return {self.renamed.get(name, name): self._restore_names(value) for name, value in given.items()}
 
-    def _restored(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    def _restore_names(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         if is_object(value):
             return self.arguments(value)
-        return [self._restored(item) for item in value] if is_list(value) else value
+        return [self._restore_names(item) for item in value] if is_list(value) else value
 
 
 class DefinitionChanges:

@@ -128,7 +128,7 @@ def _portable(
         entry |= _lists_as_written(lists)
     if _asks(server) and "approval" not in entry:
         entry["approval"] = "ask"
-    lost |= _lost_in(dialect, server.server_id, entry)
+    lost |= _find_losses(dialect, server.server_id, entry)
     # An empty list means all tools to some, and a name with a star is a pattern to others.
     unsaid = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
     if unsaid and not (dialect.name == "codex" and lists is not None and not lists.denied):
@@ -148,7 +148,7 @@ def _portable(
     return None if missing else entry
 
 
-def _lost_in(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[Loss]:
+def _find_losses(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[Loss]:
     """What a format cannot say of an entry, as its writer notes."""
     assert dialect.write is not None
     written = dialect.write({server_id: entry})

@@ -20,7 +20,7 @@ from fairlead.adapters.json_schema import (
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import TypesOf
-from fairlead.catalog.schema.keywords import Schema, below, referenced
+from fairlead.catalog.schema.keywords import Schema, below, resolve_reference
 from fairlead.catalog.schema.validate import is_pattern
 from fairlead.catalog.tools import ToolEntry
 
@@ -80,7 +80,7 @@ class _GeminiSubset:
                 self._changes.note(where, "goes on without end; asked for as text")
                 return _as_text("JSON")
             self._changes.leave(whole, _LEFT, where)
-            return self._chosen(whole, where) or self._typed(whole, where)
+            return self._adapt_alternatives(whole, where) or self._adapt_by_type(whole, where)
         finally:
             del self._open[opened:]
 
@@ -89,7 +89,7 @@ class _GeminiSubset:
         if isinstance(schema, bool):
             return {}
         whole = {keyword: value for keyword, value in schema.items() if keyword not in ("$ref", "allOf")}
-        target = referenced(schema, self._root)
+        target = resolve_reference(schema, self._root)
         for part in (*(() if target is None else (target,)), *schema.get("allOf", ())):
             if id(part) in self._open:
                 return None
@@ -104,7 +104,7 @@ class _GeminiSubset:
             whole |= {"required": list(dict.fromkeys(required))} if required else {}
         return whole
 
-    def _chosen(self, schema: dict[str, Any], where: str) -> dict[str, Any] | None:
+    def _adapt_alternatives(self, schema: dict[str, Any], where: str) -> dict[str, Any] | None:
         """Alternatives, where there are any and nothing else is said."""
         choices = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         if not choices:
@@ -118,7 +118,7 @@ class _GeminiSubset:
         adapted = [self._schema(one, below(where, "anyOf")) for one in branches]
         return _alternatives(adapted, schema, nullable=len(branches) < len(choices))
 
-    def _typed(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+    def _adapt_by_type(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
         types = types_named(schema, self._types(schema))
         names = [name for name in types if name != "null"]
         if not names:
@@ -171,11 +171,11 @@ def _alternatives(adapted: list[dict[str, Any]], schema: dict[str, Any], *, null
     """One schema for several. Beside `anyOf` nothing else may stand, so the first of them says the rest."""
     first, *others = adapted
     if not first.get("anyOf"):
-        first = _told(first, schema) | ({"nullable": True} if nullable else {})
+        first = _add_description(first, schema) | ({"nullable": True} if nullable else {})
     return {"anyOf": [first, *others]} if others else first
 
 
-def _told(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Add the description, and keep a remark that is there already."""
     whole = described({}, schema).get("description", "")
     remark = new.get("description", "")
@@ -240,7 +240,7 @@ def gemini_result(
     """What a tool brought as a `functionResponse` part. Models before Gemini 3 take no `media` in it."""
     parts = parts_of(result)
     taken = [part for part in parts if isinstance(part, Media) and media and part.mime_type.startswith(MEDIA)]
-    said = "\n".join(_said(part) for part in parts if part not in taken)
+    said = "\n".join(_render_part(part) for part in parts if part not in taken)
     response: dict[str, Any] = {"name": name, "response": _response(result, said)}
     if call_id is not None:
         response["id"] = call_id
@@ -262,5 +262,5 @@ def _response(result: ToolResult, said: str) -> dict[str, Any]:
     return {"output": result.structured}
 
 
-def _said(part: Part) -> str:
+def _render_part(part: Part) -> str:
     return part if isinstance(part, str) else unseen(part)

@@ -17,7 +17,7 @@ from fairlead.catalog.schema.keywords import (
     all_schemas,
     below,
     mapped,
-    referenced,
+    resolve_reference,
 )
 from fairlead.catalog.schema.validate import is_pattern
 from fairlead.config.untyped import is_list
@@ -76,7 +76,7 @@ class _Members:
     def _of(self, schema: dict[str, Any]) -> tuple[dict[str, Schema], list[str]]:
         properties: dict[str, Schema] = {**schema.get("properties", {})}
         required: list[str] = [*schema.get("required", ())]
-        target = referenced(schema, self._root)
+        target = resolve_reference(schema, self._root)
         for part in (*schema.get("allOf", ()), *(() if target is None else (target,))):
             inner, needed = self.of(part)
             properties = inner | properties
@@ -186,11 +186,11 @@ def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
     def spell_out(inner: dict[str, Any], _: str) -> Schema:
         for keyword, value in inner.items():
             if keyword in MAPS:
-                inner[keyword] = {name: _spelled_out(item) for name, item in value.items()}
+                inner[keyword] = {name: _expand_boolean_schema(item) for name, item in value.items()}
             elif keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
-                inner[keyword] = [_spelled_out(item) for item in value]
+                inner[keyword] = [_expand_boolean_schema(item) for item in value]
             elif keyword == "items" or (keyword in SINGLES and not isinstance(value, bool)):
-                inner[keyword] = _spelled_out(value)
+                inner[keyword] = _expand_boolean_schema(value)
         return inner
 
     return _object(mapped(schema, "", spell_out))
@@ -210,7 +210,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
     return _object(mapped(schema, "", complete))
 
 
-def _spelled_out(schema: Schema) -> dict[str, Any]:
+def _expand_boolean_schema(schema: Schema) -> dict[str, Any]:
     return ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
 
 

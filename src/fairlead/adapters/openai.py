@@ -77,7 +77,7 @@ class _StrictSubset:
             raise NotStrict(where, "takes anything" if schema else "takes nothing")
         if depth > MAX_DEPTH:
             raise NotStrict(where, f"is more than {MAX_DEPTH} levels deep")
-        schema = self._simplified(schema, where)
+        schema = self._simplify(schema, where)
         if "$ref" in schema:
             return self._reference(schema["$ref"], where)
         if "anyOf" in schema:
@@ -97,7 +97,7 @@ class _StrictSubset:
             raise NotStrict(where, "is one property or value too many")
         return described(new | self._text_rules(schema, where), schema)
 
-    def _simplified(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+    def _simplify(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
         """The schema without what is only another way to say something."""
         for keyword in ("patternProperties", "prefixItems"):
             if keyword in schema:

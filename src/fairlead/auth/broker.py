@@ -119,7 +119,7 @@ class Broker:
         """The login for a server, as it is: it may have to be made `fresh`. None where there is none."""
         server = (principal, account, resource)
         key = self._keys.get(server)
-        login = await self._known(key) if key is not None else None
+        login = await self._get_login(key) if key is not None else None
         if login is not None and not login.is_over:
             return login
         if self._is_recent(self._absences.get(server)):
@@ -142,7 +142,7 @@ class Broker:
 
         Raises `AuthRequired` where a person has to log in, `IssuerUnavailable` where renewing has to wait.
         """
-        login = await self._known(key)
+        login = await self._get_login(key)
         if login is None or login.is_over:
             raise _login_needed(server_id)
         is_refused = refused is not None and login.token.access_token == refused
@@ -154,7 +154,7 @@ class Broker:
             if is_usable:
                 return login
             if not trouble.is_final:
-                raise _told(server_id, trouble.failure)
+                raise _failure_for_server(server_id, trouble.failure)
         renewal = self._renewals.get(key)
         if renewal is None:
             renewal = self._start(_TokenRefresh(login, is_refused=is_refused, is_early=is_usable))
@@ -167,15 +167,15 @@ class Broker:
 
     async def adopt(self, login: Login) -> None:
         """Keep a new login, in place of whatever login to the same server there was."""
-        login = replace(login, token=self._stamped(login.token))
-        async with self._locked(login.key, is_needed=False):
+        login = replace(login, token=self._stamp_issue_time(login.token))
+        async with self._lock_login(login.key, is_needed=False):
             with anyio.CancelScope(shield=True):
                 await self._keep(login)
                 await self._supersede(login)
 
     async def forget(self, key: LoginKey) -> None:
         """Log out, in all processes. Raises `ConfigError` where the login cannot be removed."""
-        async with self._locked(key, is_needed=False):
+        async with self._lock_login(key, is_needed=False):
             self._drop(key)
             await self._vault.delete(key)
 
@@ -183,7 +183,7 @@ class Broker:
         """All logins of a principal, also those that are over."""
         return await self._vault.logins(principal)
 
-    async def _known(self, key: LoginKey) -> Login | None:
+    async def _get_login(self, key: LoginKey) -> Login | None:
         """The login under a key. From memory, unless it is time to see what other processes did."""
         held = self._held.get(key)
         if held is not None:
@@ -240,10 +240,10 @@ class Broker:
     async def _run(self, renewal: _TokenRefresh) -> None:
         key = renewal.stale.key
         try:
-            async with self._locked(key):
+            async with self._lock_login(key):
                 # Not to be cancelled: the issuer may have rotated the token already.
                 with anyio.CancelScope(shield=True):
-                    renewal.login = await self._renewed(renewal.stale, is_refused=renewal.is_refused)
+                    renewal.login = await self._refresh_login(renewal.stale, is_refused=renewal.is_refused)
                     renewal.failure = None
         except Exception as exc:  # noqa: BLE001 - it belongs to those who wait, and would end the task group
             renewal.failure = exc
@@ -253,7 +253,7 @@ class Broker:
             del self._renewals[key]
             renewal.done.set()
 
-    async def _renewed(self, stale: Login, *, is_refused: bool) -> Login | None:
+    async def _refresh_login(self, stale: Login, *, is_refused: bool) -> Login | None:
         """Renew a login, unless somebody else did. None where it is over."""
         kept = await self._vault.get(stale.key)
         if kept is None or kept.is_over:
@@ -267,14 +267,16 @@ class Broker:
             with anyio.fail_after(RENEWAL_SECONDS):
                 token = await self._renew(kept)
         except TokenRefused as exc:
-            return await self._refused(kept, exc, is_usable=not (is_old and is_refused))
+            return await self._on_refresh_refused(kept, exc, is_usable=not (is_old and is_refused))
         except TimeoutError as exc:
             raise IssuerUnavailable(stale.resource, "the issuer did not answer in time") from exc
-        login = replace(kept, token=self._stamped(_continued(kept.token, token)))
+        login = replace(kept, token=self._stamp_issue_time(_carry_over_fields(kept.token, token)))
         await self._keep(login)
         return login
 
-    async def _refused(self, login: Login, refusal: TokenRefused, *, is_usable: bool) -> Login | None:
+    async def _on_refresh_refused(
+        self, login: Login, refusal: TokenRefused, *, is_usable: bool
+    ) -> Login | None:
         if is_usable and not self._has_expired(login.token):
             # It cannot be renewed, but it has not run out: no reason to stop working before it does.
             until = (login.token.expires_at or 0) / 1000
@@ -290,10 +292,10 @@ class Broker:
             return renewal.login
         if renewal.failure is None:
             raise _login_needed(server_id)
-        raise _told(server_id, renewal.failure) from renewal.failure
+        raise _failure_for_server(server_id, renewal.failure) from renewal.failure
 
     @asynccontextmanager
-    async def _locked(self, key: LoginKey, *, is_needed: bool = True) -> AsyncGenerator[None]:
+    async def _lock_login(self, key: LoginKey, *, is_needed: bool = True) -> AsyncGenerator[None]:
         """Keep all other processes from changing a login, as far as the store can.
 
         What a person did has to happen, so that it does not need the lock in the end. A renewal does.
@@ -328,7 +330,7 @@ class Broker:
         until = self._clock() + seconds * random.uniform(0.5, 1)  # noqa: S311 - not all at the same moment
         self._troubles[key] = _RefreshFailure(failure=failure, until=until, failures=failures)
 
-    def _stamped(self, token: Token) -> Token:
+    def _stamp_issue_time(self, token: Token) -> Token:
         return token if token.issued_at is not None else replace(token, issued_at=int(self._clock() * 1000))
 
     def _is_due(self, token: Token) -> bool:
@@ -343,7 +345,7 @@ class Broker:
         return token.expires_at is not None and self._clock() >= token.expires_at / 1000
 
 
-def _continued(old: Token, new: Token) -> Token:
+def _carry_over_fields(old: Token, new: Token) -> Token:
     """A new token, with what the issuer did not repeat because it has not changed."""
     return replace(
         new,
@@ -360,7 +362,7 @@ def _login_needed(server_id: str) -> AuthRequired:
     return AuthRequired(server_id, "it needs a login", hint=f"run `{command_line('login', server_id)}`")
 
 
-def _told(server_id: str, failure: Exception) -> Exception:
+def _failure_for_server(server_id: str, failure: Exception) -> Exception:
     """A failure in terms of the server that a caller wants: several may share one login."""
     message = f"its login cannot be renewed: {_reason(failure)}"
     match failure:

@@ -62,18 +62,18 @@ def commands(url: str, env: Mapping[str, str], platform: str) -> Iterator[list[s
             continue
         if "%s" not in named:
             words.append("%s")
-        yield from _installed([word.replace("%s", url) for word in words], env)
+        yield from _find_command([word.replace("%s", url) for word in words], env)
     if platform == "darwin":
         if not env.get("SSH_CONNECTION"):  # else the page would show on a screen that nobody sits at
             yield ["/usr/bin/open", url]
     elif env.get("WSL_DISTRO_NAME"):
-        yield from _installed(["wslview", url], env)
+        yield from _find_command(["wslview", url], env)
     elif env.get("DISPLAY") or env.get("WAYLAND_DISPLAY"):
         for program in (["xdg-open"], ["gio", "open"], ["x-www-browser"]):
-            yield from _installed([*program, url], env)
+            yield from _find_command([*program, url], env)
 
 
-def _installed(command: list[str], env: Mapping[str, str]) -> Iterator[list[str]]:
+def _find_command(command: list[str], env: Mapping[str, str]) -> Iterator[list[str]]:
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is not None:
         yield [program, *command[1:]]

@@ -32,7 +32,7 @@ class ClientCredentials:
     headers: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
-def configured_auth(target: LoginTarget, issuer: Issuer) -> ClientAuth:
+def choose_configured_auth(target: LoginTarget, issuer: Issuer) -> ClientAuth:
     """Return how a configured client authenticates: as the user says, else as the issuer likes."""
     oauth = target.oauth
     if oauth.auth_method is not None:
@@ -41,10 +41,10 @@ def configured_auth(target: LoginTarget, issuer: Issuer) -> ClientAuth:
         return "private_key_jwt"
     if oauth.client_secret is None:
         return "none"
-    return preferred(target, issuer, ("client_secret_basic", "client_secret_post"))
+    return first_supported_auth(target, issuer, ("client_secret_basic", "client_secret_post"))
 
 
-def preferred(target: LoginTarget, issuer: Issuer, choices: tuple[ClientAuth, ...]) -> ClientAuth:
+def first_supported_auth(target: LoginTarget, issuer: Issuer, choices: tuple[ClientAuth, ...]) -> ClientAuth:
     """Return the first choice that the issuer supports. One that does not say supports the first."""
     supported = issuer.auth_methods
     if supported is None:
@@ -73,15 +73,15 @@ def credentials(target: LoginTarget, client: OAuthClient, audience: str) -> Clie
             return ClientCredentials(form=_assertion(target, client.client_id, audience))
         case "client_secret_post":
             return ClientCredentials(
-                form={"client_id": client.client_id, "client_secret": _needed(target, secret)}
+                form={"client_id": client.client_id, "client_secret": _require_secret(target, secret)}
             )
         case "client_secret_basic":
-            pair = f"{quote_plus(client.client_id)}:{quote_plus(_needed(target, secret))}"
+            pair = f"{quote_plus(client.client_id)}:{quote_plus(_require_secret(target, secret))}"
             encoded = base64.b64encode(pair.encode()).decode()
             return ClientCredentials(headers={"Authorization": f"Basic {encoded}"})
 
 
-def _needed(target: LoginTarget, secret: str | None) -> str:
+def _require_secret(target: LoginTarget, secret: str | None) -> str:
     if secret is None:
         raise LoginFailed(
             target.server_id,
@@ -144,7 +144,7 @@ async def client_for(
     previous: Login | None,
 ) -> OAuthClient:
     """Return the client to log in as; registers one where there is none yet and the issuer lets us."""
-    client = known_client(target, issuer, previous)
+    client = find_existing_client(target, issuer, previous)
     if client is not None:
         return client
     if previous is not None and _still_fits(previous, issuer, redirect_uri):
@@ -154,12 +154,12 @@ async def client_for(
     return await _register(errand, target, issuer, redirect_uri, scope)
 
 
-def known_client(target: LoginTarget, issuer: Issuer, previous: Login | None) -> OAuthClient | None:
+def find_existing_client(target: LoginTarget, issuer: Issuer, previous: Login | None) -> OAuthClient | None:
     """Return the client that needs no registration, if there is one."""
     oauth = target.oauth
     if oauth.client_id is not None:
         _check_same_issuer(target, oauth.client_id, issuer, previous)
-        auth = configured_auth(target, issuer)
+        auth = choose_configured_auth(target, issuer)
         return OAuthClient(client_id=oauth.client_id, auth=auth, origin="configured")
     if oauth.client_metadata_url is None or not issuer.takes_metadata_urls:
         return None
@@ -199,7 +199,7 @@ async def _register(
 ) -> OAuthClient:
     assert issuer.registration_endpoint is not None
     choices = _SECRET_FIRST if issuer.auth_methods is None else _PUBLIC_FIRST
-    wanted = preferred(target, issuer, choices)
+    wanted = first_supported_auth(target, issuer, choices)
     request = {
         "client_name": "Fairlead",
         "application_type": "native",
@@ -210,19 +210,19 @@ async def _register(
         **({"scope": scope} if scope else {}),
     }
     answer = await errand.post(issuer.registration_endpoint, json=request)
-    document = _registered(target, issuer, redirect_uri, answer)
+    document = _read_registration(target, issuer, redirect_uri, answer)
     expires = document.client_secret_expires_at or 0
     return OAuthClient(
         client_id=document.client_id or "",
         client_secret=document.client_secret or None,
-        auth=_agreed(target, document, wanted),
+        auth=_choose_auth_method(target, document, wanted),
         origin="registered",
         secret_expires_at=int(expires * 1000) if document.client_secret and expires > 0 else None,
         redirect_uri=redirect_uri,
     )
 
 
-def _registered(
+def _read_registration(
     target: LoginTarget, issuer: Issuer, redirect_uri: str, answer: HttpAnswer
 ) -> RegistrationDocument:
     document = answer.read(RegistrationDocument)
@@ -244,7 +244,9 @@ def _registered(
     raise _no_client(target, issuer, redirect_uri, f"{reason})")
 
 
-def _agreed(target: LoginTarget, document: RegistrationDocument, wanted: ClientAuth) -> ClientAuth:
+def _choose_auth_method(
+    target: LoginTarget, document: RegistrationDocument, wanted: ClientAuth
+) -> ClientAuth:
     """Return how the client authenticates: as the answer says, else as having a secret or none suggests."""
     said = document.token_endpoint_auth_method
     if said is None:

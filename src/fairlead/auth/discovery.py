@@ -208,7 +208,7 @@ async def find_resource(
             continue
         document = answer.read(ResourceDocument) if answer.status == 200 else None
         if document is not None:
-            return _described(target, document, challenge)
+            return _resource_from_metadata(target, document, challenge)
     if trouble is not None:
         raise trouble
     return ProtectedResource(audience=target.resource, needs_dpop=_names_dpop(challenge))
@@ -218,14 +218,14 @@ def _resource_documents(
     errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
 ) -> Iterator[URL]:
     if challenge is not None and challenge.resource_metadata:
-        yield errand.checked_metadata(challenge.resource_metadata, "the server's `resource_metadata`")
+        yield errand.check_metadata_url(challenge.resource_metadata, "the server's `resource_metadata`")
     path = errand.own.raw_path.rstrip("/")
     if path:
         yield _at(errand.own, _RESOURCE + path)
     yield _at(errand.own, _RESOURCE)
 
 
-def _described(
+def _resource_from_metadata(
     target: LoginTarget, document: ResourceDocument, challenge: AuthChallenge | None
 ) -> ProtectedResource:
     if not covers(document.resource, target.url):
@@ -260,7 +260,7 @@ async def find_issuer(
     """Return who issues tokens for the server; of several, the one that is `known` from the last login."""
     oauth = target.oauth
     if oauth.token_url and (oauth.authorization_url or oauth.grant != "authorization_code"):
-        return _configured(errand, target, oauth.token_url)
+        return _issuer_from_config(errand, target, oauth.token_url)
     for name in sorted(resource.servers, key=lambda name: name != known)[:MAX_ISSUERS]:
         issuer = await issuer_called(errand, target, name)
         if issuer is not None:
@@ -279,13 +279,13 @@ async def find_issuer(
 async def issuer_called(errand: OAuthHttp, target: LoginTarget, name: str) -> Issuer | None:
     """Return the issuer of that name, if metadata is found and is about it."""
     stranger: str | None = None
-    for url in _issuer_documents(errand, errand.checked_metadata(name, "the authorization server")):
+    for url in _issuer_documents(errand, errand.check_metadata_url(name, "the authorization server")):
         answer = await errand.get(url)
         document = answer.read(IssuerDocument) if answer.status == 200 else None
         if document is None:
             continue
         if _same_issuer(document.issuer, name):
-            return _checked(errand, target, document)
+            return _issuer_from_metadata(errand, target, document)
         stranger = document.issuer
     if stranger is not None:
         raise LoginFailed(
@@ -313,7 +313,7 @@ def _same_issuer(one: str, other: str) -> bool:
     return bare == other.removesuffix("/") and bare.count("/") == 2
 
 
-def _checked(errand: OAuthHttp, target: LoginTarget, document: IssuerDocument) -> Issuer:
+def _issuer_from_metadata(errand: OAuthHttp, target: LoginTarget, document: IssuerDocument) -> Issuer:
     oauth = target.oauth
     token = oauth.token_url or document.token_endpoint
     if not token:
@@ -339,7 +339,7 @@ def _checked(errand: OAuthHttp, target: LoginTarget, document: IssuerDocument) -
     )
 
 
-def _configured(errand: OAuthHttp, target: LoginTarget, token_url: str) -> Issuer:
+def _issuer_from_config(errand: OAuthHttp, target: LoginTarget, token_url: str) -> Issuer:
     """Take the endpoints as the user wrote them; the token endpoint then stands for the issuer."""
     oauth = target.oauth
     return Issuer(

@@ -15,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from fairlead.auth import token_endpoint as machine
-from fairlead.auth.clients import client_for, known_client
+from fairlead.auth.clients import client_for, find_existing_client
 from fairlead.auth.discovery import (
     NO_LOGIN_HINT,
     AuthChallenge,
@@ -50,23 +50,23 @@ def scope_to_ask(
     """
     demanded = challenge.scope if challenge is not None else None
     if challenge is not None and challenge.wants_more_scope:
-        return united(wanted or target.oauth.scope, granted, demanded)
+        return merge_scopes(wanted or target.oauth.scope, granted, demanded)
     if wanted or target.oauth.scope:
-        return united(wanted or target.oauth.scope)
-    return united(granted, demanded or " ".join(resource.scopes or ()))
+        return merge_scopes(wanted or target.oauth.scope)
+    return merge_scopes(granted, demanded or " ".join(resource.scopes or ()))
 
 
 def with_offline_access(scope: str | None, issuer: Issuer) -> str | None:
     """Ask for a refresh token where the issuer wants to be asked. No scope at all stays no scope at all."""
-    return united(scope, OFFLINE) if scope and OFFLINE in issuer.scopes else scope
+    return merge_scopes(scope, OFFLINE) if scope and OFFLINE in issuer.scopes else scope
 
 
-def granted_before(previous: Login | None, issuer: Issuer) -> str | None:
+def previous_scope(previous: Login | None, issuer: Issuer) -> str | None:
     """Return what the last login with this issuer may do."""
     return previous.token.scope if previous is not None and previous.issuer == issuer.name else None
 
 
-def united(*scopes: str | None) -> str | None:
+def merge_scopes(*scopes: str | None) -> str | None:
     """Return all scopes of all, each once, in order."""
     names = (name for scope in scopes for name in (scope or "").split())
     return " ".join(dict.fromkeys(names)) or None
@@ -198,7 +198,7 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(errand, target, challenge, previous)
     _check_codes_are_safe(target, issuer)
-    asked = scope_to_ask(target, resource, challenge, granted_before(previous, issuer), scopes)
+    asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), scopes)
     asked = with_offline_access(asked, issuer)
     client = await client_for(errand, target, issuer, redirect.redirect_uri, scope=asked, previous=previous)
     request = AuthorizationRequest(
@@ -227,14 +227,14 @@ async def machine_login(
     """Log in without a person, as `oauth.grant` says."""
     errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(errand, target, challenge, previous)
-    client = known_client(target, issuer, previous)
+    client = find_existing_client(target, issuer, previous)
     if client is None:
         raise LoginFailed(
             target.server_id,
             f"`oauth.grant` is `{target.oauth.grant}`, which needs a client that the issuer knows",
             hint="set `oauth.client_id`, and `oauth.client_secret` or `oauth.private_key`",
         )
-    asked = scope_to_ask(target, resource, challenge, granted_before(previous, issuer), None)
+    asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), None)
     endpoint = _endpoint(errand, target, issuer, client, resource)
     return _login(endpoint, await machine.obtain(endpoint, asked), asked)
 

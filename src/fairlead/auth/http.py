@@ -107,7 +107,7 @@ class OAuthHttp:
     web: HttpContext
     vet: Vet
 
-    def checked_metadata(self, text: str, what: str) -> URL:
+    def check_metadata_url(self, text: str, what: str) -> URL:
         """Return a URL of metadata; the MCP server's own origin is as good as the user's word for it."""
         return self.checked(text, what, own=self.own.origin())
 

@@ -67,7 +67,7 @@ class AuthorizationAnswer:
         return page("The login was refused", f"You can close this window. The reason given: {self.error}")
 
 
-def expected_state(url: str) -> str:
+def read_expected_state(url: str) -> str:
     """The state that a login page is asked to send back."""
     states = parse_qs(urlsplit(url).query).get("state", [])
     if len(states) != 1:
@@ -202,7 +202,7 @@ class BrowserRedirect:
         """Open a login page once the person agreed, and wait for the browser to come back, or for a paste."""
         if not await self._agree(url):
             raise LoginFailed(self._server_id, "the login page was not opened, as you wished")
-        waiting = self._waiting = _PendingRedirect(expected_state(url))
+        waiting = self._waiting = _PendingRedirect(read_expected_state(url))
         try:
             with anyio.move_on_after(self.seconds):
                 async with anyio.create_task_group() as tasks:
@@ -250,7 +250,7 @@ class BrowserRedirect:
             async with stream:
                 with anyio.fail_after(REQUEST_SECONDS):
                     head = await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", MAX_CHARACTERS)
-                    status, text, is_accepted = self._judged(head, waiting)
+                    status, text, is_accepted = self._validate_redirect(head, waiting)
                     await stream.send(_response(status, text))
         except (
             TimeoutError,
@@ -264,7 +264,7 @@ class BrowserRedirect:
             if is_accepted:
                 waiting.done.set()
 
-    def _judged(self, head: bytes, waiting: _PendingRedirect) -> tuple[int, str, bool]:
+    def _validate_redirect(self, head: bytes, waiting: _PendingRedirect) -> tuple[int, str, bool]:
         """The status and the page for a request, and whether it is the answer that is waited for."""
         lines = head.decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
@@ -300,7 +300,7 @@ class PastedRedirect:
 
     async def visit(self, url: str) -> str:
         """Ask for the address until it makes sense, which has to be soon."""
-        state, problem = expected_state(url), None
+        state, problem = read_expected_state(url), None
         for _ in range(PASTE_TRIES):
             text = await self._ask(url, problem)
             if text is None:

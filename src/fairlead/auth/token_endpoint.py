@@ -72,11 +72,11 @@ class TokenEndpoint:
 
     async def client_credentials(self, scope: str | None) -> Token:
         """Ask for a token for the client itself."""
-        return await self._request("client_credentials", _scoped(scope))
+        return await self._request("client_credentials", _scope_parameter(scope))
 
     async def jwt_bearer(self, assertion: str, scope: str | None) -> Token:
         """Ask for a token for whom `assertion` vouches (RFC 7523)."""
-        return await self._request(_JWT_BEARER, {"assertion": assertion, **_scoped(scope)})
+        return await self._request(_JWT_BEARER, {"assertion": assertion, **_scope_parameter(scope)})
 
     async def _request(self, grant_type: str, form: dict[str, str]) -> Token:
         form = {"grant_type": grant_type, **form, "resource": self.audience}
@@ -154,7 +154,7 @@ def expiry(expires_in: float | str | None) -> int | None:
     return int((time.time() + min(max(seconds, 0.0), _MAX_LIFETIME)) * 1000)
 
 
-def _scoped(scope: str | None) -> dict[str, str]:
+def _scope_parameter(scope: str | None) -> dict[str, str]:
     return {"scope": scope} if scope else {}
 
 
@@ -183,7 +183,9 @@ async def obtain(endpoint: TokenEndpoint, scope: str | None) -> Token:
     if oauth.grant == "client_credentials":
         return await endpoint.client_credentials(scope)
     if oauth.identity is not None:
-        return await endpoint.jwt_bearer(await _vouched(endpoint, oauth.identity, scope), scope)
+        return await endpoint.jwt_bearer(
+            await _exchange_identity_token(endpoint, oauth.identity, scope), scope
+        )
     if oauth.assertion is not None:
         return await endpoint.jwt_bearer(oauth.assertion, scope)
     raise LoginFailed(
@@ -193,7 +195,9 @@ async def obtain(endpoint: TokenEndpoint, scope: str | None) -> Token:
     )
 
 
-async def _vouched(endpoint: TokenEndpoint, identity: IdentityProvider, scope: str | None) -> str:
+async def _exchange_identity_token(
+    endpoint: TokenEndpoint, identity: IdentityProvider, scope: str | None
+) -> str:
     """Have the identity provider vouch for its person towards the issuer (RFC 8693)."""
     form = {
         "grant_type": _EXCHANGE,

@@ -76,7 +76,7 @@ class VaultFile:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._look()
         with locked(self.path):
-            document = self._locked_document()
+            document = self._read_locked_document()
             before = _entries_of(document)
             after = change(before)
             if list(after.items()) != list(before.items()):  # their order counts
@@ -109,14 +109,14 @@ class VaultFile:
             raise _unreadable(place, "it belongs to another user", "give it to the user who runs Fairlead")
 
     def _document(self) -> dict[str, Any]:
-        document = _parsed(self._bytes())
+        document = _parse_document(self._bytes())
         if document is not None:
             return document
         with locked(self.path):
-            return self._locked_document()
+            return self._read_locked_document()
 
-    def _locked_document(self) -> dict[str, Any]:
-        document = _parsed(self._bytes()) if self._look() else {}
+    def _read_locked_document(self) -> dict[str, Any]:
+        document = _parse_document(self._bytes()) if self._look() else {}
         if document is None:
             self._set_aside()
         return document or {}
@@ -141,7 +141,7 @@ class VaultFile:
         self._warn(ConfigUnreadable(f"`{self.path}` was damaged, and is set aside", hint=hint))
 
 
-def _parsed(content: bytes) -> dict[str, Any] | None:
+def _parse_document(content: bytes) -> dict[str, Any] | None:
     """The document, or None where there is no making sense of it."""
     try:
         document = msgspec.json.decode(content, type=dict[str, Any])
@@ -380,7 +380,7 @@ class Vault:
 
     def _save(self, name: str, login: Login) -> None:
         old = self._file.read().get(name)
-        entry = self._sealed(name, login, old)
+        entry = self._seal_entry(name, login, old)
 
         def replace(entries: Entries) -> Entries:
             unknown = {field: value for field, value in entries.get(name, {}).items() if field not in _OURS}
@@ -400,7 +400,7 @@ class Vault:
                     continue  # the user has been told
             del self._unsaved[name]
 
-    def _sealed(self, name: str, login: Login, old: Entry | None) -> Entry:
+    def _seal_entry(self, name: str, login: Login, old: Entry | None) -> Entry:
         """The entry of a login; its secrets go to the keyring where they belong there."""
         entry = entry_of(login)
         before = _Kept.of(old or {})

@@ -114,7 +114,7 @@ class Catalog:
         key = ToolKey(server_id, rest)
         return self._by_key.get(key) or self._by_shown_key.get(key)
 
-    def hidden_tool(self, name: str) -> ToolKey | None:
+    def find_hidden_tool(self, name: str) -> ToolKey | None:
         """The tool that is not offered and that a name means: `server.tool`, or what it would be called.
 
         Its public name is read, not rendered: there may be thousands that are not offered.
@@ -140,8 +140,8 @@ class Catalog:
     @cached_property
     def _by_shown_key(self) -> dict[ToolKey, CatalogTool]:
         """The tools that are not called what they are shown as, where no other is shown so too."""
-        count = Counter(_shown_key(key) for key in {*self._by_key, *self.hidden})
-        tools = {_shown_key(tool.key): tool for tool in self.tools}
+        count = Counter(_display_key(key) for key in {*self._by_key, *self.hidden})
+        tools = {_display_key(tool.key): tool for tool in self.tools}
         return {key: tool for key, tool in tools.items() if key != tool.key and count[key] == 1}
 
     def find(
@@ -218,7 +218,7 @@ class Catalog:
                 yield usable.entry
 
 
-def _shown_key(key: ToolKey) -> ToolKey:
+def _display_key(key: ToolKey) -> ToolKey:
     return ToolKey(key.server_id, key.shown_tool)
 
 

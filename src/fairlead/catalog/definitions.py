@@ -228,14 +228,16 @@ def definition_digest(definition: bytes) -> str:
 @lru_cache(maxsize=4096)
 def digests_of(definition: bytes, format: int = FORMAT) -> Digests:  # noqa: A002 - what pins call it
     """Both digests of a tool's definition, in one of the formats."""
-    counted_bytes, fields = _counted(definition, format)
+    counted_bytes, fields = _digest_input(definition, format)
     try:
         whole = read_for_certain(counted_bytes)
         counted = {field: whole[field] for field in fields if whole.get(field) is not None}
         strict = _digest(_encode_sorted(counted))
         if not _MAYBE_DEFAULT_TEXT.search(counted_bytes):
             return Digests(strict=strict, loose=strict)
-        loose = counted | {name: _changed(counted[name], _dropped) for name in SCHEMAS if name in counted}
+        loose = counted | {
+            name: _map_default_texts(counted[name], _drop_default) for name in SCHEMAS if name in counted
+        }
         return Digests(strict=strict, loose=_digest(_encode_sorted(loose)))
     except (ValueError, RecursionError):
         raw = _digest(counted_bytes)  # what cannot be read for certain counts byte for byte
@@ -260,7 +262,7 @@ def _digests(entry: ToolEntry, format: int) -> Digests:  # noqa: A002
     return digests_of(entry.definition, format)
 
 
-def _counted(definition: bytes, format: int) -> tuple[bytes, tuple[str, ...]]:  # noqa: A002
+def _digest_input(definition: bytes, format: int) -> tuple[bytes, tuple[str, ...]]:  # noqa: A002
     """The bytes a digest is made of, and the fields of them that count."""
     if format == 1:
         return definition, _FORMAT_1_FIELDS
@@ -283,7 +285,7 @@ def read_for_certain(definition: bytes) -> dict[str, Any]:
 
 def field_digests(definition: bytes, format: int = FORMAT) -> dict[str, str]:  # noqa: A002
     """A short digest of each field that counts, to name the ones that changed."""
-    counted_bytes, fields = _counted(definition, format)
+    counted_bytes, fields = _digest_input(definition, format)
     try:
         whole = _decode_object(counted_bytes)
     except (ValueError, RecursionError):
@@ -306,7 +308,7 @@ def without_default_texts(definition: bytes, known: bytes | None = None) -> byte
     whole = _decode_object(definition)
     for name in SCHEMAS:
         if name in whole:
-            whole[name] = _changed(
+            whole[name] = _map_default_texts(
                 whole[name], lambda place, text: text if seen.get(place) == text else None, (name,)
             )
     return msgspec.json.encode(whole)
@@ -328,7 +330,7 @@ def _count_keys(content: bytes) -> int:
     return sum(map(bool, _STRING_OR_KEY.findall(content)))
 
 
-def _dropped(_place: _Place, _text: str) -> None:
+def _drop_default(_place: _Place, _text: str) -> None:
     return None
 
 
@@ -340,11 +342,13 @@ def _default_texts(whole: dict[str, Any]) -> dict[_Place, str]:
         return text
 
     for name in SCHEMAS:
-        _changed(whole.get(name), note, (name,))
+        _map_default_texts(whole.get(name), note, (name,))
     return found
 
 
-def _changed(schema: object, change: Callable[[_Place, str], str | None], place: _Place = ()) -> object:
+def _map_default_texts(
+    schema: object, change: Callable[[_Place, str], str | None], place: _Place = ()
+) -> object:
     """The schema with every default that is a text as `change` has it, or without it where that is None.
 
     Only the keyword counts: a property may be called `default`, and an example may have one.
@@ -359,11 +363,15 @@ def _changed(schema: object, change: Callable[[_Place, str], str | None], place:
             if changed is not None:
                 new[keyword] = changed
         elif keyword in _LISTS and is_list(value):
-            new[keyword] = [_changed(item, change, (*here, index)) for index, item in enumerate(value)]
+            new[keyword] = [
+                _map_default_texts(item, change, (*here, index)) for index, item in enumerate(value)
+            ]
         elif keyword in _MAPS and is_object(value):
-            new[keyword] = {name: _changed(item, change, (*here, name)) for name, item in value.items()}
+            new[keyword] = {
+                name: _map_default_texts(item, change, (*here, name)) for name, item in value.items()
+            }
         elif keyword in _SINGLES:
-            new[keyword] = _changed(value, change, here)
+            new[keyword] = _map_default_texts(value, change, here)
         else:
             new[keyword] = value
     return new

@@ -155,21 +155,21 @@ def _render(key: ToolKey, style: _NameStyle, digits: int) -> str:
         # Half of the room is the tool's: its name says more than its server's.
         tool = slug(key.tool) or "tool"
         server = max(room // 2 - len(style.prefix), room - len(style.prefix + style.joiner) - len(tool))
-        plain = _begun(f"{style.prefix}{_server(key, style)[:server]}{style.joiner}{tool}")[:room].rstrip(
-            "_-"
-        )
+        plain = _ensure_valid_start(f"{style.prefix}{_server(key, style)[:server]}{style.joiner}{tool}")[
+            :room
+        ].rstrip("_-")
     return f"{plain}{suffix}"
 
 
 def _plain(key: ToolKey, style: _NameStyle) -> str:
-    return _begun(f"{style.prefix}{_server(key, style)}{style.joiner}{slug(key.tool) or 'tool'}")
+    return _ensure_valid_start(f"{style.prefix}{_server(key, style)}{style.joiner}{slug(key.tool) or 'tool'}")
 
 
 def _server(key: ToolKey, style: _NameStyle) -> str:
     return slug(key.server_id) if style.with_server else ""
 
 
-def _begun(name: str) -> str:
+def _ensure_valid_start(name: str) -> str:
     """Begin a name as all providers want it: with a letter or an underscore."""
     return name if name[:1].isalpha() or name.startswith("_") else f"_{name}"
 

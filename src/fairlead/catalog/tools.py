@@ -41,7 +41,7 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         shown = self.shown_tool
         if shown == self.tool or self.holds_secret:
             return shown
-        return "".join(letter if "!" <= letter <= "~" else _escaped(letter) for letter in self.tool)
+        return "".join(letter if "!" <= letter <= "~" else _escape_letter(letter) for letter in self.tool)
 
     @property
     def holds_secret(self) -> bool:
@@ -49,7 +49,7 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         return gate.holds_secret(self.tool) or gate.holds_secret(slug(self.tool))
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     code = ord(letter)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
@@ -113,7 +113,7 @@ class ToolEntry:
         return msgspec.json.decode(self.definition, type=dict[str, Any])
 
 
-def shown_entry(entry: ToolEntry) -> ToolEntry:
+def sanitize_entry(entry: ToolEntry) -> ToolEntry:
     """The same tool with a title and a description that may be shown. Long ones take long to clean."""
     return replace(
         entry,

@@ -46,7 +46,7 @@ from fairlead.host.snapshots import (
 from fairlead.policy.approvals import NAMESPACE as APPROVALS
 from fairlead.policy.approvals import KeptApproval, read_kept
 from fairlead.policy.consent import NAMESPACE as CONSENT
-from fairlead.policy.consent import stored_under
+from fairlead.policy.consent import consent_store_key
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import Pins, UntrustedPins, pins_key, read_pins
@@ -107,7 +107,7 @@ def notes_to_review(server: LoadedServer, saved: SavedState) -> tuple[str, ...]:
 def _read(database: Database, server: LoadedServer, lock: LockedServer | str | None) -> SavedState:
     key = snapshot_key(server)
     consent = server.consent
-    approved = consent is None or database.get(CONSENT, stored_under(consent)) is not None
+    approved = consent is None or database.get(CONSENT, consent_store_key(consent)) is not None
     stored, noted = database.get(NAMESPACE, key), database.get(TROUBLE, key)
     try:
         snapshot = read_snapshot(server.server_id, stored.value) if stored else None
@@ -311,13 +311,13 @@ def with_live(
     """What a gateway knows of servers, once those that never were asked are; raises `GatewayGone`."""
     from fairlead.cli.host_run import run_with_host, spinning
     from fairlead.cli.prompts import operator_here
-    from fairlead.gateway.control.client import attached_host
+    from fairlead.gateway.control.client import attach_to_gateway
 
     live: dict[str, KnownServer] = {}
 
     async def main() -> int:
         operator = operator_here()  # who is there can log in where a server wants it
-        async with attached_host(running, found.loaded, operator) as host, spinning("asking …"):
+        async with attach_to_gateway(running, found.loaded, operator) as host, spinning("asking …"):
             wanted = tuple(server.server_id for server in servers)
             live.update(await host.servers(wanted, refresh=refresh))
         return 0
@@ -325,12 +325,15 @@ def with_live(
     run_with_host(main)
     return replace(
         found,
-        saved={**found.saved, **{name: _saved(found.saved[name], name, said) for name, said in live.items()}},
+        saved={
+            **found.saved,
+            **{name: _update_saved_state(found.saved[name], name, said) for name, said in live.items()},
+        },
         failed={name: _absence(said) for name, said in live.items() if said.failure},
     )
 
 
-def _saved(before: SavedState, server_id: str, said: "KnownServer") -> SavedState:
+def _update_saved_state(before: SavedState, server_id: str, said: "KnownServer") -> SavedState:
     snapshot = snapshot_of(server_id, said.snapshot) if said.snapshot else None
     screened = ScreenedListing(listing=snapshot.listing, quarantined=said.quarantined) if snapshot else None
     return replace(before, snapshot=snapshot, screened=screened, trouble=said.trouble)
@@ -371,11 +374,11 @@ def offered(
         found += known(server.server_id, screened.listing) if screened else ()
     # A server that is asked for by name may have what it did not declare.
     if refresh or unknown or (server_id is not None and not found):
-        return _asked(loaded, server_id, ask, refresh=refresh)
+        return _list_offers_live(loaded, server_id, ask, refresh=refresh)
     return found, Exit.OK
 
 
-def _asked(
+def _list_offers_live(
     loaded: LoadedConfig, server_id: str | None, ask: "Ask[OfferT]", *, refresh: bool
 ) -> tuple[list[OfferT], Exit]:
     from fairlead.cli.host_run import run_with_host, spinning

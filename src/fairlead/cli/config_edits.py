@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fairlead.cli.options import load, target_file
-from fairlead.cli.output import print_problems, say, shown_path, warn
+from fairlead.cli.output import display_path, print_problems, say, warn
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import edit_file, set_value
 from fairlead.config.document.files import read_text
@@ -219,7 +219,7 @@ def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -
     if edit_file(target.path, change, create=EMPTY_FILE):
         is_for_all = scope is None and target.scope == "user"
         more = "; `--scope project` is for this folder alone" if is_for_all else ""
-        say(f"{word} `{server_id}` in {shown_path(target.path)}{more}")
+        say(f"{word} `{server_id}` in {display_path(target.path)}{more}")
     else:
         say(f"`{server_id}` is {word} already")
     after = settle(ctx, target, [server_id], approved=approved)

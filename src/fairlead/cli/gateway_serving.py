@@ -19,7 +19,7 @@ from fairlead.cli.host_run import run_with_host, stoppable
 from fairlead.cli.live_configuration import LiveConfiguration
 from fairlead.cli.log_output import log_to_stderr
 from fairlead.cli.options import load
-from fairlead.cli.output import print_data, print_json, say, shown_path, warn
+from fairlead.cli.output import display_path, print_data, print_json, say, warn
 from fairlead.cli.trace_export import tracing
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
@@ -67,7 +67,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool) -> in
     log_to_stderr()
 
     async def main() -> int:
-        with _bound(host, port) as listener, stoppable() as stopped:
+        with _bind_socket(host, port) as listener, stoppable() as stopped:
             async with (
                 _gateway(ctx, loaded, options) as (gateway, configuration),
                 _up(gateway, configuration, options, listener, host) as served,
@@ -190,7 +190,7 @@ def _require_safe(host: str, options: GatewayArguments) -> None:
     )
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     try:
         return bind(host, port)
     except ListenFailed as exc:
@@ -237,7 +237,7 @@ def _introduce(served: ServedGateway) -> None:
     place = place_of(os.environ, Path.cwd())
     for agent in AGENTS:
         dialect = dialect_of(agent)
-        where = "" if agent == "claude" else f", in {shown_path(file_of(dialect, place))}"
+        where = "" if agent == "claude" else f", in {display_path(file_of(dialect, place))}"
         say(f"\n{dialect.title}{where}:")
         say("\n".join(f"  {line}" for line in plainly(agent, reach).splitlines()))
     say(f"\n`fairlead gateway --install {'|'.join(AGENTS)}` writes it for you. Ctrl-C stops the gateway.")

@@ -27,8 +27,8 @@ from fairlead.cli.catalogs import SavedState, read_saved
 from fairlead.cli.config_edits import approved_servers, forget_entry_secrets, settle
 from fairlead.cli.host_run import spinning
 from fairlead.cli.options import load
-from fairlead.cli.output import is_interactive, print_data, printable, say, shown_path, warn
-from fairlead.cli.prompts import ask_yes_or_no, bold, typed_line
+from fairlead.cli.output import display_path, is_interactive, print_data, printable, say, warn
+from fairlead.cli.prompts import ask_for_line, ask_yes_or_no, bold
 from fairlead.config.command_lines import command_line
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import edit_file, set_value
@@ -85,10 +85,10 @@ class LoginStatus:
 
 def read_kept() -> list[KeptLogin]:
     """Every login of this user, the newest last. Contacts nobody."""
-    return anyio.run(_kept)
+    return anyio.run(_load_kept_logins)
 
 
-async def _kept() -> list[KeptLogin]:
+async def _load_kept_logins() -> list[KeptLogin]:
     logins = await Vault.of(os.environ, warn=warn_of).logins()
     # A vault that knows the file alone has no login whose secrets are in the keyring.
     plain = Vault(state_folder(os.environ) / FILE_NAME, place="file", warn=lambda _: None)
@@ -195,7 +195,7 @@ def scopes_of(login: Login) -> list[str]:
     return (login.token.scope or "").split()
 
 
-def shown_expiry(login: Login, *, renews: bool) -> str:
+def format_expiry(login: Login, *, renews: bool) -> str:
     """When a login ends, for people."""
     if login.is_over:
         return "over; log in again"
@@ -204,18 +204,18 @@ def shown_expiry(login: Login, *, renews: bool) -> str:
     seconds = login.token.expires_at / 1000 - time.time()
     if seconds <= 0:
         return "expired, renews by itself" if renews else "expired; log in again"
-    return f"in {shown_time(seconds)}{', then renews by itself' if renews else ''}"
+    return f"in {format_duration(seconds)}{', then renews by itself' if renews else ''}"
 
 
-def shown_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time in one number, for people."""
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
     return f"{round(seconds / size)} {unit}"
 
 
-def shown_place(place: Place) -> str:
+def format_place(place: Place) -> str:
     """Where a login's secrets are, for people."""
-    return "keyring" if place == "keyring" else shown_path(state_folder(os.environ) / FILE_NAME)
+    return "keyring" if place == "keyring" else display_path(state_folder(os.environ) / FILE_NAME)
 
 
 class LoginPage:
@@ -242,19 +242,21 @@ class LoginPage:
             return await (self._by_paste() if by_paste else self._by_browser(yes=yes))
 
     async def _by_paste(self) -> Login:
-        redirect = PastedRedirect(self._server_id, self._pasted, port=self._target.oauth.callback_port)
+        redirect = PastedRedirect(
+            self._server_id, self._ask_for_redirect, port=self._target.oauth.callback_port
+        )
         return await self._logins.log_in(
             self._target, redirect, scopes=self._scopes, announce=self._terms.append
         )
 
-    async def _pasted(self, url: str, problem: str | None) -> str | None:
+    async def _ask_for_redirect(self, url: str, problem: str | None) -> str | None:
         if problem is None:
             await self._show(url)
             say("Open that address in a browser on any machine, and log in. In the end the browser shows a")
             say("page that cannot be reached: copy its address, which has a `code` in it, and paste it here.")
         else:
             say(f"  that is not it: {printable(problem)}")
-        return await typed_line("address: ")
+        return await ask_for_line("address: ")
 
     async def _by_browser(self, *, yes: bool) -> Login:
         interactive = is_interactive()
@@ -310,7 +312,7 @@ class LoginPage:
         say(f"Waiting for you to log in there, {_until(redirect)}. Ctrl-C gives up. If your browser is on")
         say("another machine, it ends up at a page that cannot be reached: paste that page's address here.")
         try:
-            while (text := await typed_line("address: ")) is not None:
+            while (text := await ask_for_line("address: ")) is not None:
                 problem = redirect.paste(text)
                 if problem is None:
                     return
@@ -375,7 +377,7 @@ def remember_client(ctx: click.Context, place: ClientEntry, client: dict[str, An
 
     approved = approved_servers(load(ctx), [place.server_id])
     if edit_file(place.target.path, change):
-        say(f"wrote the client of `{place.server_id}` to {shown_path(place.target.path)}")
+        say(f"wrote the client of `{place.server_id}` to {display_path(place.target.path)}")
         for secret in stashed:
             say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
         loaded = settle(ctx, place.target, [place.server_id], approved=approved)

@@ -26,16 +26,16 @@ def printable(text: str) -> str:
     """A text with everything invisible or steering spelled out: what a file says is not ours to trust."""
     if text.isascii() and text.isprintable():
         return text
-    from fairlead.catalog.sanitize.text import made_visible  # only what is not ASCII needs it
+    from fairlead.catalog.sanitize.text import reveal_hidden  # only what is not ASCII needs it
 
     shown = "".join(
-        character if unicodedata.category(character) not in _HIDDEN else _spelled_out(character)
+        character if unicodedata.category(character) not in _HIDDEN else _escape_character(character)
         for character in text
     )
-    return made_visible(shown)  # variation selectors and fillers, which no category tells from letters
+    return reveal_hidden(shown)  # variation selectors and fillers, which no category tells from letters
 
 
-def _spelled_out(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii") if ord(character) < 0x110000 else character
 
 
@@ -64,9 +64,9 @@ def say(words: str = "") -> None:
 
 def warn(words: str, hint: str | None = None) -> None:
     """Say what might be wrong."""
-    say(f"{_styled('warning:', 'yellow')} {printable_lines(words)}")
+    say(f"{_style('warning:', 'yellow')} {printable_lines(words)}")
     if hint:
-        say(f"  {_styled('hint:', 'cyan')} {printable_lines(hint)}")
+        say(f"  {_style('hint:', 'cyan')} {printable_lines(hint)}")
 
 
 def print_data(text: str) -> None:
@@ -109,16 +109,16 @@ def print_error(error: FairleadError) -> None:
     if isinstance(error, ConfigInvalid):
         many = len(error.problems)
         count = "a problem" if many == 1 else f"{many} problems"
-        say(f"{_styled('error:', 'red')} the configuration has {count}")
+        say(f"{_style('error:', 'red')} the configuration has {count}")
         print_problems(error.problems)
         return
     from fairlead.catalog.sanitize import gate  # which only a command that failed has a use for
 
-    say(f"{_styled('error:', 'red')} {printable_lines(gate.error_text(error))}")
+    say(f"{_style('error:', 'red')} {printable_lines(gate.error_text(error))}")
     for note in notes_of(error):
-        say(f"\n{_styled('note:', 'cyan')} {note}")
+        say(f"\n{_style('note:', 'cyan')} {note}")
     if error.hint:
-        say(f"\n{_styled('hint:', 'cyan')} {printable_lines(error.hint)}")
+        say(f"\n{_style('hint:', 'cyan')} {printable_lines(error.hint)}")
 
 
 @contextmanager
@@ -142,21 +142,21 @@ def print_usage_error(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         say(error.format_message())
         return
-    say(f"{_styled('error:', 'red')} {printable_lines(error.format_message())}")
+    say(f"{_style('error:', 'red')} {printable_lines(error.format_message())}")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
-        say(f"\n{_styled('hint:', 'cyan')} run `{context.command_path} --help`")
+        say(f"\n{_style('hint:', 'cyan')} run `{context.command_path} --help`")
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
     """Print what is wrong in a configuration, each with its place and what to do."""
     for problem in problems:
-        label = _styled("warning: ", "yellow") if problem.severity == "warning" else ""
+        label = _style("warning: ", "yellow") if problem.severity == "warning" else ""
         subject = f"{problem.json_path}: " if problem.path else ""
-        place = _styled(printable(problem.where), bold=True)
+        place = _style(printable(problem.where), bold=True)
         say(f"  {place}  {label}{printable_lines(subject + problem.message)}")
         if problem.hint:
-            say(f"      {_styled('hint:', 'cyan')} {printable_lines(problem.hint)}")
+            say(f"      {_style('hint:', 'cyan')} {printable_lines(problem.hint)}")
 
 
 def problem_as_json(problem: Problem) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def shown_path(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as people write it: relative where it is near, `~` where it is at home."""
     try:
         return str(path.relative_to(Path.cwd()))
@@ -207,7 +207,7 @@ def confirm(question: str) -> bool:
     return is_interactive() and click.confirm(question, err=True)
 
 
-def _styled(text: str, color: str | None = None, *, bold: bool = False) -> str:
+def _style(text: str, color: str | None = None, *, bold: bool = False) -> str:
     style: Callable[..., str] = click.style
     plain = os.environ.get("NO_COLOR") or not sys.stderr.isatty()
     return text if plain else style(text, fg=color, bold=bold or color is not None)

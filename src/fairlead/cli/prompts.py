@@ -92,7 +92,7 @@ class PersonOperator:
             choices = [word for word in APPROVALS if question.remember or word not in _LASTING]
             return APPROVALS[await self.choose("May it?", choices, "no")]
 
-        return await self._asked(ask, "cancel")
+        return await self._ask_in_turn(ask, "cancel")
 
     async def elicit_form(self, question: FormRequest) -> FormAnswer:
         """Go through a form field by field, show what would be sent, and send it if that is wanted."""
@@ -105,7 +105,7 @@ class PersonOperator:
             if await self.choose("Answer?", ["yes", "no"], None) == "no":
                 return FormAnswer(action="decline")
             while True:
-                answers = await self._filled_in(question.form)
+                answers = await self._fill_in_form(question.form)
                 _show_whole(f"This goes to `{question.server_id}`:", _as_sent(question.form, answers))
                 match await self.choose("Send it?", ["yes", "no", "again"], None):
                     case "yes":
@@ -115,7 +115,7 @@ class PersonOperator:
                     case _:
                         continue
 
-        return await self._asked(ask, FormAnswer(action="cancel"))
+        return await self._ask_in_turn(ask, FormAnswer(action="cancel"))
 
     async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
         """Show a page's address, whole and with its host apart, and ask whether to open it."""
@@ -131,7 +131,7 @@ class PersonOperator:
             opened = await self.choose("Open it?", ["yes", "no"], "no") == "yes"
             return "accept" if opened else "decline"
 
-        return await self._asked(ask, "cancel")
+        return await self._ask_in_turn(ask, "cancel")
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
         """Nothing: there is no model here, and it is not declared."""
@@ -154,7 +154,7 @@ class PersonOperator:
         async def ask() -> str | None:
             return await self._line(f"{prompt}: ")
 
-        return await self._asked(ask, None)
+        return await self._ask_in_turn(ask, None)
 
     async def chosen(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
         """Ask for one of the words, for a command of ours. None is Ctrl-C."""
@@ -162,9 +162,9 @@ class PersonOperator:
         async def ask() -> str | None:
             return await self.choose(prompt, words, default)
 
-        return await self._asked(ask, None)
+        return await self._ask_in_turn(ask, None)
 
-    async def _asked(self, ask: Callable[[], Awaitable[AnswerT]], otherwise: AnswerT) -> AnswerT:
+    async def _ask_in_turn(self, ask: Callable[[], Awaitable[AnswerT]], otherwise: AnswerT) -> AnswerT:
         """Ask when it is this question's turn. Ctrl-C and the end of the input are no answer: `otherwise`."""
         async with self._turn:
             try:
@@ -191,7 +191,7 @@ class PersonOperator:
                 return meant[0]
             say(f"  please type one of {', '.join(words)}")
 
-    async def _filled_in(self, form: Form) -> dict[str, Value]:
+    async def _fill_in_form(self, form: Form) -> dict[str, Value]:
         """Answers that fit the form. A blank one says that there is none, where there would be a default."""
         return {
             field.name: answer for field in form.fields if (answer := await self._answer(field)) is not None
@@ -281,7 +281,7 @@ class TerminalLines:
     async def read(self, prompt: str) -> str:
         """One line. Raises `EOFError` at the end of the input."""
         click.echo(prompt, nl=False, err=True)
-        text = (await _typed()).decode(errors="replace")
+        text = (await _read_typed_bytes()).decode(errors="replace")
         if not text:
             raise EOFError
         return text.rstrip("\r\n")
@@ -297,7 +297,7 @@ async def ask_yes_or_no(question: str, *, default: Literal["yes", "no"]) -> bool
             return False
 
 
-async def typed_line(prompt: str) -> str | None:
+async def ask_for_line(prompt: str) -> str | None:
     """Ask for a line for a command of ours, at a terminal or from a pipe. None at the end of the input.
 
     It can be of any length, and broken where it was pasted from. Ctrl-C ends the command.
@@ -306,7 +306,7 @@ async def typed_line(prompt: str) -> str | None:
     typed = b""
     with _lines_of_any_length():
         while not typed.endswith((b"\n", _END_OF_INPUT)):
-            more = await _typed()
+            more = await _read_typed_bytes()
             if not more:
                 break
             typed += more
@@ -349,7 +349,7 @@ async def _never() -> AsyncGenerator[object]:
     yield
 
 
-async def _typed() -> bytes:
+async def _read_typed_bytes() -> bytes:
     """What comes from the terminal: a line as a rule. Whoever gives up leaves no reader behind."""
     stdin = sys.stdin.fileno()
     if sys.platform == "win32":

@@ -13,19 +13,19 @@ from typing import Final
 
 import click
 
-from fairlead.catalog.sanitize.text import made_visible, suspicious
+from fairlead.catalog.sanitize.text import reveal_hidden, suspicious
 from fairlead.catalog.tools import Listing, ToolEntry, tool_called, unescape_name
 from fairlead.cli.catalogs import ask_now, on_one_line, read_saved
 from fairlead.cli.config_edits import approved_servers, settle
 from fairlead.cli.output import (
     confirm,
     counted,
+    display_path,
     is_interactive,
     print_data,
     print_table,
     printable,
     say,
-    shown_path,
     warn,
 )
 from fairlead.config.command_lines import command_line
@@ -49,7 +49,15 @@ from fairlead.policy.review import (
     whole,
     words_of,
 )
-from fairlead.policy.tool_names import ALL, NONE, escape_name, matches, owner_of, split_names, typed_name
+from fairlead.policy.tool_names import (
+    ALL,
+    NONE,
+    command_line_name,
+    escape_name,
+    matches,
+    owner_of,
+    split_names,
+)
 
 _MOST_NAMED: Final = 12
 
@@ -69,7 +77,7 @@ def record(
 ) -> EditTarget | None:
     """Do so, and return the file that was written, if one was: what follows from that is yet to be done."""
     entry = record_decision(store_file(os.environ, loaded.config.store.path), server, listing, decision)
-    where = f" in {shown_path(entry.target.path)}" if entry else ""
+    where = f" in {display_path(entry.target.path)}" if entry else ""
     if entry is None and (decision.allow or decision.ask):
         say(f"pinned {counted(len(decision.usable), 'tool')} of `{server.server_id}` as they are now")
         warn(
@@ -131,7 +139,7 @@ def decision_of(
     )
 
 
-def named_tools(
+def resolve_tool_names(
     words: Sequence[str],
     tools: Sequence[ReviewedTool],
     *,
@@ -157,12 +165,12 @@ def named_tools(
     """
     found: dict[str, ReviewedTool] = {}
     for word in words:
-        for tool in _meant(word, tools, () if answer == "deny" else servers, answer, strict=strict):
+        for tool in _match_tools(word, tools, () if answer == "deny" else servers, answer, strict=strict):
             found[tool.name] = tool
     return list(found.values())
 
 
-def _meant(
+def _match_tools(
     word: str, tools: Sequence[ReviewedTool], servers: Collection[str], answer: Answer, *, strict: bool
 ) -> list[ReviewedTool]:
     narrows = answer == "deny"
@@ -212,11 +220,11 @@ def _readings(
 def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:
     """What may be meant by a name that means no tool."""
     if (exact := _exact(name, tools)) is not None:
-        return f"the tool of that name is {shlex.quote(typed_name(exact.entry.key))}"
+        return f"the tool of that name is {shlex.quote(command_line_name(exact.entry.key))}"
     near = suggestion(name, [tool.entry.key.typed_tool for tool in tools])
     if near or not tools:
         return near
-    names = ", ".join(shlex.quote(typed_name(tool.entry.key)) for tool in tools[:_MOST_NAMED])
+    names = ", ".join(shlex.quote(command_line_name(tool.entry.key)) for tool in tools[:_MOST_NAMED])
     return f"its tools are {names}{', …' if len(tools) > _MOST_NAMED else ''}"
 
 
@@ -227,7 +235,7 @@ def _exact(name: str, tools: Sequence[ReviewedTool]) -> ReviewedTool | None:
 
 def _ambiguous(word: str, readings: Sequence[Sequence[ReviewedTool]]) -> ConfigError:
     """A server has a tool whose name looks like more than one: nothing is allowed by a guess."""
-    joined = [",".join(typed_name(tool.entry.key) for tool in reading) for reading in readings]
+    joined = [",".join(command_line_name(tool.entry.key) for tool in reading) for reading in readings]
     # With a comma at its end it is a list, and no longer the name of a tool.
     choices = [shlex.quote(f"{choice}," if choice == word else choice) for choice in joined]
     return ConfigError(
@@ -239,7 +247,7 @@ def _ambiguous(word: str, readings: Sequence[Sequence[ReviewedTool]]) -> ConfigE
 
 def show_tool(tool: ReviewedTool) -> None:
     """Show a tool whole, or what changed in it; all that is hidden spelled out, and its words as its own."""
-    print_data(f"{printable(made_visible(tool.name))}: {tool.state}, {tool.standing}")
+    print_data(f"{printable(reveal_hidden(tool.name))}: {tool.state}, {tool.standing}")
     before = tool.before()
     for line in whole(tool.definition()) if before is None else diff(before, tool.definition()):
         print_data(f"  {printable(line)}")
@@ -265,7 +273,7 @@ def show_instructions(listing: Listing, pins: Pins | None) -> None:
 def show_in_one_line(tool: ReviewedTool) -> None:
     """Name a tool about which there is nothing to decide."""
     shown = "denied" if tool.denied else f"reviewed, and as it was; {tool.standing}"
-    say(f"{printable(made_visible(tool.name))}: {shown}")
+    say(f"{printable(reveal_hidden(tool.name))}: {shown}")
 
 
 # Reading what there is to review.
@@ -423,10 +431,10 @@ def confirm_screen(
         return None
     if typed == "each":
         return [(review, ask_about_each(review)) for review in by_risk(reviews)]
-    return [(review, _preselected(review, allow_all=typed == "all")) for review in reviews]
+    return [(review, _preselect_answers(review, allow_all=typed == "all")) for review in reviews]
 
 
-def _preselected(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
+def _preselect_answers(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
     def answer(tool: ReviewedTool) -> Answer:
         return "allow" if allow_all and tool.suggested == "ask" else tool.suggested
 
@@ -477,7 +485,7 @@ def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, 
     """Connect a server and allow what the command line names: `all`, or names and globs with commas."""
     review = read_review(loaded, server)
     decision = decision_of(
-        (tool, "allow") for tool in named_tools([names], review.tools, servers=loaded.servers.keys())
+        (tool, "allow") for tool in resolve_tool_names([names], review.tools, servers=loaded.servers.keys())
     )
     if not decision.is_empty:
         carry_out(ctx, loaded, server, review.listing, decision)

@@ -29,7 +29,7 @@ _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 @asynccontextmanager
 async def tracing() -> "AsyncGenerator[Tracer | None]":
     """Have spans of the block sent where the environment wants them; None where it wants none, as mostly."""
-    exporters = wanted_exporters(os.environ)
+    exporters = read_exporters(os.environ)
     provider = _provider(exporters) if exporters else None
     if provider is None:
         yield None
@@ -48,7 +48,7 @@ async def tracing() -> "AsyncGenerator[Tracer | None]":
             await to_thread.run_sync(closing.join, FLUSH_SECONDS)
 
 
-def wanted_exporters(env: Mapping[str, str]) -> tuple[str, ...]:
+def read_exporters(env: Mapping[str, str]) -> tuple[str, ...]:
     """The ways out for spans that an environment asks for, by OpenTelemetry's names for them."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ()

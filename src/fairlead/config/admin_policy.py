@@ -322,7 +322,7 @@ class AdminPolicies:
             distrust=next(distrust, None),
         )
 
-    def unjudged(self, server_id: str, why: str) -> AdminRuling:
+    def refuse_unidentified(self, server_id: str, why: str) -> AdminRuling:
         """The ruling on a server of which nobody can tell what it is."""
         message = f"server `{server_id}` cannot be held against the administrator's policy: {why}"
         return AdminRuling(refusals=(Problem(message=message, file=self._files[0].layer.label),))

@@ -61,7 +61,7 @@ def check_types(
             bound = signature().bind(*args, **kwargs)
             for name, value in bound.arguments.items():
                 parameter = signature().parameters[name]
-                for one in _passed(parameter, value):
+                for one in _values_to_check(parameter, value):
                     if not fits(one, parameter.annotation):
                         hint = (hints or {}).get(name)
                         raise wrong_type(function, name, parameter.annotation, one, hint=hint)
@@ -90,7 +90,7 @@ def wrong_type(
     )
 
 
-def _passed(parameter: inspect.Parameter, value: Any) -> Iterable[object]:  # noqa: ANN401 - whatever was passed
+def _values_to_check(parameter: inspect.Parameter, value: Any) -> Iterable[object]:  # noqa: ANN401 - whatever was passed
     """The values that one annotation is about: each of `*args`, or the one."""
     if parameter.annotation is inspect.Parameter.empty:
         return ()

@@ -87,7 +87,7 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
     path = layer.path or Path(layer.label)
     file, folder = str(path.absolute()), os.path.realpath(layer.base)
     launch = _launch(definition, entry, env, layer.base)
-    values = dict(_bound_values(definition, entry, env))
+    values = dict(_digest_bound_values(definition, entry, env))
     written = as_object(definition.entry)
     binding = {
         "format": _FORMAT,
@@ -95,7 +95,7 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
         "file": os.path.realpath(file),
         "folder": [folder, _inode(folder)],
         "cwd": str(launch.cwd) if launch and launch.starts_in_cwd else None,
-        "runs": [_identified(bound) for bound in (launch.program, *launch.files)] if launch else [],
+        "runs": [_identity_fields(bound) for bound in (launch.program, *launch.files)] if launch else [],
         "values": values,
     }
     key = ConsentKey(
@@ -135,7 +135,7 @@ def _inode(folder: str) -> int | None:
         return None
 
 
-def _identified(bound: BoundFile) -> list[str | None]:
+def _identity_fields(bound: BoundFile) -> list[str | None]:
     return [bound.path, bound.real, bound.content]
 
 
@@ -212,7 +212,7 @@ def with_bound_values(definition: ServerDefinition, env: Mapping[str, str]) -> d
     return entry
 
 
-def _bound_values(
+def _digest_bound_values(
     definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     for path, text in strings(definition.entry):
@@ -286,16 +286,16 @@ def _facts(
     real = os.path.realpath(file)
     yield Fact(label="file", text=file if real == file else f"{file}, which is really {real}")
     if launch is not None:
-        yield Fact(label="program", text=_told(launch.program))
+        yield Fact(label="program", text=_describe_bound_file(launch.program))
         for bound in launch.files:
-            yield Fact(label="with", text=_told(bound))
+            yield Fact(label="with", text=_describe_bound_file(bound))
         yield Fact(label="starts in", text=str(launch.cwd))
         text = "what the program imports, loads or downloads once it runs"
         yield Fact(label="not covered by your consent", text=text)
     yield from _reference_facts(definition, values)
 
 
-def _told(bound: BoundFile) -> str:
+def _describe_bound_file(bound: BoundFile) -> str:
     if bound.real is None:
         return f"{bound.path}, which is not there now"
     place = bound.path if bound.real == bound.path else f"{bound.path}, really {bound.real}"
@@ -326,9 +326,9 @@ def _source(reference: SecretReference) -> str:
         case "keyring":
             return f"the secret {reference.name} of your keyring"
         case _:
-            default = "" if reference.default is None else f" (or `{_masked(reference.default)}`)"
+            default = "" if reference.default is None else f" (or `{_shorten_digests(reference.default)}`)"
             return f"your variable {reference.name}{default}"
 
 
-def _masked(text: str) -> str:
+def _shorten_digests(text: str) -> str:
     return re.sub(r"(?<=^.{4}).{8,}$", "…", text)

@@ -38,8 +38,8 @@ def explain_server(server: LoadedServer) -> list[FieldOrigin]:
         if path in seen:
             continue
         seen.add(path)
-        live = [_said(path, setting) for setting in server.definition.settings(path)]
-        lost = [_said(path, setting) for setting in server.definition.replaced_settings(path)]
+        live = [_layer_value(path, setting) for setting in server.definition.settings(path)]
+        lost = [_layer_value(path, setting) for setting in server.definition.replaced_settings(path)]
         if live and path == ("deny_tools",):  # these add up over the layers
             live[0] = replace(live[0], value=server.entry["deny_tools"])
         rows.append(
@@ -49,8 +49,8 @@ def explain_server(server: LoadedServer) -> list[FieldOrigin]:
                 overrode=(*live[1:], *lost),
             )
         )
-    rows += _built_in_defaults(server, {path[0] for path in seen})
-    return [*(_capped(server, row) for row in rows), *_imposed(server)]
+    rows += _list_defaults(server, {path[0] for path in seen})
+    return [*(_apply_trust_cap(server, row) for row in rows), *_admin_policy_rows(server)]
 
 
 def _paths_that_were_set(server: LoadedServer) -> Iterator[FieldPath]:
@@ -63,7 +63,7 @@ def _paths_that_were_set(server: LoadedServer) -> Iterator[FieldPath]:
                 yield (name,)
 
 
-def _said(path: FieldPath, setting: LayerSetting) -> LayerValue:
+def _layer_value(path: FieldPath, setting: LayerSetting) -> LayerValue:
     entry: Any = setting.value
     for step in reversed(path):
         entry = {step: entry}
@@ -71,7 +71,7 @@ def _said(path: FieldPath, setting: LayerSetting) -> LayerValue:
     return LayerValue(value=shown, layer=setting.origin.layer.name, place=str(setting.origin))
 
 
-def _built_in_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[FieldOrigin]:
+def _list_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[FieldOrigin]:
     model = SERVER_MODELS.get(server.transport or "")
     for name, field in model.model_fields.items() if model else ():
         if name not in named and not field.is_required():
@@ -80,7 +80,7 @@ def _built_in_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[
             yield FieldOrigin(field=name, in_effect=default, overrode=())
 
 
-def _capped(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
+def _apply_trust_cap(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
     """A field as the administrator lets it be."""
     said, origin = row.in_effect, server.ruling.distrust
     if origin is None or row.field != "trust" or said is None or said.value != "trusted":
@@ -89,7 +89,7 @@ def _capped(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
     return replace(row, in_effect=capped, overrode=(said, *row.overrode))
 
 
-def _imposed(server: LoadedServer) -> Iterator[FieldOrigin]:
+def _admin_policy_rows(server: LoadedServer) -> Iterator[FieldOrigin]:
     """What the administrator adds about calls."""
     said: list[tuple[str, Any, ValueOrigin]] = []
     if server.ruling.approval is not None:

@@ -196,7 +196,7 @@ class _Inputs:
         is_language = any(_LANGUAGE.fullmatch(name) for name in names)
         self._note(*self._manifests(names))
         if fetches or is_language or any(name in _MANIFESTS for name in names):
-            self._note(*self._installed(word for argument in arguments for word in _words(argument)))
+            self._note(*self._find_installed(word for argument in arguments for word in _words(argument)))
         if fetches:
             self._read_fetcher(arguments)
         elif is_language:
@@ -245,7 +245,7 @@ class _Inputs:
         package = len(arguments)
         for at, word in enumerate(arguments):
             is_subcommand = word in ("exec", "x", "dlx", "tool", "run")
-            if not word.startswith("-") and not is_subcommand and not [*self._named(word)]:
+            if not word.startswith("-") and not is_subcommand and not [*self._find_named_files(word)]:
                 package = at
                 break
         for before, argument in zip(("", *arguments), arguments, strict=False):
@@ -285,7 +285,7 @@ class _Inputs:
     def _read_line(self, line: str, *, may_be_data: bool = False) -> None:
         """Read a line as a shell would: a plain one is a command line, any other may run anything."""
         for word in WORD_BREAKS.split(line):
-            self._note(*(path for path in self._named(word) if os.path.isfile(path)))
+            self._note(*(path for path in self._find_named_files(word) if os.path.isfile(path)))
         try:
             words = shlex.split(line)
         except ValueError:
@@ -313,7 +313,7 @@ class _Inputs:
         for at, argument in enumerate(arguments):
             is_module = at > 0 and re.fullmatch(r"-\w*m", arguments[at - 1]) is not None
             for word in _words(argument):
-                for path in self._named(word, is_module=is_module):
+                for path in self._find_named_files(word, is_module=is_module):
                     if not os.path.isdir(path):
                         if first_is_code or not is_data_file(path):
                             first_is_code = False
@@ -328,7 +328,7 @@ class _Inputs:
         for name, value in variables.items():
             if EXECUTION_VARIABLES.fullmatch(name):
                 for word in WORD_BREAKS.split(value):
-                    for path in self._named(word):
+                    for path in self._find_named_files(word):
                         if os.path.isdir(path):
                             self._folders.add(path)
                         else:
@@ -353,7 +353,7 @@ class _Inputs:
                 if os.path.basename(path) == "package.json":
                     yield from _entry_points(path)
 
-    def _named(self, word: str, *, is_module: bool = False) -> Iterator[str]:
+    def _find_named_files(self, word: str, *, is_module: bool = False) -> Iterator[str]:
         spellings = [word.removeprefix("file://").removeprefix("file:").lstrip("@")]
         if word.startswith("-") and len(word) > 2 and not word.startswith("--"):
             spellings.append(word[2:])  # -r./hook.js
@@ -374,7 +374,7 @@ class _Inputs:
                 return
             yield from (path for name in names if os.path.exists(path := os.path.join(folder, name)))
 
-    def _installed(self, words: Iterable[str]) -> Iterator[str]:
+    def _find_installed(self, words: Iterable[str]) -> Iterator[str]:
         programs = [
             word for word in words if word and not word.startswith(("-", "/", ".")) and "\0" not in word
         ]

@@ -169,18 +169,20 @@ class LoadedServer:
         """Its configuration with every reference replaced by the secret it stands for. Never print it."""
         if self.config is None:
             raise ConfigInvalid(*self.problems)
-        resolved = self._resolved(self.config, env) if self.has_references else self.config
+        resolved = self._resolve_config(self.config, env) if self.has_references else self.config
         # Once more: files and variables may say something else by now, and so may the administrator.
         ruling = _ruling(AdminPolicies(env), self, resolved, env)
         if ruling.refusals:
             raise ConfigInvalid(*ruling.refusals)
-        return _narrowed(resolved, ruling)
+        return _apply_distrust(resolved, ruling)
 
-    def _resolved(self, config: Server, env: Mapping[str, str]) -> Server:
+    def _resolve_config(self, config: Server, env: Mapping[str, str]) -> Server:
         fields = {name: self._resolve_field(name, value, env) for name, value in self.entry.items()}
         checked = check({"servers": {self.server_id: config.model_dump(exclude_unset=True) | fields}})
         if checked.faults:
-            located = (_located(fault, self.definition.origin(fault.path[2:])) for fault in checked.faults)
+            located = (
+                _locate_fault(fault, self.definition.origin(fault.path[2:])) for fault in checked.faults
+            )
             raise ConfigInvalid(*located)
         return checked.config.servers[self.server_id]
 
@@ -271,7 +273,7 @@ def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = (
         problems=(),
         rules=_rules_about(server_id, rules),
     )
-    return _ruled(server, AdminPolicies(os.environ), os.environ)
+    return _apply_admin_policy(server, AdminPolicies(os.environ), os.environ)
 
 
 @check_types
@@ -305,7 +307,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
     checked = check(merged.data, (problem.path for problem in duplicates))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
     wanted = [(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
-    faults = [*duplicates, *(_located(fault, origin) for fault, origin in wanted)]
+    faults = [*duplicates, *(_locate_fault(fault, origin) for fault, origin in wanted)]
     if any(_is_fatal(fault) for fault, _ in wanted):
         raise ConfigInvalid(*merged.problems, *faults)
     by_server: dict[str, list[Problem]] = {}
@@ -334,7 +336,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
         for server_id, definition in merged.definitions.items()
     )
     administration = AdminPolicies(env)
-    servers = {server.server_id: _ruled(server, administration, env) for server in described}
+    servers = {server.server_id: _apply_admin_policy(server, administration, env) for server in described}
     elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
     # What is wrong with the administrator's policy is wrong with every server, and said once.
     own = dict.fromkeys(problem for server in servers.values() for problem in server.problems)
@@ -347,7 +349,9 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
     )
 
 
-def _ruled(server: LoadedServer, administration: AdminPolicies, env: Mapping[str, str]) -> LoadedServer:
+def _apply_admin_policy(
+    server: LoadedServer, administration: AdminPolicies, env: Mapping[str, str]
+) -> LoadedServer:
     """The same server, with what the administrator says about it."""
     if not administration.exists:
         return server
@@ -356,10 +360,10 @@ def _ruled(server: LoadedServer, administration: AdminPolicies, env: Mapping[str
         identified = server.identified(config, env) if config and administration.goes_by_target else config
         ruling = _ruling(administration, server, identified, env)
     except SecretUnavailable as exc:
-        ruling = administration.unjudged(server.server_id, str(exc))
+        ruling = administration.refuse_unidentified(server.server_id, str(exc))
     return replace(
         server,
-        config=_narrowed(config, ruling) if config else None,
+        config=_apply_distrust(config, ruling) if config else None,
         problems=(*server.problems, *ruling.refusals),
         ruling=ruling,
     )
@@ -374,7 +378,7 @@ def _ruling(
     return administration.judge(server.server_id, target)
 
 
-def _narrowed(config: Server, ruling: AdminRuling) -> Server:
+def _apply_distrust(config: Server, ruling: AdminRuling) -> Server:
     return config.model_copy(update={"trust": "untrusted"}) if ruling.distrust else config
 
 
@@ -413,7 +417,7 @@ def _secret_problems(definition: ServerDefinition, env: Mapping[str, str]) -> It
             yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
 
 
-def _located(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:
+def _locate_fault(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:
     if origin is None:
         return Problem(message=fault.message, hint=fault.hint, path=fault.path)
     return origin.problem(fault.message, fault.path, hint=fault.hint)

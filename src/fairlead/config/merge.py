@@ -148,7 +148,7 @@ def merge(layers: list[Layer]) -> MergedConfig:
     allowed: list[Layer] = []
     merged: dict[str, Any] = {}
     for layer in layers:
-        allowed.append(_permitted(layer, allowed, as_object(merged.get("bundles")), problems))
+        allowed.append(_filter_project_layer(layer, allowed, as_object(merged.get("bundles")), problems))
         _merge_sections(merged, allowed[-1])
     definitions = _define(allowed)
     if definitions:
@@ -158,7 +158,7 @@ def merge(layers: list[Layer]) -> MergedConfig:
     return MergedConfig(layers=tuple(allowed), data=merged, definitions=definitions, problems=problems)
 
 
-def _permitted(
+def _filter_project_layer(
     layer: Layer, below: list[Layer], bundles: Mapping[str, Any], problems: list[Problem]
 ) -> Layer:
     """What a layer may say: a project file adds servers, bundles and rules that narrow, and nothing else.
@@ -182,7 +182,7 @@ def _permitted(
         kept["bundles"] = _own_bundles(layer, kept["bundles"], bundles, problems)
     if is_object(kept.get("servers")):
         described = {
-            server_id: _undescribed(layer, server_id, entry, problems)
+            server_id: _drop_description(layer, server_id, entry, problems)
             for server_id, entry in kept["servers"].items()
         }
         kept["servers"] = _without_shared_logins(layer, described, problems)
@@ -286,7 +286,7 @@ def _own_bundles(
     return {name: bundle for name, bundle in bundles.items() if name not in below}
 
 
-def _undescribed(layer: Layer, server_id: str, entry: Any, problems: list[Problem]) -> Any:  # noqa: ANN401 - any JSON value
+def _drop_description(layer: Layer, server_id: str, entry: Any, problems: list[Problem]) -> Any:  # noqa: ANN401 - any JSON value
     """A project's entry over another file's server, without words of its own about that: models read them."""
     if has_target(entry) or "description" not in entry:
         return entry

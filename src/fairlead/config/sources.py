@@ -168,10 +168,10 @@ def read_scope(scope: Literal["user", "project"], place: MachinePaths) -> list[L
 
 def read_document(path: Path) -> jsonc.JsoncDocument:
     """Read and parse one file; its top level must be an object."""
-    return _parsed(read_text(path), str(path))
+    return _parse_layer(read_text(path), str(path))
 
 
-def _parsed(text: str, label: str) -> jsonc.JsoncDocument:
+def _parse_layer(text: str, label: str) -> jsonc.JsoncDocument:
     """Parse a document. A key that is there twice is an error here unless it costs only its section."""
     document = jsonc.parse(text, file=label, takes_duplicates=True)
     _require_object(document.data, label)
@@ -216,7 +216,7 @@ def _file_layer(
         path=path,
         document=read_document(path),
     )
-    return _translated(layer, dialect, place)
+    return _translate_layer(layer, dialect, place)
 
 
 def _environment_layers(place: MachinePaths) -> list[Layer]:
@@ -224,12 +224,14 @@ def _environment_layers(place: MachinePaths) -> list[Layer]:
     for variable, dialect in (("CODEX_TOOLLOOP_MCP_CONFIG_JSON", "toolloop"), ("FAIRLEAD_CONFIG_JSON", None)):
         if text := place.env.get(variable, "").strip():
             label = f"${variable}"
-            layer = Layer(name="env", label=label, data={}, base=place.cwd, document=_parsed(text, label))
-            layers.append(_translated(layer, dialect, place))
+            layer = Layer(
+                name="env", label=label, data={}, base=place.cwd, document=_parse_layer(text, label)
+            )
+            layers.append(_translate_layer(layer, dialect, place))
     return layers
 
 
-def _translated(layer: Layer, dialect_name: str | None, place: MachinePaths) -> Layer:
+def _translate_layer(layer: Layer, dialect_name: str | None, place: MachinePaths) -> Layer:
     """The layer with its document's data, put into our words where it is in another format's."""
     data = as_object(layer.document.data if layer.document else None)
     found = layer.document.duplicates if layer.document else ()

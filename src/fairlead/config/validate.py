@@ -191,12 +191,12 @@ class _Pieces:
 
     def _check_section(self, key: str, value: object) -> None:
         if key in SECTIONS:
-            self._keep(key, self._validated(SECTIONS[key], (key,)))
+            self._keep(key, self._validate_model(SECTIONS[key], (key,)))
             if key not in self.sound:
                 self._isolate_section(key, as_object(value))
         elif key in ISOLATED:
             if is_object(value):
-                self.sound[key] = {name: self._checked_entry(key, name) for name in value}
+                self.sound[key] = {name: self._validate_entry(key, name) for name in value}
             else:
                 self.faults.append(not_an_object(key, value))
         elif key == "version":
@@ -226,20 +226,20 @@ class _Pieces:
         if value is not None:
             self.sound[field] = value
 
-    def _checked_entry(self, section: str, name: str) -> BaseModel | None:
+    def _validate_entry(self, section: str, name: str) -> BaseModel | None:
         path = (section, name)
         if not SERVER_ID.fullmatch(name):
             self.faults.append(ValidationFault(path=path, message=BAD_ID))
         if section == "bundles":
-            return self._validated(Bundle, path)
+            return self._validate_model(Bundle, path)
         entry = value_at(self._document, path)
         model = SERVER_MODELS.get(transport_of(entry) or "") if is_object(entry) else None
         if model is None:
             self.faults += _transport_faults(path, self._document)
             return None
-        return self._validated(model, path)
+        return self._validate_model(model, path)
 
-    def _validated(self, model: type[BaseModel], path: Path) -> BaseModel | None:
+    def _validate_model(self, model: type[BaseModel], path: Path) -> BaseModel | None:
         try:
             return model.model_validate(value_at(self._document, path))
         except ValidationError as exc:
@@ -405,7 +405,7 @@ def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
             return SERVER_MODELS.get(transport_of(value_at(document, path)) or "")
         case ("servers", _, field):
             entry_model = _model_at(path[:-1], document)
-            return _nested_model(entry_model, str(field)) if entry_model else None
+            return _find_nested_model(entry_model, str(field)) if entry_model else None
         case ("bundles", _):
             return Bundle
         case ("bundles", _, "servers", _):
@@ -415,12 +415,12 @@ def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
         case ("policy", "rules", _):
             return PolicyRule
         case (section,):
-            return _nested_model(Config, str(section))
+            return _find_nested_model(Config, str(section))
         case _:
             return None
 
 
-def _nested_model(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+def _find_nested_model(model: type[BaseModel], field: str) -> type[BaseModel] | None:
     """The model inside a field's annotation, looking through unions such as `False | OAuth | None`."""
     return _model_in(model.model_fields[field].annotation) if field in model.model_fields else None
 
@@ -435,7 +435,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - what
 def _fields_at(model: type[BaseModel] | None, path: Path) -> list[str]:
     """The keys that a model knows at a place. Lists are of one kind, so an index changes nothing."""
     for step in path:
-        model = _nested_model(model, step) if model and isinstance(step, str) else model
+        model = _find_nested_model(model, step) if model and isinstance(step, str) else model
     return list(model.model_fields) if model else []
 
 

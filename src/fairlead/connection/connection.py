@@ -28,8 +28,8 @@ from fairlead.connection.tasks import (
     Task,
     TaskElicitation,
     abandon_task,
-    created_task,
     finish_task,
+    parse_created_task,
     task_support,
     without_task,
 )
@@ -106,7 +106,7 @@ class Connection(Supervisor):
             result = await self._rounds(result, partial(self._deliver_tool, call))
         if not finishes:
             return result
-        task = created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
+        task = parse_created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
         return result if task is None else await self.finish(task, on_progress=call.on_progress)
 
     def _deliver_tool(
@@ -159,7 +159,7 @@ class Connection(Supervisor):
 
         def wait(session: Session) -> Awaitable[msgspec.Raw]:
             async def answer(questions: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
-                return await _answered(questions, session)
+                return await _answer_task_input(questions, session)
 
             return finish_task(session, task, answer=answer, answered=answered, on_change=changed)
 
@@ -277,7 +277,7 @@ class Connection(Supervisor):
             link.in_flight += 1
             try:
                 if self._tracer is not None and about is not None:
-                    return await self._traced(self._tracer, about, link.session, send)
+                    return await self._send_traced(self._tracer, about, link.session, send)
                 try:  # what `calling` does, which would be two more calls for every request
                     return await send(link.session)
                 except FAILURES as exc:
@@ -305,7 +305,7 @@ class Connection(Supervisor):
             self._note_error(exc)
             self._give_up(link, exc)
 
-    async def _traced(
+    async def _send_traced(
         self,
         tracer: Tracer,
         about: tuple[str, object],
@@ -332,7 +332,7 @@ class Connection(Supervisor):
         """Set right what made a request fail. False where it must not be sent again."""
         if isinstance(exc, CallRejected):
             exc.untrusted = not self._is_trusted
-        if _lacked_headers(exc):
+        if _is_header_mismatch(exc):
             await self._list_anew(link)
             return True
         if _may_repeat(exc, safe_to_repeat=safe_to_repeat):
@@ -341,7 +341,7 @@ class Connection(Supervisor):
         return False
 
 
-async def _answered(questions: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
+async def _answer_task_input(questions: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
     try:
         asked = _questions.validate_python({key: question.read() for key, question in questions.items()})
     except (ValidationError, msgspec.DecodeError) as exc:
@@ -349,7 +349,7 @@ async def _answered(questions: Mapping[str, TaskElicitation], session: Session) 
     return await answer_questions(asked, session)
 
 
-def _lacked_headers(exc: CallFailed) -> bool:
+def _is_header_mismatch(exc: CallFailed) -> bool:
     """Did the server turn the call down unread, because headers that its tool wants were not as listed?"""
     return isinstance(exc, CallRejected) and exc.rpc_code == HEADER_MISMATCH
 

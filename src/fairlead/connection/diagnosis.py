@@ -157,7 +157,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[_FailureLines]:
         if _TRACEBACK.match(_without_edge(lines[at])):
             block = _traceback_block(lines, at)
         elif _HEADING.match(lines[at]) and lines[at + 1 : at + 2]:
-            block = _headed_block(lines, at)
+            block = _find_headed_block(lines, at)
         elif rank := _rank(lines[at]):
             block = _FailureLines(rank=rank, start=at, reason=at, end=_end_of(lines, at, rank))
         else:
@@ -211,7 +211,7 @@ def _traceback_block(lines: Sequence[str], start: int) -> _FailureLines:
     return _FailureLines(rank=4, start=start, reason=reason, end=end)
 
 
-def _headed_block(lines: Sequence[str], start: int) -> _FailureLines:
+def _find_headed_block(lines: Sequence[str], start: int) -> _FailureLines:
     """What .NET logs: a heading with level and category, and the message indented below it."""
     end = start + 1
     while end < len(lines) and lines[end][:1].isspace():

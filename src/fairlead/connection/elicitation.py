@@ -114,7 +114,7 @@ def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
         if len(questions) > MAX_QUESTIONS:
             raise _too_many(len(questions))
         asked = object_of(result, max_values=MAX_REQUEST_VALUES)
-        valid = types.InputRequiredResult.model_validate(_repaired(asked), by_name=False)
+        valid = types.InputRequiredResult.model_validate(_repair_input_requests(asked), by_name=False)
     except (ValueError, RecursionError) as exc:  # pydantic's and msgspec's errors are ValueErrors, too
         raise AnswerUnreadable("it asks for input in a way nobody understands") from exc
     return valid.input_requests or {}
@@ -124,7 +124,7 @@ def _too_many(count: int) -> ElicitationRefused:
     return ElicitationRefused(types.INVALID_REQUEST, f"it asks {count} things at once")
 
 
-def _repaired(asked: dict[str, Any]) -> dict[str, Any]:
+def _repair_input_requests(asked: dict[str, Any]) -> dict[str, Any]:
     """The result with each request in it as the protocol has it."""
     requests: object = asked.get("inputRequests")
     for request in requests.values() if is_object(requests) else ():
@@ -198,7 +198,7 @@ class UrlVisits:
 
         Raises `PageNotVisited`, which says why the request had better not be sent again.
         """
-        pages = _named(rejection)
+        pages = _read_url_elicitations(rejection)
         visit = _Visit({page.elicitation_id or "" for page in pages})
         self._visits.add(visit)  # before anybody is asked, for it may be done before the answer is here
         try:
@@ -216,7 +216,7 @@ class UrlVisits:
             self._visits.discard(visit)
 
 
-def _named(rejection: RequestRejected) -> list[types.ElicitRequestURLParams]:
+def _read_url_elicitations(rejection: RequestRejected) -> list[types.ElicitRequestURLParams]:
     try:
         pages = types.ElicitationRequiredErrorData.model_validate(rejection.error.data).elicitations
     except ValidationError:

@@ -181,14 +181,14 @@ def connecting(server_id: str) -> Generator[None]:
         cause = root_cause(exc)
         if isinstance(cause, FairleadError):
             raise cause from None
-        raise connect_failure(server_id, cause) from gate.shown_cause(cause)
+        raise connect_failure(server_id, cause) from gate.displayable_cause(cause)
 
 
 def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
     """The error for a connection that could not be made."""
     words = gate.text(str(cause))
     if isinstance(cause, HttpRejected) and cause.status == 401:
-        return _refused_login(server_id)
+        return _login_refusal(server_id)
     hint = _connect_hint(cause)
     if hint is not None:
         return ConnectFailed(server_id, words, hint=hint)
@@ -271,7 +271,7 @@ def _with_diagnosis(message: str, found: Diagnosis) -> str:
     return gate.text(message, 2 * gate.MAX_TEXT_BYTES)
 
 
-def _refused_login(server_id: str) -> AuthRequired:
+def _login_refusal(server_id: str) -> AuthRequired:
     hint = f"correct `headers.Authorization`; or leave it out and run `{command_line('login', server_id)}`"
     return AuthRequired(server_id, "it wants a login (401)", hint=hint)
 
@@ -301,7 +301,7 @@ class _Calling:
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
         if isinstance(exc, FAILURES):
-            raise call_failure(self._server_id, exc) from gate.shown_cause(exc)
+            raise call_failure(self._server_id, exc) from gate.displayable_cause(exc)
 
 
 def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) -> CallFailed | AuthRequired:
@@ -319,7 +319,7 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
         case SessionExpired():
             return ConnectionLost(server_id, words, delivery=delivery)
         case HttpRejected(status=401):
-            return _refused_login(server_id)
+            return _login_refusal(server_id)
         case HttpRejected(status=403 | 407 | 429 | 500 | 502 | 503 | 504):
             return CallFailed(server_id, words, delivery=delivery, hint=hint_for_status(exc))
         case Unreachable():

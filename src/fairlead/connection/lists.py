@@ -171,7 +171,7 @@ class Lister:
             has_others = offers.resources is not None or offers.prompts is not None
             if isinstance(exc, AuthRequired) or not has_others or self._session.dispatcher.ending is not None:
                 raise
-            failure, self._tools = exc, self._known_tools(exc)
+            failure, self._tools = exc, self._fall_back_to_known_tools(exc)
         if offers.resources is not None:
             self._late |= {"resources", "templates"}
         if offers.prompts is not None:
@@ -187,12 +187,12 @@ class Lister:
         if failure is not None:
             raise failure
 
-    def _known_tools(self, failure: Exception) -> ListedServer:
+    def _fall_back_to_known_tools(self, failure: Exception) -> ListedServer:
         """The tools as they were known before, because they could not be listed."""
         note = gate.text(str(failure), MAX_NOTE)
         tools, rejected = self._known.tools, self._known.rejected
         listing = Listing(tools=tools, rejected=rejected, notes=(note,), is_partial=True)
-        return ListedServer(listing=listing, header_maps=known_headers(tools), failure=failure)
+        return ListedServer(listing=listing, header_maps=read_header_maps(tools), failure=failure)
 
     async def list_undeclared(self, kind: Kind) -> list[bytes]:
         """One list that the server did not declare."""
@@ -223,9 +223,9 @@ class Lister:
         """Publish what is known, one listing after the other: preparing one may take a while."""
         self._is_published = True
         async with self._publishing:
-            await self._publish(self._listed())
+            await self._publish(self._current_listing())
 
-    def _listed(self) -> ListedServer:
+    def _current_listing(self) -> ListedServer:
         assert self._tools is not None
         notes = [note for kind in KINDS for note in self._notes.get(kind, ())]
         notes += [f"{_METHODS[kind]} has not been answered yet" for kind in KINDS if kind in self._late]
@@ -411,7 +411,7 @@ def _names(tools: Iterable[ToolEntry]) -> set[str]:
     return {tool.key.tool for tool in tools}
 
 
-async def _ignore(_listed: ListedServer) -> None:
+async def _ignore(_current_listing: ListedServer) -> None:
     """Take no listing: only one list is wanted."""
 
 
@@ -463,7 +463,7 @@ def _with_headers(
 ) -> Iterator[bytes]:
     """Note the header annotations of tools, and leave out those whose annotations are not valid."""
     for definition in tools:
-        annotated = _annotated(definition)
+        annotated = _read_annotated_schema(definition)
         if annotated is None:
             yield definition
             continue
@@ -476,9 +476,9 @@ def _with_headers(
             yield definition
 
 
-def known_headers(entries: Iterable[ToolEntry]) -> dict[str, HeaderMap]:
+def read_header_maps(entries: Iterable[ToolEntry]) -> dict[str, HeaderMap]:
     """Which arguments of tools that were listed before go into headers as well."""
-    annotated = filter(None, (_annotated(entry.definition) for entry in entries))
+    annotated = filter(None, (_read_annotated_schema(entry.definition) for entry in entries))
     return {
         name: x_mcp_header_map(schema)
         for name, schema in annotated
@@ -486,7 +486,7 @@ def known_headers(entries: Iterable[ToolEntry]) -> dict[str, HeaderMap]:
     }
 
 
-def _annotated(definition: bytes) -> tuple[str, Any] | None:
+def _read_annotated_schema(definition: bytes) -> tuple[str, Any] | None:
     """A tool's name and input schema, if its definition mentions header annotations and can be read."""
     if _ANNOTATED not in definition:
         return None

@@ -128,7 +128,7 @@ class Introduction:
     """Who we are and what we can do, as both eras want to hear it."""
 
     def __init__(self, peer: ClientPeer, session_key: str | None = None) -> None:
-        self.client_info = _dumped(CLIENT_INFO)
+        self.client_info = _dump_model(CLIENT_INFO)
         self._session_key = session_key
         self.session: dict[str, str] = {}
         """What stateless requests say of the session they belong to; nothing before it is known to matter."""
@@ -146,7 +146,7 @@ class Introduction:
         said = self._peer.capabilities
         found = self._dumps.get(id(said))
         if found is None:
-            found = self._dumps[id(said)] = (said, _dumped(said))  # kept, so that no other gets its id
+            found = self._dumps[id(said)] = (said, _dump_model(said))  # kept, so that no other gets its id
         return found[1]
 
     @property
@@ -156,7 +156,7 @@ class Introduction:
         return {name: value for name, value in self.capabilities.items() if name not in untold}
 
 
-def _dumped(model: types.Implementation | types.ClientCapabilities) -> dict[str, Any]:
+def _dump_model(model: types.Implementation | types.ClientCapabilities) -> dict[str, Any]:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 

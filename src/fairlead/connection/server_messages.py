@@ -277,21 +277,21 @@ def _repair_sampled(item: object) -> dict[str, Any]:
     """A message for a model. Its content is one block or several: text, media, and the use of tools."""
     message: Mapping[str, Any] = item if is_object(item) else {"content": item}
     content: object = message.get("content", message.get("text"))
-    blocks = [*_sampled_blocks(content if is_list(content) else [content])]
+    blocks = [*_repair_sampling_blocks(content if is_list(content) else [content])]
     made = blocks[0] if len(blocks) == 1 else blocks or text_block("")
     return {"role": repair_role(message.get("role")), "content": made}
 
 
-def _sampled_blocks(items: list[Any]) -> Iterator[dict[str, Any]]:
+def _repair_sampling_blocks(items: list[Any]) -> Iterator[dict[str, Any]]:
     for item in items:
         if is_object(item) and item.get("type") in ("tool_use", "tool_result"):
             yield item
             continue
         for block in repair_blocks(item)[0] if item is not None else ():
-            yield block if block["type"] in ("text", "image", "audio") else text_block(_said(block))
+            yield block if block["type"] in ("text", "image", "audio") else text_block(_resource_text(block))
 
 
-def _said(block: Mapping[str, Any]) -> object:
+def _resource_text(block: Mapping[str, Any]) -> object:
     """What a link or an embedded resource says, for a message that can have neither."""
     resource: object = block.get("resource")
     return resource["text"] if is_object(resource) and "text" in resource else dict(block)

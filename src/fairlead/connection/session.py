@@ -260,7 +260,7 @@ class Negotiation:
                 if isinstance(exc, HttpRejected) and exc.status in NO_VERDICT:
                     raise
                 if exc.code == UNSUPPORTED_PROTOCOL_VERSION:
-                    supported = _supported(exc)
+                    supported = _read_supported_versions(exc)
             mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in (supported or ())]
             if mutual and not last_try:
                 version = mutual[-1]
@@ -320,7 +320,7 @@ class Negotiation:
                 raise
 
 
-def _supported(exc: MCPError) -> list[str] | None:
+def _read_supported_versions(exc: MCPError) -> list[str] | None:
     try:
         return types.UnsupportedProtocolVersionErrorData.model_validate(exc.error.data).supported
     except ValidationError:

@@ -30,7 +30,7 @@ from fairlead.connection.deadlines import Backoff, Deadline
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failures import calling, connecting, lost, start_timed_out
 from fairlead.connection.link import SessionLink, Transport, open_session
-from fairlead.connection.lists import ListBudget, ListedServer, Lister, known_headers
+from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
 from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, for_nobody
 from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
@@ -239,7 +239,7 @@ class Supervisor:
         logins = LoginCount()
         while True:
             try:
-                return await self._connected()
+                return await self._ensure_connected()
             except AuthRequired as exc:
                 logins.add(exc)
                 failure = exc
@@ -251,7 +251,7 @@ class Supervisor:
             raise error
         await self._log_in(error)
 
-    async def _connected(self) -> SessionLink:
+    async def _ensure_connected(self) -> SessionLink:
         if self._link is not None and self._link.usable:
             return self._link
         attempt = self._attempt
@@ -350,7 +350,7 @@ class Supervisor:
             peer=self._peer,
             log_level=self._log_level,
             session_key=self._session_key,
-            on_message=self._heard,
+            on_message=self._on_message,
             on_closing=partial(self._closing, attempt),
         )
 
@@ -359,7 +359,7 @@ class Supervisor:
         now = time.monotonic()
         link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:
-            session.learn_headers(known_headers(self._listing.tools))
+            session.learn_headers(read_header_maps(self._listing.tools))
         self._links.add(link)
         self._link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
@@ -465,7 +465,7 @@ class Supervisor:
 
     # Listing.
 
-    def _heard(self, message: IncomingMessage) -> None:
+    def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self.refresh()
         self._pages.heard(message)

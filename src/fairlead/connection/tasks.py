@@ -177,7 +177,7 @@ _decode_created = msgspec.json.Decoder(_Created).decode
 _decode_page = msgspec.json.Decoder(_TaskPage).decode
 
 
-def created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Task | None:
+def parse_created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Task | None:
     """The task that a call was answered with, or `None` if it is a result. Raises `AnswerUnreadable`.
 
     Where it is known whether the server is `modern`, only what means a task in its protocol version is one.

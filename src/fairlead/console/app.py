@@ -48,9 +48,9 @@ class Console:
             self._above,
             toolbar=self._toolbar,
             live=self._live,
-            completer=LineCompleter(self._suggested, self._asked),
+            completer=LineCompleter(self._suggest, self._suggest_from_servers),
             history=LineHistory(state_folder(os.environ) / FILE_NAME),
-            on_interrupt=self._interrupted,
+            on_interrupt=self._on_interrupt,
         )
 
     async def run(self) -> None:
@@ -107,23 +107,23 @@ class Console:
         if self._session is not None:
             await carry_out(self._session, line)
 
-    def _suggested(self, line: str) -> Iterable[Suggestion]:
+    def _suggest(self, line: str) -> Iterable[Suggestion]:
         if self._session is None:
             return ()
         from fairlead.console.lines import suggestions
 
         return suggestions(self._session, line)
 
-    async def _asked(self, line: str) -> Iterable[Suggestion]:
+    async def _suggest_from_servers(self, line: str) -> Iterable[Suggestion]:
         if self._session is None:
             return ()
-        from fairlead.console.lines import asked_suggestions
+        from fairlead.console.lines import fetch_suggestions
 
-        return await asked_suggestions(self._session, line)
+        return await fetch_suggestions(self._session, line)
 
     # The terminal.
 
-    def _interrupted(self) -> bool:
+    def _on_interrupt(self) -> bool:
         """Ctrl-C at the prompt: ends what is under way, else clears the line, else says how to leave."""
         if self._work.is_busy:
             self._work.cancel()

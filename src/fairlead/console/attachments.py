@@ -75,7 +75,7 @@ async def for_model(session: ConsoleSession, server_id: str, what: str, blocks: 
 
 def mentions(session: ConsoleSession, text: str) -> list[tuple[str, str]]:
     """The resources that a message mentions, each once: those of servers that are switched on."""
-    servers = set(_switched_on(session))
+    servers = set(_list_enabled_servers(session))
     found = [
         (match[1], _uri(session, match[1], match[2]))
         for match in _MENTION.finditer(text)
@@ -109,7 +109,7 @@ def readable_servers(session: ConsoleSession) -> list[str]:
     """The servers that are known to have something to read."""
     return [
         server_id
-        for server_id in _switched_on(session)
+        for server_id in _list_enabled_servers(session)
         if resources_of(session, server_id) or templates_of(session, server_id)
     ]
 
@@ -161,7 +161,7 @@ def _read_templates(
             continue
 
 
-def _switched_on(session: ConsoleSession) -> list[str]:
+def _list_enabled_servers(session: ConsoleSession) -> list[str]:
     return [status.server_id for status in session.host.status() if status.enabled]
 
 

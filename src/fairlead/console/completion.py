@@ -131,7 +131,7 @@ class Completions:
     ) -> tuple[str, ...]:
         """What a server suggests for an argument of a prompt; nothing where it cannot say, or not in time."""
         key = prompt.server_id, "prompt", prompt.name, argument, value, tuple(others.items())
-        return await self._suggested(
+        return await self._complete_cached(
             key,
             lambda: host.prompts.complete(prompt.server_id, prompt.name, argument, value, others=others),
         )
@@ -142,11 +142,13 @@ class Completions:
         """The same for a blank of a template."""
         server_id, uri = template.server_id, template.uri_template
         key = server_id, "template", uri, blank, value, tuple(others.items())
-        return await self._suggested(
+        return await self._complete_cached(
             key, lambda: host.resources.complete(server_id, uri, blank, value, others=others)
         )
 
-    async def _suggested(self, key: Hashable, ask: "Callable[[], Awaitable[Completion]]") -> tuple[str, ...]:
+    async def _complete_cached(
+        self, key: Hashable, ask: "Callable[[], Awaitable[Completion]]"
+    ) -> tuple[str, ...]:
         known = self._values.get(key)
         if known is not None and self._clock() - known[0] < FRESH_SECONDS:
             return known[1]

@@ -63,7 +63,7 @@ class PromptOperator(PersonOperator):
         """Show what a server wants to ask the model, and ask it if the person agrees."""
         assert self._model is not None, "it was not declared"
         if request.server_id not in self._may_sample:
-            answer = await self._asked(lambda: self._ask_to_sample(request), "no")
+            answer = await self._ask_in_turn(lambda: self._ask_to_sample(request), "no")
             if answer == "no":
                 raise CallDenied(f"`{request.server_id}` may not ask the model: a person said no")
             if answer == "session":

@@ -47,7 +47,7 @@ def suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
     return verb.complete(session, rest) if verb is not None and verb.complete is not None else ()
 
 
-async def asked_suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
+async def fetch_suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
     """What may come next besides: what had to be read first, and what a server suggests."""
     before = frozenset(suggestions(session, line))
     has_read = await session.completions.read_offers(session.host)

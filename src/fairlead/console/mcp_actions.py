@@ -17,8 +17,8 @@ from fairlead.cli.logins import require_ready
 from fairlead.cli.output import counted
 from fairlead.cli.review import (
     decision_of,
-    named_tools,
     record,
+    resolve_tool_names,
     show_in_one_line,
     show_instructions,
     show_tool,
@@ -135,7 +135,7 @@ async def review(session: ConsoleSession, typed: str) -> None:
         is_fine = is_new and ("allow", ALL) in named
         decided = _named(named, tools, session.loaded.servers.keys(), instructions=is_fine)
     else:
-        decided = await _decided(session, listing, pins, tools, asks_about_instructions=is_new)
+        decided = await _ask_decision(session, listing, pins, tools, asks_about_instructions=is_new)
     if decided.is_empty:
         session.screen.say("nothing was changed")
         return
@@ -174,7 +174,7 @@ def _named(
     answered: dict[str, tuple[ReviewedTool, Answer]] = {}
     strictness = list(_OPTIONS.values()).index
     for answer, word in sorted(named, key=lambda one: (one[1] != ALL, strictness(one[0]))):
-        for tool in named_tools([word], tools, answer=answer, servers=servers):
+        for tool in resolve_tool_names([word], tools, answer=answer, servers=servers):
             answered[tool.name] = (tool, answer)
     return decision_of(answered.values(), instructions=instructions)
 
@@ -195,7 +195,7 @@ async def _may_start(session: ConsoleSession, server: LoadedServer, member: Mana
     return True
 
 
-async def _decided(
+async def _ask_decision(
     session: ConsoleSession,
     listing: Listing,
     pins: Pins | None,

@@ -216,7 +216,7 @@ class ConsolePrompt:
             await self._pause()
             self._displace()
             async with self._terminal:
-                return None if self._is_over else await self._asked(ask)
+                return None if self._is_over else await self._ask_fresh(ask)
         finally:
             self._questions -= 1
 
@@ -229,7 +229,7 @@ class ConsolePrompt:
         """Leave a question unanswered, for a Ctrl-C that came as a signal. False where there is none."""
         return self._exit(self._answers, KeyboardInterrupt)
 
-    async def _asked(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+    async def _ask_fresh(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
         from fairlead.cli.prompts import forget_what_was_typed
 
         forget_what_was_typed()

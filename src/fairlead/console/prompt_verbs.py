@@ -59,7 +59,7 @@ async def _run(prompt: PromptOffer, session: ConsoleSession, rest: str) -> None:
     arguments = pairs_of(words_of(rest), [argument.name for argument in prompt.arguments])
     for argument in prompt.arguments:
         if argument.required and argument.name not in arguments:
-            answer = await _asked(session, prompt, argument, arguments)
+            answer = await _ask_argument(session, prompt, argument, arguments)
             if answer is None:
                 return
             arguments[argument.name] = answer
@@ -69,7 +69,7 @@ async def _run(prompt: PromptOffer, session: ConsoleSession, rest: str) -> None:
         await _hand_to_model(session, prompt, result)
 
 
-async def _asked(
+async def _ask_argument(
     session: ConsoleSession, prompt: PromptOffer, argument: PromptArgument, others: Mapping[str, str]
 ) -> str | None:
     """Ask the person for an argument, with what the server suggests for it."""
@@ -93,7 +93,7 @@ async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: P
         answer = await session.person.chosen("Send this to the model?", ["yes", "no"], "yes")
         if answer != "yes":
             return
-    said = [await _said(session, prompt, message) for message in result.messages]
+    said = [await _convert_message(session, prompt, message) for message in result.messages]
     if said and said[-1]["role"] == "user":
         await session.conversation.send(session, said[-1]["content"], before=said[:-1])
     else:
@@ -101,7 +101,9 @@ async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: P
         session.screen.say("this is part of the conversation now; what do you say to it?")
 
 
-async def _said(session: ConsoleSession, prompt: PromptOffer, message: Mapping[str, Any]) -> dict[str, str]:
+async def _convert_message(
+    session: ConsoleSession, prompt: PromptOffer, message: Mapping[str, Any]
+) -> dict[str, str]:
     role = "assistant" if message.get("role") == "assistant" else "user"
     blocks = [as_object(message.get("content"))]
     result = await for_model(session, prompt.server_id, prompt.name, blocks)
@@ -114,7 +116,7 @@ async def _said(session: ConsoleSession, prompt: PromptOffer, message: Mapping[s
 
 def _complete(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     """The names of the arguments that are not there yet."""
-    given, last = _given(prompt, typed)
+    given, last = _split_arguments(prompt, typed)
     if "=" in last:
         return []
     return [
@@ -126,15 +128,15 @@ def _complete(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Itera
 
 async def _ask(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     """What the server suggests for the argument at the end."""
-    given, last = _given(prompt, typed)
+    given, last = _split_arguments(prompt, typed)
     name, equals, value = last.partition("=")
     if not equals or not any(argument.name == name for argument in prompt.arguments):
         return []
     values = await session.completions.of_prompt(session.host, prompt, name, value, given)
-    return [Suggestion(_quoted(found), len(value)) for found in values]
+    return [Suggestion(_quote_value(found), len(value)) for found in values]
 
 
-def _given(prompt: PromptOffer, typed: str) -> tuple[dict[str, str], str]:
+def _split_arguments(prompt: PromptOffer, typed: str) -> tuple[dict[str, str], str]:
     """The arguments that are whole, and what is being typed; that is nothing where no word can end yet."""
     before, _, last = typed.rpartition(" ")
     try:
@@ -143,7 +145,7 @@ def _given(prompt: PromptOffer, typed: str) -> tuple[dict[str, str], str]:
         return {}, "="
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     """A value as it is typed: in quotes where it would end too early."""
     if not _BLANKS.search(value) and '"' not in value and "'" not in value:
         return value

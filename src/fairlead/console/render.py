@@ -123,17 +123,17 @@ def _iterm(data: str, size: int, columns: int) -> Iterator[str]:
 # The first bytes of each format.
 
 
-def _unpacked(form: str, content: bytes, start: int) -> tuple[int, ...] | None:
+def _unpack_at(form: str, content: bytes, start: int) -> tuple[int, ...] | None:
     return struct.unpack_from(form, content, start) if len(content) >= start + struct.calcsize(form) else None
 
 
 def _png(content: bytes) -> tuple[int, int] | None:
-    found = _unpacked(">II", content, 16) if content[12:16] == b"IHDR" else None
+    found = _unpack_at(">II", content, 16) if content[12:16] == b"IHDR" else None
     return (found[0], found[1]) if found else None
 
 
 def _gif(content: bytes) -> tuple[int, int] | None:
-    found = _unpacked("<HH", content, 6) if content[3:6] in (b"87a", b"89a") else None
+    found = _unpack_at("<HH", content, 6) if content[3:6] in (b"87a", b"89a") else None
     return (found[0], found[1]) if found else None
 
 
@@ -141,12 +141,12 @@ def _jpeg(content: bytes) -> tuple[int, int] | None:
     """The size is in a segment of its own, behind others of any length."""
     start = 2
     for _ in range(_MOST_SEGMENTS):
-        head = _unpacked(">BBH", content, start)
+        head = _unpack_at(">BBH", content, start)
         if head is None or head[0] != 0xFF:
             return None
         _, marker, length = head
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            found = _unpacked(">HH", content, start + 5)
+            found = _unpack_at(">HH", content, start + 5)
             return (found[1], found[0]) if found else None
         start += 2 + length
     return None
@@ -157,13 +157,13 @@ def _webp(content: bytes) -> tuple[int, int] | None:
         return None
     match content[12:16]:
         case b"VP8 ":
-            found = _unpacked("<HH", content, 26)
+            found = _unpack_at("<HH", content, 26)
             return (found[0] & 0x3FFF, found[1] & 0x3FFF) if found else None
         case b"VP8L":
-            bits = _unpacked("<I", content, 21)
+            bits = _unpack_at("<I", content, 21)
             return ((bits[0] & 0x3FFF) + 1, (bits[0] >> 14 & 0x3FFF) + 1) if bits else None
         case b"VP8X":
-            found = _unpacked("<HBHB", content, 24)
+            found = _unpack_at("<HBHB", content, 24)
             return (found[0] + (found[1] << 16) + 1, found[2] + (found[3] << 16) + 1) if found else None
         case _:
             return None
@@ -223,7 +223,7 @@ async def _show_text(session: ConsoleSession, origin: AnswerOrigin, text: str) -
     shown = "\n".join(lines[:MOST_LINES])
     session.screen.data(shown)
     if len(shown) < len(text):
-        where = await _kept(session, origin, text.encode(errors="replace"), PLAIN_TEXT)
+        where = await _store_artifact(session, origin, text.encode(errors="replace"), PLAIN_TEXT)
         session.screen.say(f"[{len(shown):,} of {len(text):,} characters are shown; {where}]")
 
 
@@ -243,11 +243,13 @@ async def _show_media(session: ConsoleSession, origin: AnswerOrigin, data: str, 
         session.screen.raw(drawing)
         session.screen.say(f"[{picture}]")
         return
-    where = await _kept(session, origin, content, picture.media_type)
+    where = await _store_artifact(session, origin, content, picture.media_type)
     session.screen.say(f"[{picture}; {where}]")
 
 
-async def _kept(session: ConsoleSession, origin: AnswerOrigin, content: bytes, media_type: str) -> str:
+async def _store_artifact(
+    session: ConsoleSession, origin: AnswerOrigin, content: bytes, media_type: str
+) -> str:
     """Keep something for the person to look at elsewhere, and return the words that say where."""
     trusted = session.host.configured(origin.server_id).trust == "trusted"
     source = ResultSource(server_id=origin.server_id, tool=origin.what, trusted=trusted, limit=None)

@@ -36,26 +36,26 @@ class Screen:
 
     def warn(self, words: str, hint: str | None = None) -> None:
         """Show what might be wrong."""
-        self._labelled("warning:", "yellow", words)
+        self._write_labelled("warning:", "yellow", words)
         if hint:
-            self._labelled("  hint:", "cyan", console_hint(hint))
+            self._write_labelled("  hint:", "cyan", console_hint(hint))
 
     def error(self, error: FairleadError) -> None:
         """Show what went wrong, and what to do about it. Secrets in it are masked."""
         from fairlead.catalog.sanitize import gate
 
         if isinstance(error, ConfigInvalid):
-            self._labelled("error:", "red", "the configuration cannot be used")
+            self._write_labelled("error:", "red", "the configuration cannot be used")
             for problem in error.problems:
                 self.say(f"  {problem}")
                 if problem.hint:
-                    self._labelled("      hint:", "cyan", console_hint(problem.hint))
+                    self._write_labelled("      hint:", "cyan", console_hint(problem.hint))
             return
-        self._labelled("error:", "red", gate.error_text(error))
+        self._write_labelled("error:", "red", gate.error_text(error))
         for note in notes_of(error):
-            self._labelled("note:", "cyan", note)
+            self._write_labelled("note:", "cyan", note)
         if error.hint:
-            self._labelled("hint:", "cyan", console_hint(error.hint))
+            self._write_labelled("hint:", "cyan", console_hint(error.hint))
 
     def table(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Show a table as wide as the terminal."""
@@ -77,11 +77,11 @@ class Screen:
         """Hand the terminal what may steer it. Nothing that a server wrote belongs in it as it came."""
         self._write(text)
 
-    def _labelled(self, label: str, color: str, words: str) -> None:
+    def _write_labelled(self, label: str, color: str, words: str) -> None:
         safe = "\n".join(printable(line) for line in words.split("\n"))
-        self._write(f"{styled(label, color)} {safe}")
+        self._write(f"{style_text(label, color)} {safe}")
 
 
-def styled(text: str, color: str | None = None) -> str:
+def style_text(text: str, color: str | None = None) -> str:
     """A text that stands out, unless the person wants no colours."""
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=color, bold=True)

@@ -405,7 +405,7 @@ class ClientSession:
             if self._differs
             else await self.view.list_tools(self.version)
         )
-        self.news.handed_tools(catalog)
+        self.news.note_known_tools(catalog)
         return tools
 
     def _server_ids(self) -> list[str]:
@@ -480,25 +480,25 @@ class ClientSession:
             key.tool,
             arguments,
             on_progress=on_progress,
-            within=self.selection.within(key.server_id),
+            bundle_filter=self.selection.bundle_filter(key.server_id),
             principal=self.principal,
             groups=self.caller.groups,
             default=self.selection.approval,
             max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
         )
         if names_resources(result.raw):
-            result.raw = with_public_uris(result.raw, key.server_id, await self.prepared_offers())
+            result.raw = with_public_uris(result.raw, key.server_id, await self.prepare_offers())
         return result
 
     async def offered(self) -> OfferLists:
         """What servers offer it besides tools."""
         await self.view.prepare()
-        return await self.prepared_offers()
+        return await self.prepare_offers()
 
     async def listed(self, kind: Kind) -> OfferLists:
         """What servers offer it besides tools; of this kind, it is told when it changes."""
         offered = await self.offered()
-        self.news.handed_offers(kind, offered)
+        self.news.note_known_offers(kind, offered)
         return offered
 
     async def list_array(self, method: str) -> bytes:
@@ -507,9 +507,9 @@ class ClientSession:
             return await self.list_tools()
         kind: OfferKind = _OFFER_KINDS[method]
         offered = await self.listed("prompts" if kind == "prompt" else "resources")
-        return await offered.listed_array(kind, self.version)
+        return await offered.list_as_json(kind, self.version)
 
-    async def prepared_offers(self) -> OfferLists:
+    async def prepare_offers(self) -> OfferLists:
         """What is known now, with everything about it worked out: off the event loop where it is much."""
         offered = self.known_offers()
         if not offered.is_prepared:
@@ -634,7 +634,7 @@ class _Taking:
 
 def rejection(exc: CallRejected) -> MCPError:
     """A server's protocol error as it goes on to the client."""
-    data = gate.marked_data(exc.data, exc.server_id if exc.untrusted else None)
+    data = gate.mark_error_data(exc.data, exc.server_id if exc.untrusted else None)
     return MCPError(exc.rpc_code, exc.words, data)
 
 

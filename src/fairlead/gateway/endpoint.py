@@ -254,7 +254,7 @@ class GatewayEndpoint:
         return client
 
     async def _run_stateless(self, client: ClientSession, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        with _contained(client):
+        with _contain_failures(client):
             async with client.running():
                 task_status.started()
                 await client.ended.wait()
@@ -367,7 +367,7 @@ class GatewayEndpoint:
 
     async def _run_session(self, session: HttpSession, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         client, transport = session.client, session.transport
-        with _contained(client):
+        with _contain_failures(client):
             async with client.running(), transport.connect() as (received, sent):
                 self.sessions[client.id] = session
                 task_status.started()
@@ -512,10 +512,10 @@ class PrincipalView:
             and reading.may_read(status.server_id)
             and (listing := self.host.listing(status.server_id)) is not None
         }
-        said = (self._needed_logins(), OfferLists(listings, "gateway").instructions())
+        said = (self._login_instructions(), OfferLists(listings, "gateway").instructions())
         return "\n\n".join(filter(None, said)) or None
 
-    def _needed_logins(self) -> str | None:
+    def _login_instructions(self) -> str | None:
         """Tell how to log in to the servers whose tools are missing for want of a login.
 
         Without this a client whose servers all need one sees an empty list and no reason for it.
@@ -530,7 +530,7 @@ class PrincipalView:
 
 
 @contextmanager
-def _contained(client: ClientSession) -> Generator[None]:
+def _contain_failures(client: ClientSession) -> Generator[None]:
     """What goes wrong with one client ends that one, and nobody else."""
     try:
         yield

@@ -144,7 +144,7 @@ class FastPath:
             return
         if request is None and (repaired := _read(sound)) is not None and await exchange.answered(repaired):
             return
-        await endpoint.handle(scope, _replayed(sound, receive), send)
+        await endpoint.handle(scope, _replay_body(sound, receive), send)
 
     async def handle_message(
         self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send
@@ -166,7 +166,7 @@ class FastPath:
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
         else:
-            await endpoint.handle_message(scope, _replayed(sound, receive), send)
+            await endpoint.handle_message(scope, _replay_body(sound, receive), send)
 
 
 class _HttpExchange:
@@ -189,16 +189,16 @@ class _HttpExchange:
         if b"application/json" not in self._headers.get(b"content-type", b""):
             return False
         if request.method == "notifications/cancelled":
-            return await self._cancelled(request)
+            return await self._cancel_call(request)
         if (request.method != "tools/call" and request.method not in LIST_FIELDS) or not request.is_plain:
             return False
         is_modern = self._headers.get(b"mcp-protocol-version") == _MODERN
-        answer = self._answered_modern if is_modern else self._answered_in_session
+        answer = self._answer_stateless if is_modern else self._answer_in_session
         if self._tracer is None and request.params.meta.traceparent is None and _HEADER not in self._headers:
             return await answer(request)
-        return await self._answered_traced(request, answer)
+        return await self._answer_traced(request, answer)
 
-    async def _answered_traced(self, request: _FastRequest, answer: _Answer) -> bool:
+    async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
         """Answer a request as part of the trace it says it belongs to, in itself or in its headers."""
         meta = request.params.meta
         parent = read_trace({TRACEPARENT: meta.traceparent, TRACESTATE: meta.tracestate})
@@ -224,7 +224,7 @@ class _HttpExchange:
 
     # The modern protocol.
 
-    async def _answered_modern(self, request: _FastRequest) -> bool:
+    async def _answer_stateless(self, request: _FastRequest) -> bool:
         if not self._is_proper(request):
             return False
         capabilities = bytes(request.params.meta.capabilities)
@@ -273,7 +273,7 @@ class _HttpExchange:
 
     # The older protocol.
 
-    async def _answered_in_session(self, request: _FastRequest) -> bool:
+    async def _answer_in_session(self, request: _FastRequest) -> bool:
         client = _session_client(self._endpoint, self._headers, self._scope)
         if (
             client is None
@@ -299,7 +299,7 @@ class _HttpExchange:
             await self._call(request, client, UNASKABLE)
         return is_plain
 
-    async def _cancelled(self, request: _FastRequest) -> bool:
+    async def _cancel_call(self, request: _FastRequest) -> bool:
         client = _session_client(self._endpoint, self._headers, self._scope)
         call = client.plain_calls.get(request.params.request_id) if client is not None else None
         if call is None:
@@ -330,9 +330,9 @@ class _HttpExchange:
         try:
             with client.in_use():
                 if abilities == UNASKABLE:
-                    called = await _called(client, request.params, found)
+                    called = await _call_tool(client, request.params, found)
                 else:
-                    called = await _conversed(client, request.params, abilities)
+                    called = await _call_in_rounds(client, request.params, abilities)
                 if isinstance(called, _ElicitationRounds):
                     result = called.raw
                 else:
@@ -422,7 +422,7 @@ class _ElicitationRounds:
         self.raw = questions.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-async def _called(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
+async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
     turn = RequestContext(client, log_level=None if client.era == "stateless" else client.log_level)
     token = CALLER.set(turn)
     try:
@@ -432,7 +432,7 @@ async def _called(client: ClientSession, params: _Params, found: CatalogTool | N
         CALLER.reset(token)
 
 
-async def _conversed(
+async def _call_in_rounds(
     client: ClientSession, params: _Params, abilities: frozenset[Ability]
 ) -> ToolResult | _ElicitationRounds:
     conversation = MultiRoundContext[ToolResult](
@@ -504,7 +504,7 @@ def _unreadable(refusal: MessageRefusal) -> RequestRefused:
     return RequestRefused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """A request's body once more, for whoever has to read it."""
     is_read = False
 

@@ -80,7 +80,7 @@ class GatewayApp:
             await self._handle(kind, bundle, scope, receive, send)
 
     async def _handle(self, kind: str, bundle: str, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._gateway.opened(bundle or None) or await self._opened(bundle or None)
+        endpoint = self._gateway.opened(bundle or None) or await self._find_endpoint(bundle or None)
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
         elif kind == "mcp":
@@ -94,7 +94,7 @@ class GatewayApp:
                 scope, receive, send
             )
 
-    async def _opened(self, bundle: str | None) -> "GatewayEndpoint | None":
+    async def _find_endpoint(self, bundle: str | None) -> "GatewayEndpoint | None":
         try:
             return await self._gateway.endpoint(bundle)
         except UnknownBundle:

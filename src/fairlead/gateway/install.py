@@ -154,7 +154,7 @@ class FileChange:
         return "\n".join(lines)
 
 
-def planned_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileChange:
+def plan_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileChange:
     """Put the gateway into the agent's own file, beside whatever is there."""
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
@@ -171,7 +171,7 @@ def planned_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> Fil
     )
 
 
-def planned_uninstall(agent: str, place: MachinePaths) -> FileChange:
+def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
     """Take the gateway, and nothing else, out of the agent's file.
 
     A file that is as the installation left it gets its former bytes back; in one that was edited since, the

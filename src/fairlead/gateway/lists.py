@@ -127,7 +127,7 @@ class OfferLists:
             self._by_version[place] = await run_off_loop(partial(self._definitions, *place), self.size)
         return self._by_version[place]
 
-    async def listed_array(self, kind: OfferKind, version: str | None) -> bytes:
+    async def list_as_json(self, kind: OfferKind, version: str | None) -> bytes:
         """The same as a JSON array, made once for each version."""
         place = (kind, version_number(version))
         if place not in self._arrays:

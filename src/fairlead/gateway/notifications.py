@@ -79,7 +79,7 @@ class Notifier:
                 tasks.start_soon(self._send_logs)
                 async with self._client.host.events(calls=False) as events:
                     async for event in events:
-                        await self._heard(event)
+                        await self._on_event(event)
 
     @property
     def _has_session(self) -> bool:
@@ -87,15 +87,15 @@ class Notifier:
 
     # Changes.
 
-    def handed_tools(self, catalog: Catalog) -> None:
+    def note_known_tools(self, catalog: Catalog) -> None:
         """Note which tools the client knows: it is told when they are others."""
         self._tools = catalog
 
-    def handed_offers(self, kind: Kind, offered: OfferLists) -> None:
+    def note_known_offers(self, kind: Kind, offered: OfferLists) -> None:
         """Note which resources or prompts it knows: it is told when they are others."""
         self._offers[kind] = offered
 
-    async def _heard(self, event: Event) -> None:
+    async def _on_event(self, event: Event) -> None:
         match event:
             case McpToolsChanged() | ToolsQuarantined() if self._client.endpoint.selection.has(
                 event.server_id
@@ -125,7 +125,7 @@ class Notifier:
         await self._announce(ToolsListChanged())
 
     async def _offers_changed(self, kind: Kind) -> None:
-        now, handed = await self._client.prepared_offers(), self._offers.get(kind)
+        now, handed = await self._client.prepare_offers(), self._offers.get(kind)
         if handed is None and self._has_session:
             return
         if handed is not None and await run_off_loop(partial(handed.is_like, now, kind), now.size):
@@ -214,7 +214,7 @@ class Notifier:
                 data=_data(event),
                 # A server names a part of itself here, and never another server or us.
                 logger=f"{event.server_id}/{event.logger}" if event.logger else event.server_id,
-                _meta=gate.marked_data(None, event.server_id if event.untrusted else None),
+                _meta=gate.mark_error_data(None, event.server_id if event.untrusted else None),
             )
             await self._tell_during(turn, types.LoggingMessageNotification(params=params))
 

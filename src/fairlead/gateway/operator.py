@@ -221,7 +221,7 @@ class ClientOperator:
         schema = await gate.run(gate.Cleaner(counts=False).value_steps(copied))
 
         def request(turn: RequestContext) -> types.ElicitRequest:
-            message = self._labelled(question.server_id, question.message, turn)
+            message = self._label_message(question.server_id, question.message, turn)
             fitted = _form_for(schema, version_number(turn.client.version))
             return types.ElicitRequest(
                 params=types.ElicitRequestFormParams(message=message, requested_schema=fitted)
@@ -237,7 +237,7 @@ class ClientOperator:
 
         def request(turn: RequestContext) -> types.ElicitRequest:
             params = types.ElicitRequestURLParams(
-                message=self._labelled(question.server_id, question.message, turn),
+                message=self._label_message(question.server_id, question.message, turn),
                 url=question.url.url,
                 elicitation_id=self._pages.given(turn, question),
             )
@@ -290,7 +290,7 @@ class ClientOperator:
     def notify(self, server_id: str, message: str) -> None:
         """Tell nobody: there is no place in the protocol for it."""
 
-    def _labelled(self, server_id: str, message: str, turn: RequestContext) -> str:
+    def _label_message(self, server_id: str, message: str, turn: RequestContext) -> str:
         """Say who asks, where there are several it could be and the question does not say."""
         unclear = turn.client.has_many_servers and not turn.names_servers
         return f"[{server_id}] {message}" if unclear else message

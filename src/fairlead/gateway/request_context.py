@@ -222,7 +222,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         given: Mapping[str, object] | None = None,
     ) -> None:
         """Begin one; `given` are answers that came before anybody asked, by what the server calls them."""
-        level = _wanted_level(context) if context is not None else None
+        level = _read_log_level(context) if context is not None else None
         super().__init__(client, abilities=abilities, log_level=level)
         self.about = about
         """What it is about: a client that comes back must want the same."""
@@ -364,7 +364,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             asked.answered.set()
 
 
-def _wanted_level(context: Context) -> types.LoggingLevel | None:
+def _read_log_level(context: Context) -> types.LoggingLevel | None:
     meta: Mapping[str, Any] = context.meta or {}
     try:
         return _level.validate_python(meta.get(types.LOG_LEVEL_META_KEY))

@@ -183,7 +183,7 @@ class Handlers:
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         client = await self._client(context)
-        return _listed(context, {"tools": msgspec.json.decode(await client.list_tools())})
+        return _list_result(context, {"tools": msgspec.json.decode(await client.list_tools())})
 
     async def _call_tool(
         self, context: Context, params: types.CallToolRequestParams
@@ -203,20 +203,22 @@ class Handlers:
                 return await _fit_event(client, params.name, result)
             return result
 
-        return await self._worked(client, context, params, params.name, work)
+        return await self._run_request(client, context, params, params.name, work)
 
     # Resources.
 
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("resources")
-        return _listed(context, {"resources": await offered.listed("resource", context.protocol_version)})
+        return _list_result(
+            context, {"resources": await offered.listed("resource", context.protocol_version)}
+        )
 
     async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("resources")
         templates = await offered.listed("template", context.protocol_version)
-        return _listed(context, {"resourceTemplates": templates})
+        return _list_result(context, {"resourceTemplates": templates})
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -229,16 +231,16 @@ class Handlers:
 
         async def work(turn: RequestContext) -> dict[str, Any]:
             async with client.at(turn, owned.server_id) as host:
-                with _told():
+                with _translate_errors():
                     read = await host.resources.read(owned.server_id, owned.uri)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
-                return _listed(context, with_asked_uris(_marked(valid, read), uri, owned))
+                return _list_result(context, with_asked_uris(_mark_untrusted(valid, read), uri, owned))
 
-        return await self._worked(client, context, params, uri, work)
+        return await self._run_request(client, context, params, uri, work)
 
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         client = await self._client(context)
-        with _told():
+        with _translate_errors():
             await client.news.watch(str(params.uri))
         return types.EmptyResult()
 
@@ -258,7 +260,7 @@ class Handlers:
                 raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
             try:
                 for uri in params.notifications.resource_subscriptions or ():
-                    with _told():
+                    with _translate_errors():
                         await client.news.watch(uri)
                     watched.append(uri)
                 return await client.news.listening(context, params)
@@ -271,7 +273,7 @@ class Handlers:
     async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
         offered = await (await self._client(context)).listed("prompts")
-        return _listed(context, {"prompts": await offered.listed("prompt", context.protocol_version)})
+        return _list_result(context, {"prompts": await offered.listed("prompt", context.protocol_version)})
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
@@ -283,21 +285,21 @@ class Handlers:
 
         async def work(turn: RequestContext) -> dict[str, Any]:
             async with client.at(turn, route.server_id) as host:
-                with _told():
+                with _translate_errors():
                     got = await host.prompts.get(route.server_id, route.name, params.arguments)
                     valid = msgspec.json.encode(got.valid)
-            linked = with_public_uris(valid, route.server_id, await client.prepared_offers())
+            linked = with_public_uris(valid, route.server_id, await client.prepare_offers())
             fitted = prompt_for(as_dict(linked), version_number(context.protocol_version))
-            return _completed(context, _marked(fitted, got))
+            return _complete_result(context, _mark_untrusted(fitted, got))
 
-        return await self._worked(client, context, params, params.name, work)
+        return await self._run_request(client, context, params, params.name, work)
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
         client = await self._client(context)
         offered = await client.offered()
         argument, host = params.argument, client.host
         others = params.context.arguments if params.context else None
-        with _told():
+        with _translate_errors():
             if isinstance(params.ref, types.PromptReference):
                 with _naming_logins(client):
                     route = offered.require_prompt(params.ref.name)
@@ -310,7 +312,7 @@ class Handlers:
                 found = await host.resources.complete(
                     owned.server_id, owned.uri, argument.name, argument.value, others=others
                 )
-        return _completed(context, {"completion": msgspec.to_builtins(found)})
+        return _complete_result(context, {"completion": msgspec.to_builtins(found)})
 
     # Logging.
 
@@ -321,7 +323,7 @@ class Handlers:
 
     # How requests are worked on.
 
-    async def _worked(
+    async def _run_request(
         self,
         client: ClientSession,
         context: Context,
@@ -332,15 +334,15 @@ class Handlers:
         """Do what a request wants; if a server asks something meanwhile, the way the client's era has it."""
         with client.in_use():
             if _is_modern(context):
-                result = await self._conversed(client, context, params, name, work)
+                result = await self._run_in_rounds(client, context, params, name, work)
             else:
-                result = await self._done(SessionContext(client, context), work)
+                result = await self._run_in_context(SessionContext(client, context), work)
         if isinstance(result, ToolResult):
             number = version_number(context.protocol_version)
             return as_dict(fit_result(result, number=number, keeps_null=False))
         return result
 
-    async def _done(self, turn: RequestContext, work: Work) -> dict[str, Any] | ToolResult:
+    async def _run_in_context(self, turn: RequestContext, work: Work) -> dict[str, Any] | ToolResult:
         token = CALLER.set(turn)
         try:
             with turn.client.taking(turn):
@@ -350,7 +352,7 @@ class Handlers:
         finally:
             CALLER.reset(token)
 
-    async def _conversed(
+    async def _run_in_rounds(
         self,
         client: ClientSession,
         context: Context,
@@ -396,14 +398,14 @@ def _is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def _completed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
+def _complete_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
     """A result as the client's era wants it."""
     return {"resultType": "complete", **result} if _is_modern(context) else result
 
 
-def _listed(context: Context, result: dict[str, Any]) -> dict[str, Any]:
+def _list_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
     """A result that a modern client wants to know how long it holds: who knows, and for nobody else."""
-    return {"ttlMs": 0, "cacheScope": "private", **_completed(context, result)}
+    return {"ttlMs": 0, "cacheScope": "private", **_complete_result(context, result)}
 
 
 def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
@@ -424,7 +426,7 @@ def _naming_logins(client: ClientSession) -> Generator[None]:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _translate_errors() -> Generator[None]:
     """What goes wrong in the block, as clients are told."""
     try:
         yield
@@ -434,5 +436,5 @@ def _told() -> Generator[None]:
         raise MCPError(INTERNAL_ERROR, str(exc), {"code": exc.code, "hint": exc.hint}) from exc
 
 
-def _marked(result: dict[str, Any], answered: CleanAnswer) -> dict[str, Any]:
+def _mark_untrusted(result: dict[str, Any], answered: CleanAnswer) -> dict[str, Any]:
     return gate.marked(result, answered.server_id if answered.untrusted else None)

@@ -151,14 +151,14 @@ class StdioProxy:
                 await self._fail(message, "the gateway was started anew")
                 self._lost.set()
             elif response.content_type == "text/event-stream":
-                await self._answered_by_stream(response, message)
+                await self._forward_stream(response, message)
             elif response.content_type == "application/json":
                 if body := (await response.read()).replace(b"\n", b" ").strip():
-                    await self._answered(body, message, response)
+                    await self._forward_answer(body, message, response)
             elif message.is_question:
                 await self._fail(message, f"the gateway answered with status {response.status}")
 
-    async def _answered(self, body: bytes, message: _Message, response: aiohttp.ClientResponse) -> None:
+    async def _forward_answer(self, body: bytes, message: _Message, response: aiohttp.ClientResponse) -> None:
         answer = _read(body)
         if answer.id is None and answer.error is not None and message.is_question:
             error = msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": answer.error})
@@ -167,7 +167,7 @@ class StdioProxy:
         self._note_session(answer, message, response)
         await self._put(body)
 
-    async def _answered_by_stream(self, response: aiohttp.ClientResponse, message: _Message) -> None:
+    async def _forward_stream(self, response: aiohttp.ClientResponse, message: _Message) -> None:
         events = EventStream(MAX_MESSAGE_BYTES)
         is_answered = not message.is_question
         async for chunk in response.content.iter_any():

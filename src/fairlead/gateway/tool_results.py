@@ -161,7 +161,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         fields = _decode_fields(raw)
     except _UNREADABLE:
         return _repair(result, number, keeps_null=keeps_null)
-    schema = _listed_schema(result.definition, number) if result.definition is not None else None
+    schema = _read_output_schema(result.definition, number) if result.definition is not None else None
     structured = bytes(fields.structured_content)
     is_sound = (
         fields.content is not UNSET
@@ -223,7 +223,7 @@ class _OutputDefinition(msgspec.Struct, rename="camel"):
 
 
 @lru_cache(maxsize=4096)
-def _listed_schema(definition: bytes, number: int) -> _Schema | None:
+def _read_output_schema(definition: bytes, number: int) -> _Schema | None:
     """Older versions know schemas of objects alone, the oldest none: they are not told of others."""
     if number < _OUTPUT_SINCE:
         return None
@@ -313,7 +313,7 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if meta is not None or changes:
         kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
         fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
-    schema = _listed_schema(result.definition, number) if result.definition is not None else None
+    schema = _read_output_schema(result.definition, number) if result.definition is not None else None
     trouble = _trouble(structured, result, schema, number) if structured else None
     if structured and trouble is None and not keeps_null and not _is_finite(structured):
         trouble = _TOO_LARGE

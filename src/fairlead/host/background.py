@@ -104,7 +104,7 @@ async def run_in_background(work: Callable[[], ResultT]) -> ResultT:
         _one_thread.set(limiter)
 
     def run() -> ResultT:
-        with _switches.made_soon():
+        with _switches.shorten_switch_interval():
             return work()
 
     return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
@@ -119,7 +119,7 @@ class _Switches:
         self._before = 0.0
 
     @contextmanager
-    def made_soon(self) -> Generator[None]:
+    def shorten_switch_interval(self) -> Generator[None]:
         with self._lock:
             self._running += 1
             if self._running == 1:
@@ -165,10 +165,10 @@ async def task_owner(name: str) -> AsyncGenerator[TaskGroup]:
         else:
             owner.cancel()
         with anyio.CancelScope(shield=True):
-            await _ended(owner)
+            await _wait_for_task(owner)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _wait_for_task(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
     if not task.cancelled() and (failure := task.exception()) is not None:
         raise failure

@@ -50,7 +50,7 @@ from fairlead.host.permission import (
 )
 from fairlead.host.records import HostRecords
 from fairlead.policy.audit import AuditedCall, CallSubject
-from fairlead.policy.consent import NAMESPACE, stored_under
+from fairlead.policy.consent import NAMESPACE, consent_store_key
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.quarantine import ScreenedListing
 from fairlead.policy.results import MAX_AS_IT_CAME, ResultSource, as_it_came
@@ -70,7 +70,7 @@ async def require_consent(member: ManagedServer, store: Store | None) -> None:
 
 async def require_approved(key: ConsentKey, store: Store | None) -> None:
     """Raise unless exactly this was approved."""
-    if store is not None and await store.get(NAMESPACE, stored_under(key)) is not None:
+    if store is not None and await store.get(NAMESPACE, consent_store_key(key)) is not None:
         return
     message = f"it comes from {key.file}, and you have not approved this entry and what it runs"
     if store is not None and await store.get(NAMESPACE, key.earlier) is not None:
@@ -196,7 +196,7 @@ class CallRunner:
     async def _permit_and_run(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], options: CallOptions
     ) -> ToolResult:
-        audited, sent = await self._permitted(proposal, arguments)
+        audited, sent = await self._request_permission(proposal, arguments)
         return await self._run(proposal, sent, options, audited)
 
     def _plan(self, proposal: ProposedCall) -> CallPlan | None:
@@ -204,7 +204,7 @@ class CallRunner:
         member = proposal.member
         policy = member.policy
         caller = proposal.caller if policy.tells_callers_apart else None
-        key = proposal.tool, proposal.within, caller, proposal.default
+        key = proposal.tool, proposal.bundle_filter, caller, proposal.default
         plan: CallPlan | None = member.call_plans.get(key)
         # Is everything about the tool as it was when the plan was made?
         if (
@@ -245,12 +245,12 @@ class CallRunner:
     async def begin(self, proposal: ProposedCall, arguments: Mapping[str, Any]) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first."""
         member, tool = proposal.member, proposal.tool
-        audited, sent = await self._permitted(proposal, arguments)
+        audited, sent = await self._request_permission(proposal, arguments)
         audited.sent()
         try:
             raw = await member.live().begin_tool(tool, sent, as_task=True)
         except BaseException as exc:
-            _failed(audited, exc)
+            _record_failure(audited, exc)
             raise
         audited.returned("begun", "done", size=len(raw))
         return raw
@@ -260,7 +260,7 @@ class CallRunner:
         source = _source(proposal, _DEFAULT_OPTIONS)
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
 
-    async def _permitted(
+    async def _request_permission(
         self, proposal: ProposedCall, arguments: Mapping[str, Any]
     ) -> tuple[AuditedCall, Mapping[str, Any] | msgspec.Raw]:
         """The arguments to send once the call may be made: those that were decided about, and no others."""
@@ -285,7 +285,7 @@ class CallRunner:
             known = entry is not None and member.refusal(tool) is None
             if not known or member.awaits_consent or member.is_unchecked:
                 await self._look_into(proposal)
-            fit = await self._fitted(member, tool, arguments)
+            fit = await self._fit_to_schema(member, tool, arguments)
             shown: Mapping[str, Any] = fit
             sent: Mapping[str, Any] | msgspec.Raw = fit
             readings = None
@@ -320,17 +320,17 @@ class CallRunner:
             self._permission.refuse_hopeless(proposal)
         require_callable(proposal)
 
-    async def _fitted(
+    async def _fit_to_schema(
         self, member: ManagedServer, tool: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
         try:
-            return _fitted(member, tool, arguments)
+            return _fit_to_schema(member, tool, arguments)
         except ArgumentsInvalid:
             if member.is_listed:
                 raise
         await listing_of(member, self._store, fresh=True)
-        return _fitted(member, tool, arguments)
+        return _fit_to_schema(member, tool, arguments)
 
     async def _run(
         self,
@@ -366,7 +366,7 @@ class CallRunner:
                 result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
             is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
-            error = _failed(audited, exc)
+            error = _record_failure(audited, exc)
             _blame_arguments(exc, arguments)
             raise
         else:
@@ -472,7 +472,7 @@ def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspe
         encode_arguments(arguments)
 
 
-def _failed(audited: AuditedCall, exc: BaseException) -> str:
+def _record_failure(audited: AuditedCall, exc: BaseException) -> str:
     """Record how a call that was sent failed, and say it in a word."""
     if not isinstance(exc, FairleadError):
         audited.returned("cancelled", "unknown")
@@ -481,7 +481,7 @@ def _failed(audited: AuditedCall, exc: BaseException) -> str:
     return exc.code
 
 
-def _fitted(member: ManagedServer, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fit_to_schema(member: ManagedServer, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments as the tool's schema wants them, as far as it is known. Raises `ArgumentsInvalid`."""
     entry = member.entry(tool)
     if entry is None:

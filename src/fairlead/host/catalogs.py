@@ -162,9 +162,9 @@ def _sources(selection: Selection, members: Iterable["ManagedServer"]) -> list[_
         # What a project file describes is not shown to a model before the user approved it.
         shown = member.is_usable and not member.awaits_consent
         if member.screened is not None and shown and selection.has(server_id):
-            within = selection.within(server_id)
-            if within is not None:
-                member.use_first(within)
+            bundle_filter = selection.bundle_filter(server_id)
+            if bundle_filter is not None:
+                member.use_first(bundle_filter)
             sources.append((member, member.screened))
     return sources
 
@@ -211,7 +211,7 @@ def offering_of(server: LoadedServer, screened: ScreenedListing, selection: Sele
         for tool, reason in screened.quarantined.items()
     }
     denied = {
-        entry.key.tool: _hidden(server, decision)
+        entry.key.tool: _hidden_by_policy(server, decision)
         for entry in listing.tools
         if (decision := selection.decide(policy, entry.key.tool, entry)).verdict == "deny"
     }
@@ -225,7 +225,7 @@ def offering_of(server: LoadedServer, screened: ScreenedListing, selection: Sele
     )
 
 
-def _hidden(server: LoadedServer, decision: Decision) -> HiddenTool:
+def _hidden_by_policy(server: LoadedServer, decision: Decision) -> HiddenTool:
     if decision.rule is not None:
         origin = str(decision.rule.origin or "the policy")
     elif decision.bundle is not None:

@@ -82,7 +82,7 @@ class ClientServers(ManagedServers):
         if is_shared(above):
             return above
         known = KnownServerState(
-            snapshot=self._listed_for_client(above) or above.snapshot,
+            snapshot=self._find_client_snapshot(above) or above.snapshot,
             pins=above.pins,
             lock=above.lock,
             approved=not above.awaits_consent,
@@ -93,7 +93,7 @@ class ClientServers(ManagedServers):
     def _key(self, above: ManagedServer) -> tuple[str, frozenset[Ability]]:
         return above.server.server_id, declarable(above.config, self._person.operator.abilities)
 
-    def _listed_for_client(self, above: ManagedServer) -> Snapshot | None:
+    def _find_client_snapshot(self, above: ManagedServer) -> Snapshot | None:
         return self._above.listed_for.get(self._key(above))
 
     def take_listing_for_client(self, server_id: str) -> bool:
@@ -103,7 +103,7 @@ class ClientServers(ManagedServers):
         if not is_own or server_id in self._by_id or not self._key(above)[1]:
             return False
         self[server_id]
-        return self._listed_for_client(above) is None
+        return self._find_client_snapshot(above) is None
 
     def own_to(self, server_id: str) -> ManagedServer | None:
         """The one with a connection of this host's own to a server, if there is one."""
@@ -163,7 +163,8 @@ class ClientServers(ManagedServers):
         last = self._compared.get(own.server.server_id)
         if last is None or last[0] is not own.screened or last[1] is not above.screened:
             differs = own.screened is not None and (
-                above.screened is None or _offered(own.screened) != _offered(above.screened)
+                above.screened is None
+                or _comparable_listing(own.screened) != _comparable_listing(above.screened)
             )
             last = self._compared[own.server.server_id] = (own.screened, above.screened, differs)
         return last[2]
@@ -189,7 +190,7 @@ class ClientServers(ManagedServers):
             elif not key[1] or above.snapshot is None or above.findings:
                 above.adopt(snapshot)
 
-    def _screened(self, member: ManagedServer) -> None:
+    def _on_screened(self, member: ManagedServer) -> None:
         """Have all other connections to the server follow, where this listing is the newest."""
         if member.snapshot is not None:
             self._above.note_findings(member, member.snapshot.saved_at, member.findings)
@@ -198,7 +199,7 @@ class ClientServers(ManagedServers):
         """Leave it to the host above."""
 
 
-def _offered(screened: ScreenedListing) -> tuple[object, ...]:
+def _comparable_listing(screened: ScreenedListing) -> tuple[object, ...]:
     return screened.listing.tools, screened.listing.rejected, screened.quarantined
 
 
@@ -328,10 +329,10 @@ class PrincipalServers(ManagedServers):
         self._above = above
 
     def __iter__(self) -> Iterator[ManagedServer]:
-        return (self._chosen(above) for above in [*self._above])
+        return (self._choose_member(above) for above in [*self._above])
 
     def __getitem__(self, server_id: str) -> ManagedServer:
-        return self._chosen(self._above[server_id])
+        return self._choose_member(self._above[server_id])
 
     def has_own(self, server_id: str) -> bool:
         """Is a server reached with the principal's own login?"""
@@ -353,7 +354,7 @@ class PrincipalServers(ManagedServers):
                     closing.start_soon(member.connection.aclose)
         await self._save_now()
 
-    def _chosen(self, above: ManagedServer) -> ManagedServer:
+    def _choose_member(self, above: ManagedServer) -> ManagedServer:
         if not is_personal(above.server):
             return above
         own = self._by_id.get(above.server.server_id)

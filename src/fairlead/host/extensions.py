@@ -48,7 +48,7 @@ class ExtensionMessages:
             return msgspec.Raw(await gate.run(gate.answer_steps(bytes(raw))))
         except (ValueError, RecursionError) as exc:
             message = f"what it answered cannot be read: {gate.text(str(exc))}"
-            raise CallFailed(server_id, message, delivery="done") from gate.shown_cause(exc)
+            raise CallFailed(server_id, message, delivery="done") from gate.displayable_cause(exc)
 
     @check_types
     async def request_unchanged(

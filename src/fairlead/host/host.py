@@ -26,7 +26,7 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.tools import Listing, ToolEntry, shown_entry
+from fairlead.catalog.tools import Listing, ToolEntry, sanitize_entry
 from fairlead.config.argument_types import check_types, require_types, wrong_type
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
@@ -253,7 +253,7 @@ class Host:
         members: list[ManagedServer] = []
         for server_id in server_ids:
             try:
-                members.append(self._known(server_id))
+                members.append(self._require_member(server_id))
             except FairleadError as exc:
                 failures[server_id] = exc
         return failures | await self._startups.start(members, partial(self._listing, fresh=True))
@@ -262,7 +262,7 @@ class Host:
     def retry(self, *server_ids: str) -> None:
         """Try servers that failed again, beside; one that failed often and lately is left alone."""
         for server_id in server_ids:
-            connection = self._known(server_id).connection
+            connection = self._require_member(server_id).connection
             if connection is not None and not connection.backoff.is_open:
                 self._tasks.start_soon(self.connect, server_id)
 
@@ -279,7 +279,7 @@ class Host:
         with anyio.move_on_after(seconds) as scope:
             failures = await self.connect(*wanted)
         if scope.cancelled_caught:
-            late = [name for name in wanted if self._known(name).status().state != "ready"]
+            late = [name for name in wanted if self._require_member(name).status().state != "ready"]
             raise ConnectFailed(late[0] if late else wanted[0], f"not ready after {seconds:g} s")
         for failure in failures.values():
             raise failure
@@ -325,11 +325,11 @@ class Host:
     @check_types
     def configured(self, server_id: str) -> Server:
         """How a server is configured. Raises where that is not sound."""
-        return self._known(server_id).config
+        return self._require_member(server_id).config
 
     def is_untrusted(self, server_id: str) -> bool:
         """Is what this server says data, and never instructions?"""
-        return self._known(server_id).config.trust != "trusted"
+        return self._require_member(server_id).config.trust != "trusted"
 
     def is_trusted(self, server_id: str) -> bool:
         """The same the other way round, and no for a server that is unknown or not configured soundly."""
@@ -343,7 +343,7 @@ class Host:
     @check_types
     def listing(self, server_id: str) -> Listing | None:
         """What a server offers, as far as anybody knows. Contacts nobody."""
-        return self._known(server_id).listing
+        return self._require_member(server_id).listing
 
     @check_types
     def toolset(
@@ -400,19 +400,19 @@ class Host:
         tools = listing.tools
 
         def show() -> tuple[ToolEntry, ...]:
-            return tuple(map(shown_entry, tools))  # anew: secrets become known meanwhile
+            return tuple(map(sanitize_entry, tools))  # anew: secrets become known meanwhile
 
         return await run_off_loop(show, size_of_tools(tools))
 
     @check_types
     async def list_now(self, server_id: str) -> Listing:
         """What a server offers, as it says in this run. It is connected if it is not."""
-        return await self._listing(self._known(server_id), fresh=True)
+        return await self._listing(self._require_member(server_id), fresh=True)
 
     @check_types
     async def offers(self, server_id: str) -> Listing:
         """What a server offers: at once where that is known, else it is connected and asked."""
-        member = self._known(server_id)
+        member = self._require_member(server_id)
         member.refresh_if_stale()
         return await self._listing(member)
 
@@ -426,7 +426,7 @@ class Host:
 
     async def require_approved(self, key: ConsentKey) -> None:
         """Raise unless the user approved this very start of a project's server."""
-        member = self._known(key.server_id)
+        member = self._require_member(key.server_id)
         try:
             await require_approved(key, self.store)
         except ConsentRequired:
@@ -465,7 +465,7 @@ class Host:
         on_progress: OnProgress | None = None,
         request_timeout_ms: int | None = None,
         reviewed: bool = False,
-        within: BundleFilter | None = None,
+        bundle_filter: BundleFilter | None = None,
         principal: str = LOCAL,
         whole: bool = False,
         groups: frozenset[str] = frozenset(),
@@ -487,7 +487,7 @@ class Host:
         failed returns a result with `is_error`.
         """
         proposal = self._proposal(
-            server_id, tool, within, principal, reviewed=reviewed, groups=groups, default=default
+            server_id, tool, bundle_filter, principal, reviewed=reviewed, groups=groups, default=default
         )
         options = call_options(on_progress, request_timeout_ms, max_structured_bytes, whole=whole)
         return await self._calls.call(proposal, {} if arguments is None else arguments, options)
@@ -496,13 +496,19 @@ class Host:
         self,
         server_id: str,
         tool: str,
-        within: BundleFilter | None,
+        bundle_filter: BundleFilter | None,
         caller: GroupedPrincipal,
         default: ApprovalMode | None,
     ) -> None:
         """Raise what every call of a tool is refused with (`CallDenied`, `UnknownTool`), if it is."""
         proposal = self._proposal(
-            server_id, tool, within, caller.principal, reviewed=False, groups=caller.groups, default=default
+            server_id,
+            tool,
+            bundle_filter,
+            caller.principal,
+            reviewed=False,
+            groups=caller.groups,
+            default=default,
         )
         self._permission.refuse_hopeless(proposal)
         require_callable(proposal)
@@ -599,7 +605,7 @@ class Host:
             raise ConnectFailed(server_id, "the host is closed")
         return self._members[server_id]
 
-    def _known(self, server_id: str) -> ManagedServer:
+    def _require_member(self, server_id: str) -> ManagedServer:
         if self._closed:
             raise ConnectFailed(server_id, "the host is closed")
         return self._members.known(server_id)
@@ -611,7 +617,7 @@ class Host:
         self,
         server_id: str,
         tool: str,
-        within: BundleFilter | None,
+        bundle_filter: BundleFilter | None,
         principal: str,
         *,
         reviewed: bool,
@@ -622,7 +628,7 @@ class Host:
         if not (
             type(server_id) is type(tool) is type(principal) is str
             and type(groups) is frozenset
-            and (within is None or type(within) is BundleFilter)
+            and (bundle_filter is None or type(bundle_filter) is BundleFilter)
             and (default is None or default in _APPROVAL_MODES)
         ):
             require_types(
@@ -631,7 +637,7 @@ class Host:
                 tool=tool,
                 principal=principal,
                 groups=groups,
-                within=within,
+                bundle_filter=bundle_filter,
                 default=default,
             )
         member = self._member(server_id)
@@ -640,7 +646,7 @@ class Host:
         return ProposedCall(
             member=member,
             tool=tool,
-            within=within,
+            bundle_filter=bundle_filter,
             principal=principal,
             reviewed=reviewed,
             groups=groups,

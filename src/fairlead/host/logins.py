@@ -79,7 +79,7 @@ class Logins:
         self._unasked: set[str] = set()
         self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
         """Called after each login, with the principal and the server."""
-        self.broker = Broker(Vault.of(env), records.store, self._renewed, tasks)
+        self.broker = Broker(Vault.of(env), records.store, self._refresh_token, tasks)
 
     # For connections.
 
@@ -246,7 +246,7 @@ class Logins:
         revocation = Revocation(outcome="failed", reason="its issuer did not answer in time")
         try:
             with anyio.move_on_after(_REVOKE_SECONDS):
-                revocation = await self._revoked(login, servers)
+                revocation = await self._revoke_login(login, servers)
         finally:
             with anyio.CancelScope(shield=True):
                 await self.broker.forget(login.key)
@@ -297,11 +297,11 @@ class Logins:
             endpoint.close()
         return None
 
-    async def _renewed(self, login: Login) -> Token:
+    async def _refresh_token(self, login: Login) -> Token:
         """A new token, as the entry of a server says that the login is for."""
         return await renew(await self._target_of(login, [*self._servers.values()]), login, self._web)
 
-    async def _revoked(self, login: Login, servers: Iterable[LoadedServer]) -> Revocation:
+    async def _revoke_login(self, login: Login, servers: Iterable[LoadedServer]) -> Revocation:
         try:
             target = await self._target_of(login, servers)
         except FairleadError as exc:

@@ -206,7 +206,7 @@ class ManagedServer:
                 log_level=server.config.log_level,
                 log_in=person.log_in,
                 tracer=around.tracer,
-                on_state=self._moved,
+                on_state=self._on_state_changed,
                 on_connected=self._note_connected,
                 prepare=self._prepare,
                 on_listed=self._was_listed,
@@ -298,9 +298,9 @@ class ManagedServer:
             return False
         return self.is_held
 
-    def use_first(self, within: BundleFilter) -> None:
+    def use_first(self, bundle_filter: BundleFilter) -> None:
         """Pin the tools that a bundle lets through, if it is the first to."""
-        if self._pin_on_first_use(within):
+        if self._pin_on_first_use(bundle_filter):
             assert self.snapshot is not None, "what is pinned was listed"
             self._screen(self.snapshot.listing)
 
@@ -442,7 +442,7 @@ class ManagedServer:
         problem = next((p for p in self.server.problems if p.severity == "error"), None)
         return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
 
-    def _moved(self, state: State, reason: str | None) -> None:
+    def _on_state_changed(self, state: State, reason: str | None) -> None:
         if state in ("error", "auth_required", "idle"):
             self.listed.set()
         elif state == "connecting":
@@ -550,17 +550,19 @@ class ManagedServer:
                 self._save(self)
         self._pin_on_first_use(None)
 
-    def _pin_on_first_use(self, within: BundleFilter | None) -> bool:
+    def _pin_on_first_use(self, bundle_filter: BundleFilter | None) -> bool:
         """Pin what an allow list lets through for the first time. Says whether there was anything."""
         if self.snapshot is None:
             return False
         listing, prepared = self.snapshot.listing, self._prepared
         is_prepared = prepared is not None and prepared.is_about(self.server, listing, self.pins, self.lock)
-        if prepared is not None and is_prepared and within is None:
+        if prepared is not None and is_prepared and bundle_filter is None:
             pins = prepared.first_use
             self._prepared = replace(prepared, pins=pins or self.pins)  # what it was screened with
         else:
-            pins = first_use(self.server, listing, self.pins, self.lock, at=time.time(), within=within)
+            pins = first_use(
+                self.server, listing, self.pins, self.lock, at=time.time(), bundle_filter=bundle_filter
+            )
         if pins is None:
             return False
         self.pins = self.unsaved_pins = pins

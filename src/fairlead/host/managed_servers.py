@@ -123,7 +123,7 @@ class ManagedServers:
         known = await load_known(
             self._store, outside, no_pins=self._no_pins, principal=self._person.principal
         )
-        return [self._put(server, self._carried(server, known)) for server in changed]
+        return [self._put(server, self._carry_over_state(server, known)) for server in changed]
 
     async def _refresh(self, kept: Iterable[ManagedServer]) -> None:
         """Have servers that stay go by what was reviewed and approved meanwhile: no message need come."""
@@ -161,7 +161,9 @@ class ManagedServers:
             self._newest[member.server.server_id] = (newest[0], left)
         member.relock(lock)
 
-    def _carried(self, server: LoadedServer, known: Mapping[str, KnownServerState]) -> KnownServerState:
+    def _carry_over_state(
+        self, server: LoadedServer, known: Mapping[str, KnownServerState]
+    ) -> KnownServerState:
         """What is known of a server; from the one it replaces, where that is the same and not saved yet."""
         found, old = known.get(server.server_id, KnownServerState()), self._by_id.get(server.server_id)
         if found.snapshot is None and old is not None and snapshot_key(old.server) == snapshot_key(server):
@@ -171,7 +173,7 @@ class ManagedServers:
     def drop(self, server_id: str) -> None:
         """Let a server go. Its calls under way finish first."""
         self._retire(self._by_id.pop(server_id))
-        self._changed()
+        self._bump_generation()
 
     def keep_only(self, server_ids: Iterable[str]) -> None:
         """Let go of all others."""
@@ -209,10 +211,10 @@ class ManagedServers:
             person=self._person,
             emit=self._bus.emit,
             save=self._save,
-            changed=self._changed,
-            screened=self._screened,
+            changed=self._bump_generation,
+            screened=self._on_screened,
         )
-        self._changed()
+        self._bump_generation()
         self._share_pins(member)
         if isinstance(unsaved, Pins) and self._store is not None:
             # Another may take its place before they are saved.
@@ -221,7 +223,7 @@ class ManagedServers:
         self._watch_pins_of(member)
         return member
 
-    def _changed(self) -> None:
+    def _bump_generation(self) -> None:
         self.generation += 1
 
     def _retire(self, member: ManagedServer) -> None:
@@ -269,7 +271,7 @@ class ManagedServers:
 
     # Pins, reviews and quarantine are the same for all connections to a server.
 
-    def _screened(self, member: ManagedServer) -> None:
+    def _on_screened(self, member: ManagedServer) -> None:
         """Have every connection to a server follow the newest listing, whoever was told it."""
         self._share_pins(member)
         if member.snapshot is not None:
@@ -401,13 +403,13 @@ class ManagedServers:
                 async with store.subscribe(QUARANTINED) as messages:
                     async for payload in messages:
                         if payload is not None:
-                            self._heard_of(payload)
+                            self._on_quarantine_message(payload)
                     return  # the store is closed
             except StoreError:
                 logger.warning("quarantines of other processes are not noticed", exc_info=True)
             await anyio.sleep(RETRY_SECONDS)
 
-    def _heard_of(self, payload: bytes) -> None:
+    def _on_quarantine_message(self, payload: bytes) -> None:
         """Follow a quarantine in another process, or in this one."""
         try:
             news = _decode(payload)

@@ -45,7 +45,7 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     member: ManagedServer
     tool: str
-    within: BundleFilter | None
+    bundle_filter: BundleFilter | None
     principal: str
     reviewed: bool
     """A person looked at this very call and wants it."""
@@ -65,7 +65,7 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
         """What the configuration says about it."""
         return self.member.policy.decide(
             self.tool,
-            self.within,
+            self.bundle_filter,
             entry=self.member.entry(self.tool),
             arguments=arguments,
             caller=self.caller,
@@ -77,7 +77,7 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
         return self.member.policy.argument_patterns(
-            self.tool, self.within, self.caller, own_word=self.reviewed
+            self.tool, self.bundle_filter, self.caller, own_word=self.reviewed
         )
 
 
@@ -149,7 +149,7 @@ class CallPermission:
         if await self._is_answered(approval, decision):
             return Permit(by="earlier answer", reason="a person allowed this tool")
         if "approve" not in self._operator.abilities:
-            raise _unanswered(proposal, decision)
+            raise _approval_required(proposal, decision)
         async with self._alone(proposal):
             # While this tool was asked about before, somebody may have answered for all its calls.
             if await self._is_answered(approval, decision):
@@ -166,11 +166,11 @@ class CallPermission:
 
     async def allow_always(self, proposal: ProposedCall) -> None:
         """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
-        await self._approvals.allow_always(_known_approval(proposal))
+        await self._approvals.allow_always(_require_approval_key(proposal))
 
     def allow_for_session(self, proposal: ProposedCall) -> None:
         """The same for as long as this host is open."""
-        self._approvals.allow_for_session(_known_approval(proposal))
+        self._approvals.allow_for_session(_require_approval_key(proposal))
 
     @asynccontextmanager
     async def _alone(self, proposal: ProposedCall) -> AsyncGenerator[None]:
@@ -403,7 +403,7 @@ def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:
     return str(rule.origin) if proposal.principal == LOCAL else "the gateway's configuration"
 
 
-def _unanswered(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
+def _approval_required(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
     return ApprovalRequired(
         f"`{proposal.member.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
         f" {decision.reason}",
@@ -436,7 +436,7 @@ def require_callable(proposal: ProposedCall) -> None:
     )
 
 
-def _known_approval(proposal: ProposedCall) -> RememberedApproval:
+def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
     """What an answer is bound to. Raises where the tool is held back, or its definition is not known."""
     require_callable(proposal)
     approval = _approval(proposal)

@@ -20,7 +20,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.errors import FairleadError, StoreError
 from fairlead.host.background import USUAL_BYTES, run_off_loop, size_of
 from fairlead.policy.consent import NAMESPACE as CONSENT
-from fairlead.policy.consent import stored_under
+from fairlead.policy.consent import consent_store_key
 from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import Pins, UntrustedPins, is_guarded, pins_key, read_pins, save_first_use
@@ -196,7 +196,7 @@ async def is_approved(store: Store, server: LoadedServer) -> bool:
     """Has the user approved what a project file says of a server, as it is now?"""
     try:
         key = await to_thread.run_sync(lambda: server.consent)
-        return key is None or await store.get(CONSENT, stored_under(key)) is not None
+        return key is None or await store.get(CONSENT, consent_store_key(key)) is not None
     except FairleadError:
         logger.warning("consent cannot be read", exc_info=True, extra={"server_id": server.server_id})
         return False

@@ -33,18 +33,18 @@ class OpenTelemetry:
 
     def serving(self, about: SpanDetails, parent: Trace | None) -> "_Span":
         """Record a request that a client makes."""
-        return self._begun(about, parent, SpanKind.SERVER)
+        return self._start_span(about, parent, SpanKind.SERVER)
 
     def requesting(self, about: SpanDetails, parent: Trace | None) -> "_Span":
         """Record a request to a server."""
-        return self._begun(about, parent, SpanKind.CLIENT)
+        return self._start_span(about, parent, SpanKind.CLIENT)
 
-    def _begun(self, about: SpanDetails, parent: Trace | None, kind: SpanKind) -> "_Span":
+    def _start_span(self, about: SpanDetails, parent: Trace | None, kind: SpanKind) -> "_Span":
         attributes = _attributes(about)
         target = next((attributes[key] for key in _NAMES.values() if key in attributes), None)
         name = f"{attributes[_METHOD]} {target}" if target else attributes[_METHOD]
         # Without a parent of its own it belongs to whatever span the program is in, if any.
-        context = api.set_span_in_context(_remembered(parent)) if parent else None
+        context = api.set_span_in_context(_span_of_trace(parent)) if parent else None
         return _Span(self._tracer.start_span(name, context, kind, attributes))
 
 
@@ -78,11 +78,11 @@ class _Span:
 
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
         if exc is not None:
-            self._raised(exc)
+            self._record_exception(exc)
         if self._is_wanted:
             self._span.end()
 
-    def _raised(self, exc: BaseException) -> None:
+    def _record_exception(self, exc: BaseException) -> None:
         match exc:
             case CallRejected():
                 self.failed(str(exc.rpc_code), rpc_code=exc.rpc_code)
@@ -96,7 +96,7 @@ class _Span:
                 self.failed("cancelled")
 
 
-def _remembered(trace: Trace) -> api.Span:
+def _span_of_trace(trace: Trace) -> api.Span:
     """A span that somebody else has the record of."""
     _, trace_id, span_id, flags = trace.parent.split("-")
     context = api.SpanContext(

@@ -57,11 +57,11 @@ class Anthropic:
             "model": model.name,
             "max_tokens": model.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
             "system": system,
-            "messages": [*messages[:-1], *map(_kept_message, messages[-1:])],
+            "messages": [*messages[:-1], *map(_mark_message_cacheable, messages[-1:])],
             "stream": True,
         }
         if tools:
-            body["tools"] = [*tools[:-1], *map(_kept, tools[-1:])]
+            body["tools"] = [*tools[:-1], *map(_mark_cacheable, tools[-1:])]
         return body
 
     def reader(self) -> "BlockReader":
@@ -74,15 +74,15 @@ class Anthropic:
         return [{"role": "user", "content": blocks}]
 
 
-def _kept(block: dict[str, Any]) -> dict[str, Any]:
+def _mark_cacheable(block: dict[str, Any]) -> dict[str, Any]:
     """A block up to which the API keeps what it has read, so that the next step costs a fraction."""
     return block | {"cache_control": {"type": "ephemeral"}}
 
 
-def _kept_message(message: Message) -> Message:
+def _mark_message_cacheable(message: Message) -> Message:
     content = message["content"]
     blocks = [*content] if is_list(content) else [{"type": "text", "text": content}]
-    return message | {"content": [*blocks[:-1], *map(_kept, blocks[-1:])]}
+    return message | {"content": [*blocks[:-1], *map(_mark_cacheable, blocks[-1:])]}
 
 
 class BlockReader:

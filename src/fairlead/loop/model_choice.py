@@ -40,14 +40,14 @@ def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str
     """
     settings = loaded.config.model
     loaded.require_section("model")
-    provider, name = _named(settings, wanted, env)
+    provider, name = _parse_model_name(settings, wanted, env)
     if settings is None or settings.provider != provider:
         return _from_environment(provider, name, env)
     model = ChatModel(
         provider=provider,
         name=name,
-        base_url=_resolved(loaded, "base_url", settings.base_url, env),
-        api_key=_key(_resolved(loaded, "api_key", settings.api_key, env), "`model.api_key`"),
+        base_url=_resolve_field(loaded, "base_url", settings.base_url, env),
+        api_key=_key(_resolve_field(loaded, "api_key", settings.api_key, env), "`model.api_key`"),
         key_from="`model.api_key` in your fairlead.json",
         max_output_tokens=settings.max_output_tokens,
         silence_seconds=settings.request_timeout_ms / 1000,
@@ -59,7 +59,7 @@ def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str
     )
 
 
-def _named(
+def _parse_model_name(
     settings: ModelSettings | None, wanted: str | None, env: Mapping[str, str]
 ) -> tuple[Provider, str]:
     if wanted is None:
@@ -108,7 +108,7 @@ def _from_environment(
     )
 
 
-def _resolved(loaded: LoadedConfig, field: str, text: str | None, env: Mapping[str, str]) -> str | None:
+def _resolve_field(loaded: LoadedConfig, field: str, text: str | None, env: Mapping[str, str]) -> str | None:
     if text is None:
         return None
     origin = loaded.origin("model", field)

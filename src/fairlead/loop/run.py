@@ -186,7 +186,7 @@ class _Run:
 
     async def _call(self, call: WantedCall, tools: ProviderTools) -> ToolReturned:
         """Make one call. What goes wrong becomes a result that says so, which the model can read."""
-        name, arguments = _meant(call, tools)
+        name, arguments = _resolve_call(call, tools)
         known = self._toolset.catalog.called(name)
         tool = f"{known.key.server_id}/{known.key.shown_tool}" if known else name
         await self._emit(ToolCalled(call_id=call.call_id, tool=tool, name=call.name, arguments=arguments))
@@ -209,7 +209,7 @@ class _Run:
         return returned
 
 
-def _meant(call: WantedCall, tools: ProviderTools) -> tuple[str, dict[str, Any] | None]:
+def _resolve_call(call: WantedCall, tools: ProviderTools) -> tuple[str, dict[str, Any] | None]:
     """The tool that a model means, also by way of a meta-tool, and its arguments as the server names them."""
     if call.arguments is None:
         return call.name, None

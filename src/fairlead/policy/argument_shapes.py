@@ -126,17 +126,17 @@ def _shape(arguments: Mapping[str, Any], name: Callable[[str], str], keys: int) 
 _KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-def masked_values(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -> object:
+def mask_arguments(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -> object:
     """A copy of the arguments without secrets, bounded in every direction."""
     if isinstance(arguments, msgspec.Raw):
         try:
-            return masked_value("", msgspec.json.decode(arguments), masker)
+            return mask_value("", msgspec.json.decode(arguments), masker)
         except (ValueError, RecursionError):
             return None
-    return masked_value("", dict(arguments), masker)
+    return mask_value("", dict(arguments), masker)
 
 
-def masked_value(name: str, value: object, masker: Masker, depth: int = MAX_VALUE_DEPTH) -> object:
+def mask_value(name: str, value: object, masker: Masker, depth: int = MAX_VALUE_DEPTH) -> object:
     """A JSON value without secrets, bounded in every direction."""
     if isinstance(value, str):
         # Masked before it is cut: half a secret would not be known as one.
@@ -153,10 +153,10 @@ def masked_value(name: str, value: object, masker: Masker, depth: int = MAX_VALU
     if isinstance(value, dict):
         fields = islice(cast("dict[object, object]", value).items(), MAX_VALUE_ITEMS)
         return {
-            _safe_name(str(key), masker): masked_value(str(key), item, masker, depth - 1)
+            _safe_name(str(key), masker): mask_value(str(key), item, masker, depth - 1)
             for key, item in fields
         }
     if isinstance(value, list | tuple):
         items = islice(cast("list[object]", value), MAX_VALUE_ITEMS)
-        return [masked_value(name, item, masker, depth - 1) for item in items]
+        return [mask_value(name, item, masker, depth - 1) for item in items]
     return MORE

@@ -114,7 +114,7 @@ def read_arguments(
         for name, glob in pattern.items():
             if glob not in globs:
                 globs[glob] = tuple(_glob_forms(glob, context))
-                located[glob] = (*globs[glob], *_located_forms(glob, context))
+                located[glob] = (*globs[glob], *_absolute_forms(glob, context))
             if name not in named and (values := _values(arguments, name)):
                 named[name] = _ArgumentReader(context).read(values)
     return ArgumentReadings(values=named, globs=globs, located=located)
@@ -151,7 +151,7 @@ def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
         return "maybe"
     if any(_fits(url, glob) for glob in globs if "://" in glob for url in value.urls):
         return "maybe"
-    beginnings = [_fixed_beginning(glob) for glob in absolute]
+    beginnings = [_literal_prefix(glob) for glob in absolute]
     if any(
         fnmatchcase(f"{beginning}x", text) or fnmatchcase(beginning, text)
         for beginning in beginnings
@@ -199,7 +199,7 @@ def _is_path_glob(glob: str) -> bool:
     return _is_absolute(glob) or (glob.startswith("*") and "/" in glob and "://" not in glob)
 
 
-def _located_forms(glob: str, context: PathContext) -> Iterator[str]:
+def _absolute_forms(glob: str, context: PathContext) -> Iterator[str]:
     """A relative glob that speaks of paths, as the absolute paths that it means."""
     if (
         _is_absolute(glob)
@@ -214,7 +214,7 @@ def _located_forms(glob: str, context: PathContext) -> Iterator[str]:
         yield from _glob_forms(normalize_path(posixpath.join(context.cwd, plain)), context)
 
 
-def _fixed_beginning(glob: str) -> str:
+def _literal_prefix(glob: str) -> str:
     found = WILDCARD.search(glob)
     return glob[: found.start()] if found else glob
 
@@ -229,7 +229,7 @@ def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
     for expanded in expand_home(glob, context):
         if expanded != glob:
             yield expanded
-        beginning = _fixed_beginning(expanded)
+        beginning = _literal_prefix(expanded)
         folder = beginning if beginning == expanded else beginning[: beginning.rfind("/") + 1]
         if folder.startswith("/") and (real := real_path(folder)) is not None:
             resolved = real.rstrip("/") + ("/" if folder.endswith("/") else "") + expanded[len(folder) :]
@@ -262,7 +262,7 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
     if not steps:
         found.append(value)
         return
-    if isinstance(value, str) and (value := _parsed(value)) is _UNREAD:
+    if isinstance(value, str) and (value := _parse_nested_json(value)) is _UNREAD:
         found.append(_UNREAD)
     if is_list(value):
         for index, item in enumerate(value[: MAX_VALUES + 1]):
@@ -276,7 +276,7 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
                 _find_values(item, steps[taken:], found, depth - 1)
 
 
-def _parsed(text: str) -> object:
+def _parse_nested_json(text: str) -> object:
     """What a text says as JSON, or as JSON in JSON; a lenient parser may read what this one cannot."""
     value: object = text
     for _ in range(3):

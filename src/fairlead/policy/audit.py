@@ -22,7 +22,7 @@ from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.policy.argument_shapes import Fingerprint, SafeNames, masked_value, masked_values, shape_of
+from fairlead.policy.argument_shapes import Fingerprint, SafeNames, mask_arguments, mask_value, shape_of
 from fairlead.store.protocol import ANY, LogRecord, NewRecordValue, Store
 from fairlead.store.sqlite import Database
 
@@ -111,7 +111,7 @@ def noted(
     kind: str, principal: str, server: str, details: Mapping[str, Any] | None, masker: Masker = SECRETS
 ) -> AuditRecord:
     """A record of something else than a call. Details are kept less secrets."""
-    kept: Any = masked_value("", dict(details), masker) if details else None
+    kept: Any = mask_value("", dict(details), masker) if details else None
     return AuditRecord(at=time.time(), kind=kind, principal=principal, server=server, details=kept)
 
 
@@ -309,7 +309,7 @@ class AuditedCall(msgspec.Struct, gc=False):
                 fields.findings = tuple(end.findings)
             if self._began and end.at:
                 fields.seconds = end.at - self._began
-        shared = log.shared_fields(subject, self._principal, self._verdict, self._reason, self._by)
+        shared = log.encode_shared_fields(subject, self._principal, self._verdict, self._reason, self._by)
         return encode_with(shared, fields)
 
 
@@ -396,7 +396,7 @@ class AuditLog:
         self.append(call)
         return call
 
-    def shared_fields(
+    def encode_shared_fields(
         self, subject: CallSubject, principal: str, verdict: str, reason: str, by: str
     ) -> bytes:
         """What many records say alike, masked and encoded: once, as long as no more secrets are known."""
@@ -421,7 +421,7 @@ class AuditLog:
 
     def describe(self, arguments: Mapping[str, Any] | msgspec.Raw) -> _DescribedArguments:
         """What a record says of these arguments."""
-        values = masked_values(arguments, self._masker) if self.settings.values else None
+        values = mask_arguments(arguments, self._masker) if self.settings.values else None
         return _DescribedArguments(shape_of(arguments, self._name), self._fingerprint(arguments), values)
 
     def noted(

@@ -17,7 +17,7 @@ def record_consent(store_path: Path, keys: Iterable[ConsentKey]) -> None:
     approved = json.dumps({"approved_at": time.time()}).encode()
     with Database.open(store_path) as database:
         for key in keys:
-            database.put(NAMESPACE, stored_under(key), approved, expect=ANY)
+            database.put(NAMESPACE, consent_store_key(key), approved, expect=ANY)
 
 
 def has_consent(store_path: Path, key: ConsentKey) -> bool:
@@ -25,7 +25,7 @@ def has_consent(store_path: Path, key: ConsentKey) -> bool:
     if not store_path.exists():
         return False
     with Database.open(store_path) as database:
-        return database.get(NAMESPACE, stored_under(key)) is not None
+        return database.get(NAMESPACE, consent_store_key(key)) is not None
 
 
 def is_outdated(store_path: Path, key: ConsentKey) -> bool:
@@ -36,6 +36,6 @@ def is_outdated(store_path: Path, key: ConsentKey) -> bool:
         return database.get(NAMESPACE, key.earlier) is not None
 
 
-def stored_under(key: ConsentKey) -> str:
+def consent_store_key(key: ConsentKey) -> str:
     """The store's key of an approval."""
     return f"{key.file}\0{key.server_id}\0{key.digest}"

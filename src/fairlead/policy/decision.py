@@ -134,7 +134,7 @@ class CallPolicy:
     def decide(  # noqa: PLR0913 - all that a decision depends on
         self,
         tool: str,
-        within: BundleFilter | None = None,
+        bundle_filter: BundleFilter | None = None,
         *,
         entry: ToolEntry | None = None,
         arguments: ArgumentReadings | None = None,
@@ -154,40 +154,40 @@ class CallPolicy:
                 and no other mode is about.
             own_word: Does the user want this very call? Then allowlists that it is missing from ask, no more.
         """
-        settled = self._settle(tool, within, caller, default, own_word=own_word)
-        decision = settled.by_claim[_believed_claim(self.server, entry)]
+        settled = self._settle(tool, bundle_filter, caller, default, own_word=own_word)
+        decision = settled.by_claim[_trusted_annotation(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
-        return _looked_at(decision, settled.looking, arguments)
+        return _apply_argument_rules(decision, settled.looking, arguments)
 
     def argument_patterns(
         self,
         tool: str,
-        within: BundleFilter | None = None,
+        bundle_filter: BundleFilter | None = None,
         caller: GroupedPrincipal = LOCAL_CALLER,
         *,
         own_word: bool = False,
     ) -> tuple[Mapping[str, str], ...]:
         """The argument globs of all rules about a tool: `decide` needs readings of what they name."""
-        return self._settle(tool, within, caller, None, own_word=own_word).patterns
+        return self._settle(tool, bundle_filter, caller, None, own_word=own_word).patterns
 
     def _settle(
         self,
         tool: str,
-        within: BundleFilter | None,
+        bundle_filter: BundleFilter | None,
         caller: GroupedPrincipal,
         default: ApprovalMode | None,
         *,
         own_word: bool,
     ) -> "_SettledDecision":
-        key = (tool, within, default, caller if self.tells_callers_apart else None, own_word)
+        key = (tool, bundle_filter, default, caller if self.tells_callers_apart else None, own_word)
         settled = self._settled.get(key)
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
                 self._settled.clear()  # tools that were never listed can be asked for without end
             usual = _default_mode(self.server, default, before_defaults=self._before_defaults)
             settled = _settle(self.server, tool, caller, usual)
-            lists = listed(self.server.config, tool, within) if self.server.config else _ALLOWED
+            lists = listed(self.server.config, tool, bundle_filter) if self.server.config else _ALLOWED
             if lists.verdict == "deny":
                 settled = _beside_lists(settled, lists, own_word=own_word)
             self._settled[key] = settled
@@ -319,7 +319,9 @@ _CLAIM_WORDS: Mapping[_Claim, str] = {
 }
 
 
-def _looked_at(decision: Decision, rules: tuple[LoadedRule, ...], arguments: ArgumentReadings) -> Decision:
+def _apply_argument_rules(
+    decision: Decision, rules: tuple[LoadedRule, ...], arguments: ArgumentReadings
+) -> Decision:
     found = [(loaded, match(loaded.rule.arguments, arguments, narrows=_narrows(loaded))) for loaded in rules]
     narrower = [
         _by_rule(loaded) if matched == "yes" else _by_doubt(loaded)
@@ -389,7 +391,7 @@ def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> De
     return strictest if strictest and STRICTNESS[strictest.verdict] > STRICTNESS[answer] else None
 
 
-def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
+def _trusted_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     if server.config is None or server.config.trust != "trusted" or entry is None:
         return "unknown"
     if is_harmless(entry.definition):
@@ -397,11 +399,11 @@ def _believed_claim(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     return "destructive" if is_destructive(entry.definition) else "unknown"
 
 
-def listed(server: Server, tool: str, within: BundleFilter | None = None) -> Decision:
+def listed(server: Server, tool: str, bundle_filter: BundleFilter | None = None) -> Decision:
     """What the lists of an entry and a bundle say: deny beats allow, and nothing is allowed by accident."""
     if refuses_any(tool, server.deny_tools):
         return Decision(verdict="deny", reason="it is in deny_tools", field="deny_tools")
-    if within is not None and (refused := _refused_within(tool, within)) is not None:
+    if bundle_filter is not None and (refused := _refusal_by_bundle(tool, bundle_filter)) is not None:
         return refused
     if server.allow_tools is not None:
         if matches_any(tool, server.allow_tools):
@@ -409,18 +411,18 @@ def listed(server: Server, tool: str, within: BundleFilter | None = None) -> Dec
         return Decision(verdict="deny", reason="it is not in allow_tools", field="allow_tools")
     if server.trust == "trusted":
         return _ALLOWED
-    if within is not None and within.grants and within.allow_tools is not None:
-        reason = f"it is in allow_tools of the bundle `{within.bundle}`"
-        return Decision(verdict="allow", reason=reason, field="allow_tools", bundle=within.bundle)
+    if bundle_filter is not None and bundle_filter.grants and bundle_filter.allow_tools is not None:
+        reason = f"it is in allow_tools of the bundle `{bundle_filter.bundle}`"
+        return Decision(verdict="allow", reason=reason, field="allow_tools", bundle=bundle_filter.bundle)
     reason = "its server is untrusted, and the tool has not been reviewed"
     return Decision(verdict="deny", reason=reason, field="trust")
 
 
-def _refused_within(tool: str, within: BundleFilter) -> Decision | None:
-    if refuses_any(tool, within.deny_tools):
-        reason = f"it is in deny_tools of the bundle `{within.bundle}`"
-        return Decision(verdict="deny", reason=reason, field="deny_tools", bundle=within.bundle)
-    if within.allow_tools is not None and not matches_any(tool, within.allow_tools):
-        reason = f"it is not in allow_tools of the bundle `{within.bundle}`"
-        return Decision(verdict="deny", reason=reason, field="allow_tools", bundle=within.bundle)
+def _refusal_by_bundle(tool: str, bundle_filter: BundleFilter) -> Decision | None:
+    if refuses_any(tool, bundle_filter.deny_tools):
+        reason = f"it is in deny_tools of the bundle `{bundle_filter.bundle}`"
+        return Decision(verdict="deny", reason=reason, field="deny_tools", bundle=bundle_filter.bundle)
+    if bundle_filter.allow_tools is not None and not matches_any(tool, bundle_filter.allow_tools):
+        reason = f"it is not in allow_tools of the bundle `{bundle_filter.bundle}`"
+        return Decision(verdict="deny", reason=reason, field="allow_tools", bundle=bundle_filter.bundle)
     return None

@@ -64,7 +64,7 @@ _decode = msgspec.json.Decoder(Lock).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def locked_server(
+def lock_server(
     server: LoadedServer,
     listing: Listing,
     *,
@@ -78,12 +78,12 @@ def locked_server(
         server=reported,
         package=package_of(server),
         instructions=text_digest(listing.instructions) if listing.instructions is not None else None,
-        tools={entry.key.tool: _locked_tool(entry, format) for entry in listing.tools},
+        tools={entry.key.tool: _lock_tool(entry, format) for entry in listing.tools},
         format=format,
     )
 
 
-def _locked_tool(entry: ToolEntry, format: int) -> LockedTool:  # noqa: A002
+def _lock_tool(entry: ToolEntry, format: int) -> LockedTool:  # noqa: A002
     digests = entry_digests(entry, format)
     loose = digests.loose if digests.loose != digests.strict else None
     fields = field_digests(entry.definition, format)

@@ -243,11 +243,11 @@ def _canonical_host(host: str) -> str:
             return unicodedata.normalize("NFKC", host).encode("idna").decode()
         except UnicodeError:
             return host
-    mapped = _embedded_address(address)
+    mapped = _extract_ipv4(address)
     return str(mapped) if mapped is not None else f"[{address}]" if address.version == 6 else str(address)
 
 
-def _embedded_address(
+def _extract_ipv4(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | None:
     """The IPv4 address that an IPv6 one leads to: mapped, compatible, or behind NAT64."""

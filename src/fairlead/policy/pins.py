@@ -163,7 +163,7 @@ def extend(pins: Pins, listing: Listing) -> Pins | None:
         The extended pins; None where there is nothing to extend.
     """
     extended = {
-        entry.key.tool: _extended(pin, entry)
+        entry.key.tool: _renew_pin(pin, entry)
         for entry in listing.tools
         if (pin := pins.tools.get(entry.key.tool)) is not None
         and entry.listed_digests is None  # else it is extended when the server lists it again
@@ -183,7 +183,7 @@ def _is_extensible(pin: Pin, change: Change | None) -> bool:
     return change is None and not pin.has_definition
 
 
-def _extended(pin: Pin, entry: ToolEntry) -> Pin:
+def _renew_pin(pin: Pin, entry: ToolEntry) -> Pin:
     definition = entry.definition
     if change_since(pin, entry) == "defaults":
         definition = without_default_texts(definition, bytes(pin.definition))
@@ -210,14 +210,14 @@ def is_held(server: LoadedServer, pins: "Pins | UntrustedPins | None") -> bool:
     return may_be_pinned(server) and any(pin.by == "review" for pin in pins.tools.values())
 
 
-def granting(server: Server, within: BundleFilter | None = None) -> tuple[str, ...]:
+def granting(server: Server, bundle_filter: BundleFilter | None = None) -> tuple[str, ...]:
     """The patterns that allow tools of a server: those of its entry, else those of a bundle that may."""
     if server.allow_tools is not None:
         return server.allow_tools
-    return within.allow_tools or () if within is not None and within.grants else ()
+    return bundle_filter.allow_tools or () if bundle_filter is not None and bundle_filter.grants else ()
 
 
-def pinned_on_first_use(
+def pin_on_first_use(
     pins: Pins | None, listing: Listing, patterns: Iterable[str], at: float, withheld: Iterable[str] = ()
 ) -> Pins | None:
     """The pins with every tool that a new pattern lets through, less those `withheld`; None if as before."""
@@ -247,7 +247,7 @@ def _size(pin: Pin) -> int:
     return len(pin.definition) + _PIN_BYTES
 
 
-def pinned_by_review(
+def pin_by_review(
     pins: Pins | None,
     entries: Iterable[ToolEntry],
     *,
@@ -267,7 +267,7 @@ def pinned_by_review(
 def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
     """A tool as it is now."""
     digests = entry_digests(entry)
-    definition = entry.derive(_shown_definition)
+    definition = entry.derive(_displayable_definition)
     return Pin(
         strict=digests.strict,
         loose=digests.loose,
@@ -278,7 +278,7 @@ def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
     )
 
 
-def _shown_definition(entry: ToolEntry) -> bytes:
+def _displayable_definition(entry: ToolEntry) -> bytes:
     entry = mask_tool(entry).entry  # it is kept to be shown, by processes that need not know the secrets
     try:
         return visible_definition("tool", entry.definition)

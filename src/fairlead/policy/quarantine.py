@@ -30,7 +30,7 @@ from fairlead.policy.pins import (
     is_guarded,
     may_be_pinned,
     pin_of,
-    pinned_on_first_use,
+    pin_on_first_use,
 )
 
 MAX_REMEMBERED = 4096
@@ -153,7 +153,7 @@ def first_use(
     lock: LockedServer | str | None,
     *,
     at: float,
-    within: BundleFilter | None = None,
+    bundle_filter: BundleFilter | None = None,
 ) -> Pins | None:
     """The pins with what an allow list lets through for the first time; None where that is nothing.
 
@@ -167,11 +167,11 @@ def first_use(
     """
     if server.config is None or not is_guarded(server) or isinstance(pins, UntrustedPins):
         return None
-    patterns = granting(server.config, within)
+    patterns = granting(server.config, bundle_filter)
     if not patterns or (pins is not None and set(patterns) <= set(pins.patterns)):
         return None
     locked_out = screen(server, listing, None, lock).quarantined
-    return pinned_on_first_use(pins, listing, patterns, at, locked_out)
+    return pin_on_first_use(pins, listing, patterns, at, locked_out)
 
 
 def screen(
@@ -213,7 +213,7 @@ def screen(
     by_lock = check_lock(lock, listing) if lock is not None and not isinstance(lock, str) else UNCHANGED
     if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere:
         return ScreenedListing(listing=visible, needs_pins=guarded)
-    pinned_out, locked_out = _pinned_out(by_pins, pins), _locked_out(by_lock)
+    pinned_out, locked_out = _quarantine_by_pins(by_pins, pins), _quarantine_by_lock(by_lock)
     quarantined = {**(elsewhere or {}), **locked_out, **pinned_out}
     withheld = by_pins.instructions_changed or by_lock.instructions_changed
     notes = (*visible.notes, *_notes(server.server_id, by_pins, by_lock))
@@ -238,7 +238,7 @@ def _by_pins(server: LoadedServer, pins: Pins, listing: Listing) -> PinDifferenc
     return check_reviewed(pins, listing) if may_be_pinned(server) else UNCHANGED
 
 
-def _pinned_out(verdicts: PinDifferences, pins: Pins | None) -> dict[str, str]:
+def _quarantine_by_pins(verdicts: PinDifferences, pins: Pins | None) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for tool, change in verdicts.tools.items():
         if change == "new":
@@ -249,7 +249,7 @@ def _pinned_out(verdicts: PinDifferences, pins: Pins | None) -> dict[str, str]:
     return reasons
 
 
-def _locked_out(verdicts: PinDifferences) -> dict[str, str]:
+def _quarantine_by_lock(verdicts: PinDifferences) -> dict[str, str]:
     return {
         tool: f"{LOCK_NAME} does not have it" if change == "new" else f"it is not what {LOCK_NAME} says"
         for tool, change in verdicts.tools.items()

@@ -126,7 +126,7 @@ def hand_over_steps(
     if source.limit is not None and len(raw) > max(source.limit, gate.MAX_OPENED_BYTES):
         # Never opened, and so not copied either: to copy 16 MB holds up all else for 10 ms.
         view = raw if type(raw) is bytes else memoryview(raw)
-        return (yield from _kept_steps(view, source, keeping=keeping))
+        return (yield from _store_whole_steps(view, source, keeping=keeping))
     body = yield from _sound_steps(bytes(raw))
     try:
         fits = source.limit is None or len(body) <= source.limit
@@ -143,12 +143,12 @@ def hand_over_steps(
                 )
                 return PreparedResult(result)
         if not is_opened:
-            return (yield from _unopened_steps(body, source, keeping=keeping))
+            return (yield from _prepare_unparsed_steps(body, source, keeping=keeping))
         rest, structured = (body, None) if fits else _set_apart(body, source)
         opened = gate.SlicedDocument(rest)
         if not (yield from opened.take_out_steps()):
-            return (yield from _unopened_steps(body, source, keeping=keeping))
-        return (yield from _opened_steps(opened, body, structured, source, keeping=keeping))
+            return (yield from _prepare_unparsed_steps(body, source, keeping=keeping))
+        return (yield from _prepare_parsed_steps(opened, body, structured, source, keeping=keeping))
     except (ValueError, RecursionError) as exc:
         message = f"what it answered is not a tool result: {gate.text(str(exc))}"
         raise CallFailed(source.server_id, message, delivery="done") from exc
@@ -211,16 +211,18 @@ def _set_apart(body: bytes, source: ResultSource) -> tuple[bytes, bytes | None]:
     return msgspec.json.encode(fields), bytes(structured)
 
 
-def _unopened_steps(body: bytes, source: ResultSource, *, keeping: bool) -> "gate.Steps[PreparedResult]":
+def _prepare_unparsed_steps(
+    body: bytes, source: ResultSource, *, keeping: bool
+) -> "gate.Steps[PreparedResult]":
     """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
     if source.limit is not None:
-        return (yield from _kept_steps(body, source, keeping=keeping))
+        return (yield from _store_whole_steps(body, source, keeping=keeping))
     cleaned = yield from gate.clean_literals_steps(body)
     result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
     return PreparedResult(result)
 
 
-def _kept_steps(
+def _store_whole_steps(
     body: bytes | memoryview, source: ResultSource, *, keeping: bool
 ) -> "gate.Steps[PreparedResult]":
     """A note in place of a result, which is kept as it came."""
@@ -273,14 +275,14 @@ def _without_ours(meta: bytes) -> bytes:
     return meta if kept is said else msgspec.json.encode(kept)
 
 
-def _opened_steps(
+def _prepare_parsed_steps(
     opened: gate.SlicedDocument, body: bytes, structured: bytes | None, source: ResultSource, *, keeping: bool
 ) -> "gate.Steps[PreparedResult]":
     fields = msgspec.json.decode(opened.short, type=dict[str, msgspec.Raw])
     yield
     cleaner = gate.Cleaner(opened)
     parcel = _Parcel(source.limit, source.max_structured_bytes, keeping=keeping)
-    blocks = _decoded(bytes(fields.pop("content", b"[]")), cleaner)
+    blocks = _decode_field(bytes(fields.pop("content", b"[]")), cleaner)
     if not is_list(blocks) or not all(is_object(block) for block in blocks):
         raise ValueError("its content is not a list of blocks")
     yield
@@ -293,7 +295,7 @@ def _opened_steps(
     for name, value in fields.items():
         if cleaner.text(name) != name or name.startswith(gate.OURS):
             continue
-        cleaned = yield from _cleaned_steps(bytes(value), cleaner)
+        cleaned = yield from _clean_field_steps(bytes(value), cleaner)
         if name == "_meta":
             cleaned = _without_ours(cleaned)
         if (yield from parcel.has_room_steps(name, cleaned)):
@@ -305,7 +307,7 @@ def _opened_steps(
     notes = (*parcel.notes, *cleaner.notes)
     result = ToolResult(
         source.server_id,
-        (yield from _written_steps(parcel.blocks, rest)),
+        (yield from _encode_result_steps(parcel.blocks, rest)),
         original=body,
         untrusted=not source.trusted,
         remarks=ResultNotes(
@@ -319,12 +321,12 @@ def _opened_steps(
     return PreparedResult(result, tuple(parcel.kept.values()))
 
 
-def _written_steps(blocks: list[Block], rest: dict[str, msgspec.Raw]) -> "gate.Steps[bytes]":
+def _encode_result_steps(blocks: list[Block], rest: dict[str, msgspec.Raw]) -> "gate.Steps[bytes]":
     content = yield from gate.encode_steps(blocks)
     return msgspec.json.encode({"content": msgspec.Raw(content), **rest})
 
 
-def _decoded(raw: bytes, cleaner: gate.Cleaner) -> Any:  # noqa: ANN401 - any JSON value
+def _decode_field(raw: bytes, cleaner: gate.Cleaner) -> Any:  # noqa: ANN401 - any JSON value
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -332,19 +334,19 @@ def _decoded(raw: bytes, cleaner: gate.Cleaner) -> Any:  # noqa: ANN401 - any JS
     return gate.decode(raw)
 
 
-def _cleaned_steps(raw: bytes, cleaner: gate.Cleaner) -> "gate.Steps[bytes]":
+def _clean_field_steps(raw: bytes, cleaner: gate.Cleaner) -> "gate.Steps[bytes]":
     """A field of a result, cleaned: byte for byte as it came wherever nothing was to be done."""
     if not cleaner.has_long(raw):
         if (yield from gate.is_plain_steps(raw)):
             return raw
         # Numbers that no parser keeps as they are stay as they are, where only values were changed.
         literal = yield from gate.clean_literals_steps(raw, cleaner)
-        cleaned = yield from gate.Cleaner().value_steps(_decoded(raw, cleaner))
+        cleaned = yield from gate.Cleaner().value_steps(_decode_field(raw, cleaner))
         try:
             return literal if gate.decode(literal) == cleaned else msgspec.json.encode(cleaned)
         except (ValueError, RecursionError):
             return msgspec.json.encode(cleaned)
-    return (yield from gate.encode_steps((yield from cleaner.value_steps(_decoded(raw, cleaner)))))
+    return (yield from gate.encode_steps((yield from cleaner.value_steps(_decode_field(raw, cleaner)))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from fairlead.catalog.sanitize.definitions import (
     mask_value,
     texts,
 )
-from fairlead.catalog.sanitize.text import made_visible, suspicious
+from fairlead.catalog.sanitize.text import reveal_hidden, suspicious
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.command_lines import command_line
 from fairlead.config.document import jsonc
@@ -68,7 +68,7 @@ from fairlead.policy.pins import (
     change_since,
     is_guarded,
     may_be_pinned,
-    pinned_by_review,
+    pin_by_review,
     record_review,
 )
 from fairlead.policy.tool_names import escape_name, is_glob, matches_any, refuses_any
@@ -174,7 +174,7 @@ def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> ServerEnt
 
 def _require_not_denied(server: LoadedServer, entry: ServerEntry, tool: str) -> None:
     """Refuse to allow what stays denied: by a glob, or by another file than the one to be edited."""
-    kept = _kept_pattern(server, entry, tool)
+    kept = _find_deny_pattern(server, entry, tool)
     if kept is not None:
         pattern, origin = kept
         raise ConfigError(
@@ -203,10 +203,10 @@ def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, Value
         entry = entry_to_edit(server, _FIELDS)
     except ConfigUnwritable:
         entry = None
-    return _kept_pattern(server, entry, tool)
+    return _find_deny_pattern(server, entry, tool)
 
 
-def _kept_pattern(
+def _find_deny_pattern(
     server: LoadedServer, entry: ServerEntry | None, tool: str
 ) -> tuple[str, ValueOrigin] | None:
     for part in server.definition.parts:
@@ -305,7 +305,7 @@ def _pin(store_path: Path, server: LoadedServer, listing: Listing, decision: Rev
     patterns = [*allowed, *(escape_name(tool.key.tool) for tool in decision.usable)]
 
     def review(pins: Pins | None) -> Pins:
-        return pinned_by_review(
+        return pin_by_review(
             pins,
             decision.usable,
             instructions=pins.instructions if pins and not decision.instructions else listing.instructions,
@@ -409,7 +409,7 @@ def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins
     lists = listed(server.config, name)
     pin = pins.tools.get(name) if pins else None
     has_mode = approval_mode_of(server.config, name) is not None
-    state = _state(entry, pin) if is_guarded(server) else _trusted_state(entry, pin, has_mode=has_mode)
+    state = _state(entry, pin) if is_guarded(server) else _state_if_trusted(entry, pin, has_mode=has_mode)
     return ReviewedTool(
         entry=entry,
         state=state,
@@ -418,7 +418,7 @@ def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins
         denied=lists.field == "deny_tools",
         decision=policy.decide(name, entry=entry),
         has_mode=has_mode,
-        suggested=_suggested(server, entry),
+        suggested=_suggest_answer(server, entry),
     )
 
 
@@ -443,7 +443,7 @@ def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = Fa
     return ()
 
 
-def _suggested(server: LoadedServer, entry: ToolEntry) -> Answer:
+def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> Answer:
     """The answer to preselect. Annotations count where the server is trusted; what looks odd is denied."""
     if findings_of(entry):
         return "deny"
@@ -465,7 +465,7 @@ def _state(entry: ToolEntry, pin: Pin | None) -> State:
             return "changed"
 
 
-def _trusted_state(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> State:
+def _state_if_trusted(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> State:
     """A tool of a server that needs no pins: held to a review's pin alone, where it has one."""
     if pin is not None and pin.by == "review" and change_since(pin, entry) == "changed":
         return "changed"
@@ -498,7 +498,7 @@ def whole(definition: dict[str, Any]) -> Iterator[str]:
     for field in TOOL_FIELDS:
         if field in definition and field != "name":
             yield f"{field}:"
-            yield from (f"  | {made_visible(line)}" for line in _lines(definition[field]))
+            yield from (f"  | {reveal_hidden(line)}" for line in _lines(definition[field]))
 
 
 def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = TOOL_FIELDS) -> Iterator[str]:
@@ -509,7 +509,7 @@ def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = 
             continue
         yield f"{field}:"
         lines = islice(difflib.unified_diff(old, new, lineterm="", n=2), 2, None)
-        yield from (f"  {made_visible(line)}" for line in lines if not line.startswith("@@"))
+        yield from (f"  {reveal_hidden(line)}" for line in lines if not line.startswith("@@"))
         unusual = _new_letters(old, new)
         if unusual:
             yield f"  letters that were not there before: {unusual}"
@@ -534,17 +534,18 @@ def _new_letters(old: list[str], new: list[str]) -> str:
     """The letters beyond ASCII that came in, by name: they may look like others."""
     came = sorted({letter for line in new for letter in line if not letter.isascii()} - set("".join(old)))
     shown = [
-        f"{made_visible(letter)} (U+{ord(letter):04X} {unicodedata.name(letter, '?')})" for letter in came[:8]
+        f"{reveal_hidden(letter)} (U+{ord(letter):04X} {unicodedata.name(letter, '?')})"
+        for letter in came[:8]
     ]
     return ", ".join([*shown, "…"] if len(came) > len(shown) else shown)
 
 
 def words_of(finding: DefinitionFinding) -> str:
     """What was found in a definition, for people."""
-    where = made_visible(finding.where)
+    where = reveal_hidden(finding.where)
     if finding.kind == "suspicious":
         return f"its {where} looks suspicious: it {finding.sample}"
-    return f"{where} hides {finding.kind} characters ({finding.count}): {made_visible(finding.sample)}"
+    return f"{where} hides {finding.kind} characters ({finding.count}): {reveal_hidden(finding.sample)}"
 
 
 def review_as_json(

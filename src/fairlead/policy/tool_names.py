@@ -74,7 +74,7 @@ NONE: Final = "none"
 _QUALIFIED: Final = re.compile(r"^([a-zA-Z0-9_-]{1,64})/")
 
 
-def typed_name(key: ToolKey) -> str:
+def command_line_name(key: ToolKey) -> str:
     """How `--allow` and the like name this tool and no other, whatever characters its name has."""
     name = escape_name(key.typed_tool).replace(",", "[,]")
     if name in (ALL, NONE):
@@ -110,4 +110,4 @@ def _split_at_commas(word: str) -> Iterator[str]:
 
 def review_command(key: ToolKey) -> str:
     """The command that allows one tool."""
-    return command_line("review", key.server_id, options=("--allow", typed_name(key)))
+    return command_line("review", key.server_id, options=("--allow", command_line_name(key)))

@@ -26,7 +26,7 @@ class BuiltinAccess:
 
 
 @contextmanager
-def built_in_server(names: Iterable[str], reach: BuiltinAccess) -> Generator[McpServer]:
+def open_builtin_server(names: Iterable[str], reach: BuiltinAccess) -> Generator[McpServer]:
     """One server with the tools of all that are named, for the length of the block."""
     with ExitStack() as stack:
         tools: list[AnyTool] = []

@@ -118,7 +118,7 @@ class ArtifactFiles:
     async def _remove_but(self, max_bytes: int) -> int:
         self._looked_at = time.monotonic()
         stored = await self._store.scan(NAMESPACE)
-        staying, going = self._sorted_out(stored, max_bytes)
+        staying, going = self._partition_by_size(stored, max_bytes)
         removed = [entry.key for entry in going if await self._forget(entry)]
         gone = {key.rpartition("/")[2] for key in removed} - staying.keys()
         patience = ABANDONED_SECONDS if max_bytes >= 0 else 0.0
@@ -126,7 +126,7 @@ class ArtifactFiles:
         self._bytes = sum(staying.values())
         return len(removed)
 
-    def _sorted_out(
+    def _partition_by_size(
         self, stored: Sequence[StoredValue], max_bytes: int
     ) -> tuple[dict[str, int], list[StoredValue]]:
         """The sizes of the files that stay, and the entries that go."""

@@ -427,7 +427,7 @@ class _Messages:
             self._worker.tell(self._fail, exc)
             return _RETRY_SECONDS
         try:
-            self._changed = database.changed_by_others() or self._changed
+            self._changed = database.has_changed_elsewhere() or self._changed
             if self._changed:
                 self._look(database)
         except StoreError:

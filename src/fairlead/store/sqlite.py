@@ -202,7 +202,7 @@ class Database:
                 hint="end this process and start it again",
             )
 
-    def changed_by_others(self) -> bool:
+    def has_changed_elsewhere(self) -> bool:
         """Whether another connection wrote anything since this was last asked. Costs microseconds."""
         with explained(self._path):
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()

@@ -196,7 +196,7 @@ class HostPanel:
             log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
             has_login=isinstance(config, RemoteServer) and config.oauth is not False,
-            tools=self._explained(server_id) if config else (),
+            tools=self._explain_tools(server_id) if config else (),
         )
 
     @property
@@ -205,7 +205,7 @@ class HostPanel:
         settings = self._configuration.loaded.config.gateway
         return replace(self._host.tools.selection, approval=settings.approval)
 
-    def _explained(self, server_id: str) -> Sequence[ToolExplanation]:
+    def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
         """What the tools of a server may do, by the configuration in effect and what is pinned."""
         member = self._member(server_id)
         if member is None or member.screened is None:
@@ -270,7 +270,7 @@ class HostPanel:
     async def review(self, server_id: str) -> PanelReview:
         """What there is to review of a server, as it listed itself last."""
         server = self._server(server_id)
-        listing, pins = await self._offered(server)
+        listing, pins = await self._load_listing_and_pins(server)
         if server.config is None or listing is None:
             return PanelReview(server_id=server_id, problem="it has not said yet what it offers")
         # Without pins nobody has looked at anything yet, and the first tool to be allowed brings them along.
@@ -286,7 +286,7 @@ class HostPanel:
     async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
         """Pin and write what a person decided, if all of it is still what they looked at."""
         server = self._server(server_id)
-        listing, pins = await self._offered(server)
+        listing, pins = await self._load_listing_and_pins(server)
         if listing is None:
             raise ConfigError(f"`{server_id}` has not said yet what it offers")
         reviewed = await self._tools_to_review(server, listing, pins)
@@ -335,7 +335,7 @@ class HostPanel:
         if key is not None:
             await to_thread.run_sync(record_consent, self._store_file, [key])
 
-    async def _offered(self, server: LoadedServer) -> tuple[Listing | None, Pins | None]:
+    async def _load_listing_and_pins(self, server: LoadedServer) -> tuple[Listing | None, Pins | None]:
         """What a server listed last, as it came, and what is pinned of it by now, in whatever process."""
         member = self._member(server.server_id)
         store = self._host.store

@@ -10,7 +10,7 @@ from html import escape
 from typing import Final, TypeAlias
 
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.text import made_visible
+from fairlead.catalog.sanitize.text import reveal_hidden
 
 _VOID: Final = frozenset({"input", "link", "meta"})
 _ADDRESSES: Final = frozenset({"action", "href", "src"})
@@ -21,7 +21,7 @@ BASE: ContextVar[str] = ContextVar("dashboard_base", default="")
 """The path that the pages of the present session are under."""
 
 
-def placed(path: str) -> str:
+def with_session_base(path: str) -> str:
     """A path of the dashboard as this session has it; those that need no session are the same for all."""
     return path if path.startswith(_PLACELESS) else BASE.get() + path
 
@@ -72,12 +72,12 @@ def _attribute(key: str, value: Attribute) -> str:
     if name in _ADDRESSES and (not text.startswith(_SCHEMES) or text.startswith("//")):
         raise ValueError(f"no page leads to such an address: {name}")
     if name in _ADDRESSES and text.startswith("/"):
-        text = placed(text)
+        text = with_session_base(text)
     return f' {name}="{_text(text)}"'
 
 
 def _text(text: str) -> str:
-    return escape(text if text.isascii() and text.isprintable() else made_visible(text))
+    return escape(text if text.isascii() and text.isprintable() else reveal_hidden(text))
 
 
 def _content(text: str) -> str:

@@ -34,7 +34,7 @@ from fairlead.errors import FairleadError, StoreError, UnknownServer
 from fairlead.gateway.access.auth import SCREENED, AuthenticatedRequest, token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.net.listen import mark_authenticated
-from fairlead.web.html import BASE, placed
+from fairlead.web.html import BASE, with_session_base
 
 SESSION_SECONDS: Final = 12 * 3600.0
 CODE_SECONDS: Final = 600.0
@@ -416,7 +416,7 @@ class AccessCheck:
         visit = PageRequest(request=request, entrance=self._entrance, ticket=self._entrance.ticket(scope))
         base = BASE.set(visit.base)
         try:
-            response = await self._answered(visit)
+            response = await self._respond(visit)
         except ClientDisconnect:
             return
         finally:
@@ -427,12 +427,12 @@ class AccessCheck:
             keep_ticket(response, visit.ticket, scope, request.url.path)
         await response(scope, receive, send)
 
-    async def _answered(self, visit: PageRequest) -> Response:
+    async def _respond(self, visit: PageRequest) -> Response:
         answer = self._answers.get(visit.request.method)
         if answer is None:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
             return _plain(405, "this is not used so", {"Allow": allowed})
-        admitted = self._entrance.screen(visit.request.scope) or await self._admitted(visit)
+        admitted = self._entrance.screen(visit.request.scope) or await self._admit(visit)
         if isinstance(admitted, RequestRefused):
             return _refusal(visit, admitted, self._audience)
         visit = replace(visit, admitted=admitted)
@@ -446,15 +446,15 @@ class AccessCheck:
         try:
             return await answer(visit)
         except FairleadError as exc:
-            return self._failed(visit, exc)
+            return self._error_response(visit, exc)
 
-    async def _admitted(self, visit: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
+    async def _admit(self, visit: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
         if self._audience in ("strangers", "everybody"):
             return None
         needed = self._needed if self._audience == "people" else "status"
         return await self._entrance.admit(visit.request.scope, visit.ticket, needed)
 
-    def _failed(self, visit: PageRequest, error: FairleadError) -> Response:
+    def _error_response(self, visit: PageRequest, error: FairleadError) -> Response:
         status = 404 if isinstance(error, UnknownServer) else 503 if isinstance(error, StoreError) else 409
         if self._error_page is None:
             return _plain(status, str(error))
@@ -463,7 +463,7 @@ class AccessCheck:
 
 def see(path: str) -> Response:
     """Send the browser on after a form was dealt with."""
-    return RedirectResponse(placed(path), status_code=303)
+    return RedirectResponse(with_session_base(path), status_code=303)
 
 
 def _refusal(visit: PageRequest, refused: RequestRefused, audience: Audience) -> Response:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fairlead.auth.tokens import Login, OAuthClient, Token
-from fairlead.cli.logins import shown_expiry
+from fairlead.cli.logins import format_expiry
 from tests.auth.authorization_server import AuthorizationServer
 from tests.cli.login.support import Browser, Fairlead, configure, tokens, who
 from tests.conftest import Machine
@@ -177,7 +177,7 @@ def test_the_end_of_a_login_is_told_in_words() -> None:
             client=client,
             token=token,
         )
-        return shown_expiry(login, renews=renews)
+        return format_expiry(login, renews=renews)
 
     assert expiry(3120.5) == "in 52 min"
     assert expiry(3120.5, renews=True) == "in 52 min, then renews by itself"

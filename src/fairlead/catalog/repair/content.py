@@ -183,7 +183,7 @@ class _Repairs:
         given: object = block.get("mimeType") or block.get("mime_type") or block.get("mediaType")
         if not isinstance(given, str):
             self.note(f"{at}.mimeType", "is missing")
-            given = media_type or _signed_type(data) or "application/octet-stream"
+            given = media_type or _detect_media_type(data) or "application/octet-stream"
         return [{"type": kind, "data": data, "mimeType": given, **common}]
 
     def _read_data(self, data: object, at: str) -> tuple[str, str | None] | None:
@@ -335,7 +335,7 @@ def _kind_of(block: Block) -> str | None:
     return "text" if isinstance(block.get("text"), str) else None
 
 
-def _signed_type(data: str) -> str | None:
+def _detect_media_type(data: str) -> str | None:
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
 
 
@@ -400,7 +400,7 @@ def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
     found: Mapping[str, Any] = said if is_object(said) else {"values": said}
     values: object = found.get("values")
     items: list[Any] = values if is_list(values) else [] if values is None else [values]
-    made: dict[str, Any] = {"values": [*islice(_completed_values(items), MAX_VALUES)]}
+    made: dict[str, Any] = {"values": [*islice(_read_completion_values(items), MAX_VALUES)]}
     total, more = found.get("total"), found.get("hasMore")
     if isinstance(total, float) and total.is_integer():
         total = int(total)
@@ -411,7 +411,7 @@ def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _completed_values(items: Iterable[object]) -> Iterator[str]:
+def _read_completion_values(items: Iterable[object]) -> Iterator[str]:
     for item in items:
         value: object = item.get("value", item.get("label")) if is_object(item) else item
         if isinstance(value, str):
@@ -502,7 +502,7 @@ def contents_for(result: dict[str, Any], number: int) -> dict[str, Any]:
 def _block_for(block: Block, number: int) -> Block:
     kind = block["type"]
     if kind == "resource_link" and number < _LINKS_SINCE:
-        return text_block(_described_link(block))
+        return text_block(_render_link(block))
     if kind == "resource_link" and number < _ICONS_SINCE:
         block = _without(block, "icons")
     if number >= _META_SINCE:
@@ -519,7 +519,7 @@ def _block_for(block: Block, number: int) -> Block:
     return block
 
 
-def _described_link(link: Block) -> str:
+def _render_link(link: Block) -> str:
     media_type = f" ({link['mimeType']})" if "mimeType" in link else ""
     description = f": {link['description']}" if "description" in link else ""
     return f"[{link.get('title') or link['name']}]({link['uri']}){media_type}{description}"

@@ -133,13 +133,13 @@ def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
     for repair in repairs:
         found.setdefault((repair.kind, repair.reason is not None), []).append(repair)
     for (kind, is_left_out), entries in found.items():
-        named = ", ".join(_described(entry) for entry in entries[:MAX_NAMED])
+        named = ", ".join(_describe_repair(entry) for entry in entries[:MAX_NAMED])
         more = f" and {len(entries) - MAX_NAMED} more" if len(entries) > MAX_NAMED else ""
         count = f"{len(entries)} malformed {kind}{'' if len(entries) == 1 else 's'}"
         yield f"{count} {'left out' if is_left_out else 'repaired'}: {named}{more}"
 
 
-def _described(repair: Repair) -> str:
+def _describe_repair(repair: Repair) -> str:
     name = " ".join(gate.content(repair.name).split())[:80]
     return f"`{name}` ({gate.content(repair.reason or repair.changes[0], 160)})"
 

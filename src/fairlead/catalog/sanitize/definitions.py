@@ -20,7 +20,7 @@ import msgspec
 
 from fairlead.catalog.definitions import all_digests
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.text import Kind, inspect, made_visible
+from fairlead.catalog.sanitize.text import Kind, inspect, reveal_hidden
 from fairlead.catalog.schema.keywords import MAPS, below
 from fairlead.catalog.tools import (
     SECRET_IN_NAME,
@@ -78,7 +78,7 @@ def clean_tool(entry: ToolEntry) -> CleanTool:
     try:
         if gate.is_plain(entry.definition):
             return CleanTool(entry=entry)
-        cleaned = _cleaned(entry.definition, gate.generation())
+        cleaned = _clean_definition(entry.definition, gate.generation())
     except (ValueError, RecursionError):
         definition = msgspec.json.encode({"name": entry.key.shown_tool})
         return CleanTool(entry=_with(entry, definition), rejected="its definition cannot be read")
@@ -160,7 +160,7 @@ def _mask_offers(kind: type[ServerOffer], definitions: Iterable[bytes]) -> Itera
 def hidden_text(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
     """What is hidden in a tool as its server defined it. Nothing, if nobody can read it."""
     try:
-        return tuple(islice(_hidden_in(entry.read()), MAX_FINDINGS))
+        return tuple(islice(_find_hidden(entry.read()), MAX_FINDINGS))
     except (ValueError, RecursionError):
         return ()
 
@@ -203,7 +203,7 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(item, f"{where}[{index}]")
     elif is_object(value):
         for name, item in value.items():
-            place = below(where, made_visible(name))
+            place = below(where, reveal_hidden(name))
             yield place, name
             yield from texts(item, place)
 
@@ -219,7 +219,7 @@ def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def _hidden_in(value: object) -> Iterator[DefinitionFinding]:
+def _find_hidden(value: object) -> Iterator[DefinitionFinding]:
     for where, text in texts(value):
         for found in inspect(text).findings:
             sample = gate.sample(found.sample)  # what is hidden may spell a secret
@@ -250,7 +250,7 @@ class _CleanDefinition:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _cleaned(raw: bytes, _generation: int) -> _CleanDefinition:
+def _clean_definition(raw: bytes, _generation: int) -> _CleanDefinition:
     definition = msgspec.json.decode(raw, type=dict[str, Any])
     cleaning = _Cleaning(gate.content)
     cleaned = cleaning.read(definition)

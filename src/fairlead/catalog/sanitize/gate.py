@@ -42,7 +42,7 @@ from fairlead.catalog.sanitize.slices import (
     finish,
     has_more_values,
     has_more_values_steps,
-    joined_steps,
+    join_steps,
     literal_steps,
     literals,
     run,
@@ -54,8 +54,8 @@ from fairlead.catalog.sanitize.text import (
     clean,
     has_hiding_escape,
     inspect,
-    made_visible,
     may_hide,
+    reveal_hidden,
 )
 from fairlead.config.secrets.masking import SECRETS, telling
 from fairlead.config.untyped import is_list, is_object
@@ -149,7 +149,7 @@ def error_text(error: object) -> str:
     return text(str(error), MAX_ERROR_BYTES)
 
 
-def shown_cause(error: BaseException) -> BaseException | None:
+def displayable_cause(error: BaseException) -> BaseException | None:
     """The exception as the cause of one of ours; None where the chain says what may not be shown.
 
     A traceback prints every exception of a chain, and those of parsers quote what they were given.
@@ -355,7 +355,7 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
             said = str(decode(raw[begin:end]))
             cleaned = cleaner.text(said)
         else:
-            said = yield from joined_steps(SlicedDocument(raw).pieces_of(begin, end))
+            said = yield from join_steps(SlicedDocument(raw).pieces_of(begin, end))
             cleaned = yield from cleaner.text_steps(said)
         if cleaned.startswith(OURS) and _IS_KEY.match(raw, end):
             cleaner.may_be_marked = True
@@ -421,9 +421,9 @@ class Cleaner:
                 if self._turn.is_over():
                     yield
         whole = "".join(pieces)
-        return (yield from self._masked_steps(whole)) if SECRETS.knows_any else whole
+        return (yield from self._mask_steps(whole)) if SECRETS.knows_any else whole
 
-    def _masked_steps(self, said: str) -> "Steps[str]":
+    def _mask_steps(self, said: str) -> "Steps[str]":
         """Mask a long text in windows, each with the end of the one before, where a secret may begin."""
         margin = SECRETS.reach
         pieces: list[str] = []
@@ -471,7 +471,7 @@ class Cleaner:
         if not is_data:
             return (yield from self.text_steps(said))
         if self._opened is not None and self._opened.stands_in(said):
-            whole = yield from joined_steps(self._opened.pieces(said))
+            whole = yield from join_steps(self._opened.pieces(said))
             return (
                 whole
                 if (yield from _is_base64_steps(whole))
@@ -497,7 +497,7 @@ class Cleaner:
             return False
         fall_together = len(set(names.values())) < len(names)
         if fall_together:
-            names = _told_apart(names)
+            names = _disambiguate_names(names)
         members = [(names[name], item) for name, item in holder.items()]
         holder.clear()
         holder.update(members)
@@ -541,12 +541,12 @@ def _items(value: object) -> list[Any]:
     return value if is_list(value) else []
 
 
-def _told_apart(names: Mapping[str, str]) -> dict[str, str]:
+def _disambiguate_names(names: Mapping[str, str]) -> dict[str, str]:
     """Names that differ in what they hide: by that where it is little, else by their number."""
     if sum(map(len, names)) > _MAX_SHOWN_NAMES:
-        return _numbered(names)
-    visible = {name: SECRETS.mask_known(made_visible(name)) for name in names}
-    return visible if len(set(visible.values())) == len(visible) else _numbered(visible)
+        return _number_names(names)
+    visible = {name: SECRETS.mask_known(reveal_hidden(name)) for name in names}
+    return visible if len(set(visible.values())) == len(visible) else _number_names(visible)
 
 
 _MAX_SHOWN_NAMES = 4096
@@ -570,7 +570,7 @@ def _is_base64_steps(said: str) -> "Steps[bool]":
     return size % 4 != 1 and said.rstrip("=\r\n").find("=") < 0
 
 
-def _numbered(names: Mapping[str, str]) -> dict[str, str]:
+def _number_names(names: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{shown} ({place})" for place, (name, shown) in enumerate(names.items(), 1)}
 
 
@@ -634,7 +634,7 @@ def marked(said: dict[str, Any], server_id: str | None) -> dict[str, Any]:
     return said if kept == (meta or {}) else {**said, "_meta": kept}
 
 
-def marked_data(data: Any, server_id: str | None) -> Any:  # noqa: ANN401 - any JSON value
+def mark_error_data(data: Any, server_id: str | None) -> Any:  # noqa: ANN401 - any JSON value
     """An error's data with the mark: as a member of it, or beside it under `data` where it is no object."""
     if server_id is None:
         return data

@@ -295,7 +295,7 @@ def _literals_to_end(raw: bytes) -> Iterator[tuple[int, int]]:
     yield len(raw), len(raw)
 
 
-def joined_steps(pieces: Iterator[str]) -> "Steps[str]":
+def join_steps(pieces: Iterator[str]) -> "Steps[str]":
     """Join the pieces of a text."""
     turn, joined = SliceTimer(), list[str]()
     for piece in pieces:

@@ -120,7 +120,7 @@ def _suspect() -> re.Pattern[str]:
 
 
 @cache
-def _hidden() -> re.Pattern[str]:
+def _hidden_pattern() -> re.Pattern[str]:
     return re.compile(f"[{_BASIC}\U00010000-\U0010ffff]" + "".join(f"(?<!{kept})" for kept in _KEPT))
 
 
@@ -128,7 +128,7 @@ def _without_hidden(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_CONTROLS).decode()
     # A native pass over a long text keeps the interpreter from other threads; calling back does not.
-    return _hidden().sub("" if len(text) <= _LONG_TEXT else _nothing, text)
+    return _hidden_pattern().sub("" if len(text) <= _LONG_TEXT else _nothing, text)
 
 
 _LONG_TEXT = 32 * 1024
@@ -187,11 +187,11 @@ def clean_bytes(raw: bytes) -> bytes | None:
     if not may_hide(raw):
         return None
     text = raw.decode(errors="surrogatepass")
-    cleaned = _STRING.sub(_cleaned_string, text)
+    cleaned = _STRING.sub(_clean_string_literal, text)
     return None if cleaned == text else cleaned.encode()
 
 
-def _cleaned_string(match: re.Match[str]) -> str:
+def _clean_string_literal(match: re.Match[str]) -> str:
     literal = match[0]
     text: str = json.loads(literal, strict=False) if "\\" in literal else literal[1:-1]
     cleaned = clean(text)
@@ -232,7 +232,7 @@ def inspect(text: str) -> CleanText:
     if not _is_suspect(text, text.encode(errors="surrogatepass")):
         return CleanText(text=text)
     unescaped = _ESCAPES.sub(noted, text).replace("\r\n", "\n")
-    _hidden().sub(noted, unescaped)
+    _hidden_pattern().sub(noted, unescaped)
     findings = (
         HiddenText(kind=kind, count=len(parts), sample=_sample(kind, "".join(parts)))
         for kind, parts in found.items()
@@ -240,9 +240,9 @@ def inspect(text: str) -> CleanText:
     return CleanText(text=_without_hidden(_with_plain_breaks(unescaped)), findings=tuple(findings))
 
 
-def made_visible(text: str) -> str:
+def reveal_hidden(text: str) -> str:
     """The text with all that is hidden in it spelled out, such as ⟨U+200B⟩."""
-    return _hidden().sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+    return _hidden_pattern().sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
 def _kind(removed: str) -> Kind:
@@ -265,7 +265,7 @@ def _sample(kind: Kind, removed: str) -> str:
     removed = removed[:MAX_READ_CHARACTERS]
     decode = _DECODERS.get(kind)
     decoded = decode(removed) if decode else ""
-    return decoded if len(decoded) > 1 and decoded.isprintable() else made_visible(removed)
+    return decoded if len(decoded) > 1 and decoded.isprintable() else reveal_hidden(removed)
 
 
 def _read_tags(tags: str) -> str:

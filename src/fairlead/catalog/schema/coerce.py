@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.catalog.schema.keywords import TYPES, Schema, referenced
+from fairlead.catalog.schema.keywords import TYPES, Schema, resolve_reference
 from fairlead.config.untyped import is_list, is_object
 
 MAX_TEXT = 1_000_000
@@ -80,7 +80,7 @@ class TypesOf:
                 continue
             found[id(schema)] = schema
             pending += schema.get("allOf", ())
-            if (target := referenced(schema, self._root)) is not None:
+            if (target := resolve_reference(schema, self._root)) is not None:
                 pending.append(target)
             for keyword in ("anyOf", "oneOf"):
                 fitting = [one for one in schema.get(keyword, ()) if kind in self(one)]
@@ -101,7 +101,7 @@ class TypesOf:
                 types &= _any_of(map(self, schema[keyword]))
         for one in schema.get("allOf", ()):
             types &= self(one)
-        target = referenced(schema, self._root)
+        target = resolve_reference(schema, self._root)
         return types if target is None else types & self(target)
 
 
@@ -117,7 +117,7 @@ class _Coercion:
         self._text = MAX_TEXT
 
     def members(self, schemas: list[Schema], given: Mapping[str, Any], where: _Place) -> dict[str, Any]:
-        views = self._seen(schemas, "object")
+        views = self._views_of_type(schemas, "object")
         self._take(len(views))
         named = [properties for view in views if (properties := view.get("properties"))]
         required = {name for view in views for name in view.get("required", ())}
@@ -128,7 +128,7 @@ class _Coercion:
             self._take(1 + len(named))
             inner = [properties[name] for properties in named if name in properties]
             place = (*where, name)
-            if item is None and inner and name not in required and "null" not in self._accepted(inner):
+            if item is None and inner and name not in required and "null" not in self._accepted_types(inner):
                 self._note(place)
             else:
                 coerced[name] = self._value(inner or others, item, place)
@@ -138,19 +138,19 @@ class _Coercion:
         if not schemas:
             return given
         if isinstance(given, str):
-            given = self._parsed(schemas, given, where)
+            given = self._parse_text(schemas, given, where)
         if is_object(given):
             return self.members(schemas, given, where)
         if is_list(given) and len(given) <= MAX_ITEMS:
             self._take(len(given))
-            views = self._seen(schemas, "array")
+            views = self._views_of_type(schemas, "array")
             self._take(len(views))
             items = [view["items"] for view in views if "items" in view]
             return [self._value(items, item, (*where, index)) for index, item in enumerate(given)]
         return given
 
-    def _parsed(self, schemas: list[Schema], text: str, where: _Place) -> Any:  # noqa: ANN401 - any JSON value
-        accepted = self._accepted(schemas)
+    def _parse_text(self, schemas: list[Schema], text: str, where: _Place) -> Any:  # noqa: ANN401 - any JSON value
+        accepted = self._accepted_types(schemas)
         if "string" in accepted or len(text) > self._text:
             return text
         self._text -= len(text)
@@ -163,11 +163,11 @@ class _Coercion:
         self._note(where)
         return value
 
-    def _accepted(self, schemas: list[Schema]) -> Types:
+    def _accepted_types(self, schemas: list[Schema]) -> Types:
         self._take(len(schemas))
         return reduce(Types.__and__, map(self._types, schemas))
 
-    def _seen(self, schemas: list[Schema], kind: str) -> list[dict[str, Any]]:
+    def _views_of_type(self, schemas: list[Schema], kind: str) -> list[dict[str, Any]]:
         """The schemas that judge a value of that type here, found once for all items of a list."""
         self._take(len(schemas))
         wanted = kind, frozenset(map(id, schemas))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard, cast
 
-from fairlead.catalog.schema.keywords import Schema, applied_in_place, referenced, subschemas
+from fairlead.catalog.schema.keywords import Schema, in_place_schemas, resolve_reference, subschemas
 from fairlead.config.untyped import is_list, is_object
 
 MAX_VALUE_DEPTH = 64
@@ -110,7 +110,7 @@ def weigh(root: dict[str, Any]) -> Weight:
             # What a reference that leads back here in a circle finds.
             known[id(schema)] = Weight(schemas=math.inf, units=math.inf, height=0)
             inner = [of(sub) for keyword, sub in subschemas(schema) if keyword != "$defs"]
-            if (target := referenced(schema, root)) is not None:
+            if (target := resolve_reference(schema, root)) is not None:
                 inner.append(of(target))
             factor = _factor(schema)
             own, unknown = _own_cost(schema)
@@ -241,21 +241,21 @@ class _Count:
             return _APPLIED
         meeting = id(schema), id(value)
         if meeting in self._meetings:
-            return self._bounded(self._meetings[meeting])
+            return self._check_effort(self._meetings[meeting])
         if len(self._meetings) >= MAX_MEETINGS:
             raise EffortExceeded("there is too much to check")
         self._meetings[meeting] = self._most + 1  # what a reference that leads back here in a circle finds
-        total = self._bounded(self._own(schema, value))
-        for inner in applied_in_place(schema, self._root):
-            total = self._bounded(total + self.of(inner, value))
+        total = self._check_effort(self._own(schema, value))
+        for inner in in_place_schemas(schema, self._root):
+            total = self._check_effort(total + self.of(inner, value))
         if is_object(value):
             total += self._of_object(schema, value)
         elif _is_array(value):
             total += self._of_array(schema, value)
-        self._meetings[meeting] = self._bounded(total * _factor(schema))
+        self._meetings[meeting] = self._check_effort(total * _factor(schema))
         return self._meetings[meeting]
 
-    def _bounded(self, total: int) -> int:
+    def _check_effort(self, total: int) -> int:
         if total > self._most:
             raise EffortExceeded("its schema takes too long to check")
         return total
@@ -339,7 +339,7 @@ def _own_cost(schema: dict[str, Any]) -> tuple[Cost, str | None]:
     return Cost(value, character, wide), None
 
 
-def _fixed(value: float) -> Callable[[Any], Cost]:
+def _fixed_cost(value: float) -> Callable[[Any], Cost]:
     cost = Cost(value)
     return lambda _: cost
 
@@ -410,20 +410,20 @@ def _patterns_cost(patterns: dict[str, Any]) -> Cost:
 _COSTS: dict[str, Callable[[Any], Cost | None]] = {
     # What the validator does not look at.
     **dict.fromkeys(
-        ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"), _fixed(0)
+        ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"), _fixed_cost(0)
     ),
-    **dict.fromkeys(("format", "contentEncoding", "contentMediaType", "$defs"), _fixed(0)),
+    **dict.fromkeys(("format", "contentEncoding", "contentMediaType", "$defs"), _fixed_cost(0)),
     # What holds schemas: those count by themselves.
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"), _fixed(1)),
-    **dict.fromkeys(("properties", "additionalProperties", "unevaluatedProperties"), _fixed(2)),
-    **dict.fromkeys(("prefixItems", "items", "contains", "unevaluatedItems"), _fixed(1)),
-    "propertyNames": _fixed(_NAME),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"), _fixed_cost(1)),
+    **dict.fromkeys(("properties", "additionalProperties", "unevaluatedProperties"), _fixed_cost(2)),
+    **dict.fromkeys(("prefixItems", "items", "contains", "unevaluatedItems"), _fixed_cost(1)),
+    "propertyNames": _fixed_cost(_NAME),
     "patternProperties": _patterns_cost,
     "dependentSchemas": lambda named: Cost(3 * len(named)),
     # What judges by itself.
-    "type": _fixed(1),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _fixed(1)),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _fixed(1)),
+    "type": _fixed_cost(1),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _fixed_cost(1)),
+    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _fixed_cost(1)),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _limit_cost),
     "multipleOf": _factor_cost,
     "pattern": _states_cost,

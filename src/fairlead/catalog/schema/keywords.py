@@ -76,7 +76,7 @@ def below(where: str, step: str) -> str:
     return f"{where}.{step}" if where else step
 
 
-def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
+def in_place_schemas(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
     """The schemas that judge the same value as this one."""
     for keyword in IN_PLACE_LISTS:
         yield from schema.get(keyword, ())
@@ -84,11 +84,11 @@ def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[S
         if keyword in schema:
             yield schema[keyword]
     yield from schema.get("dependentSchemas", {}).values()
-    if (target := referenced(schema, root)) is not None:
+    if (target := resolve_reference(schema, root)) is not None:
         yield target
 
 
-def referenced(schema: dict[str, Any], root: dict[str, Any]) -> Schema | None:
+def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> Schema | None:
     """The schema this one refers to, if it does."""
     return resolve(root, schema["$ref"]) if "$ref" in schema else None
 

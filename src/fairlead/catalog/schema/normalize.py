@@ -67,14 +67,14 @@ class UnusableKeyword(Exception):
     """A keyword's value means nothing. The message ends a sentence about it."""
 
 
-def supported_dialect(uri: object) -> bool:
+def is_supported_dialect(uri: object) -> bool:
     """Is this `$schema` one of the drafts that can be read here? Many tools name none."""
     if not isinstance(uri, str) or not uri:
         return True
     return uri.removeprefix("http://").removeprefix("https://").rstrip("#") in _DIALECTS
 
 
-def modernised(schema: dict[str, Any]) -> dict[str, Any]:
+def upgrade_to_2020_12(schema: dict[str, Any]) -> dict[str, Any]:
     """The same in 2020-12, this level only."""
     if _OLDER.isdisjoint(schema) and not is_list(schema.get("items")):
         return schema
@@ -298,7 +298,7 @@ def permissive() -> dict[str, Any]:
 def screen(raw: object) -> ScreenedSchema:
     """An input schema, as it comes out of JSON."""
     if raw is False:
-        return _rejected("its schema takes no arguments at all, not even none")
+        return _reject_schema("its schema takes no arguments at all, not even none")
     try:
         if not is_object(raw):
             what = "is missing" if raw is None else "is not an object"
@@ -309,9 +309,9 @@ def screen(raw: object) -> ScreenedSchema:
         schema = reading.read_root(raw)
         return ScreenedSchema(schema=schema, changes=tuple(reading.changes))
     except EffortExceeded as exc:
-        return _rejected(f"its schema cannot be used: {exc}")
+        return _reject_schema(f"its schema cannot be used: {exc}")
     except _Harmful as exc:
-        return _rejected(str(exc))
+        return _reject_schema(str(exc))
 
 
 def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
@@ -330,19 +330,19 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
         reading = _Reading()
         schema = reading.read_any_root(raw)
     except EffortExceeded as exc:
-        return _rejected(str(exc))
+        return _reject_schema(str(exc))
     except _Harmful as exc:
-        return _rejected(str(exc).removeprefix("its schema "))
+        return _reject_schema(str(exc).removeprefix("its schema "))
     if reading.changes:
         first = reading.changes[0]
-        return _rejected(f"{first.where or 'it'} {first.what}")
+        return _reject_schema(f"{first.where or 'it'} {first.what}")
     if not is_well_formed(raw):
-        return _rejected("it is not a schema in any draft")
+        return _reject_schema("it is not a schema in any draft")
     portable = portable_schema(raw)
     if portable is None:
         portable = portable_schema(schema)
     return (
-        _rejected("not every validator can compile it")
+        _reject_schema("not every validator can compile it")
         if portable is None
         else ScreenedSchema(schema=portable)
     )
@@ -363,14 +363,14 @@ _decode = msgspec.json.Decoder(_SchemaDefinition).decode
 def screen_definition(definition: bytes) -> ScreenedSchema:
     """The input schema in a tool's definition. Asked again about the same bytes, it answers at once."""
     if len(definition) > MAX_BYTES:
-        return _rejected(f"its definition has {len(definition)} bytes, and {MAX_BYTES} are allowed")
+        return _reject_schema(f"its definition has {len(definition)} bytes, and {MAX_BYTES} are allowed")
     try:
         return screen(_decode(definition).input_schema)
     except (ValueError, RecursionError):
-        return _rejected("its definition cannot be read")
+        return _reject_schema("its definition cannot be read")
 
 
-def _rejected(reason: str) -> ScreenedSchema:
+def _reject_schema(reason: str) -> ScreenedSchema:
     return ScreenedSchema(schema=permissive(), rejected=reason)
 
 
@@ -412,10 +412,12 @@ class _Reading:
         return self._read_object(raw, where)
 
     def _read_object(self, raw: dict[str, Any], where: str) -> dict[str, Any]:
-        if not supported_dialect(raw.get("$schema")):
-            raise _Harmful(f"its schema is in a dialect that is not supported: {_quoted(raw['$schema'])}")
+        if not is_supported_dialect(raw.get("$schema")):
+            raise _Harmful(
+                f"its schema is in a dialect that is not supported: {_quote_excerpt(raw['$schema'])}"
+            )
         schema: dict[str, Any] = {}
-        modern = modernised(raw)
+        modern = upgrade_to_2020_12(raw)
         self._multiplies |= not MULTIPLYING.isdisjoint(modern)
         self._count(modern)
         for keyword, value in modern.items():
@@ -486,7 +488,7 @@ def _limit(weight: Weight) -> None:
         raise _Harmful("its references multiply beyond what can be checked")
 
 
-def _quoted(said: str) -> str:
+def _quote_excerpt(said: str) -> str:
     """Words of a schema, short, and through the gate before they are cut: half a secret is not found."""
     return repr(gate.content(said, 100))
 
@@ -496,7 +498,7 @@ def _local(value: object) -> str:
         raise UnusableKeyword("must be a string")
     if not value.startswith("#"):
         raise _Harmful(
-            f"its schema refers to {_quoted(value)}, which is outside of it, and nothing is fetched"
+            f"its schema refers to {_quote_excerpt(value)}, which is outside of it, and nothing is fetched"
         )
     if len(value) > MAX_REFERENCE_LENGTH:
         raise UnusableKeyword("is longer than any reference need be")

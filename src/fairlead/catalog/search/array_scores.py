@@ -25,8 +25,8 @@ class ArraySums:
     def __init__(self, index: Index, clauses: Sequence[Impacts]) -> None:
         self._index = index
         self._clauses = clauses
-        often = _counted_too_often(clauses)
-        self._counts = self._counted([*clauses, often] if often else clauses)
+        often = _overlap_correction(clauses)
+        self._counts = self._sum_rows([*clauses, often] if often else clauses)
 
     def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
         """For each clause the tools most worth a closer look, so many at most, and their sums."""
@@ -38,15 +38,15 @@ class ArraySums:
 
     def of_each(self, slots: Collection[int]) -> list[Scores]:
         """For each clause the sums of these."""
-        sums = self._counts[: len(self._clauses)].take(_numbered(slots), axis=1)
+        sums = self._counts[: len(self._clauses)].take(_slot_array(slots), axis=1)
         return [dict(zip(slots, row, strict=True)) for row in sums.tolist()]
 
     def together(self, slots: Collection[int]) -> Scores:
         """The sums of these by the terms of all clauses."""
-        sums = self._counts.take(_numbered(slots), axis=1).sum(axis=0)
+        sums = self._counts.take(_slot_array(slots), axis=1).sum(axis=0)
         return dict(zip(slots, sums.tolist(), strict=True))
 
-    def _counted(self, rows: Sequence[Impacts]) -> "Counts":
+    def _sum_rows(self, rows: Sequence[Impacts]) -> "Counts":
         """What the terms count for each tool: a row for each of these, and in it a number for each slot."""
         size = len(self._index.tools)
         columns = [self._index.columns(term) for impacts in rows for term in impacts]
@@ -64,7 +64,7 @@ class ArraySums:
     ) -> Scores:
         index = self._index
         if within is not None:
-            sums = scores = _most(counts, _numbered(within), count)
+            sums = scores = _most(counts, _slot_array(within), count)
         else:
             leading = leading_terms(index, impacts, count)
             found = np.zeros(len(counts), dtype=np.bool_)
@@ -88,7 +88,7 @@ def _most(counts: "Counts", slots: "Slots", count: int) -> Scores:
     return dict(zip(slots.tolist(), scores.tolist(), strict=True))
 
 
-def _counted_too_often(clauses: Sequence[Impacts]) -> Impacts:
+def _overlap_correction(clauses: Sequence[Impacts]) -> Impacts:
     """What to add to the sum of all clauses, for it to count each term once."""
     if len(clauses) < 2:
         return {}
@@ -99,7 +99,7 @@ def _counted_too_often(clauses: Sequence[Impacts]) -> Impacts:
     return {term: impact for term, impact in missing.items() if impact}
 
 
-def _numbered(slots: Collection[int]) -> "Slots":
+def _slot_array(slots: Collection[int]) -> "Slots":
     return np.fromiter(slots, dtype=np.int64, count=len(slots))
 
 

@@ -247,7 +247,7 @@ class Index:
         # What people ask for is without end, what tools say is not: only that is kept.
         if not having:
             return 0.0
-        rarity = self._rarities[term] = rounded(log(1 + (len(self) - having + 0.5) / (having + 0.5)))
+        rarity = self._rarities[term] = round_impact(log(1 + (len(self) - having + 0.5) / (having + 0.5)))
         return rarity
 
     def score(self, term: str, slot: int) -> float:
@@ -286,7 +286,7 @@ class Index:
         return str(self.tools[slot].key)
 
 
-def rounded(impact: float) -> float:
+def round_impact(impact: float) -> float:
     """The impact in steps, and never none of them: sums are then the same in whatever order they are made."""
     return ceil(impact * STEPS) / STEPS
 
@@ -295,13 +295,13 @@ def rounded(impact: float) -> float:
 _SCORES = [step / STEPS for step in range(round((SATURATION + 1) * STEPS) + 1)]
 
 
-def _saturated(weight: float) -> float:
+def _saturate(weight: float) -> float:
     return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * STEPS + 0.5)]
 
 
-def _added(weight: float, already: float) -> float:
+def _added_weight(weight: float, already: float) -> float:
     """How much more a term counts in a tool than what its server says already makes it count."""
-    return _SCORES[int((_saturated(weight + already) - _saturated(already)) * STEPS + 0.5)]
+    return _SCORES[int((_saturate(weight + already) - _saturate(already)) * STEPS + 0.5)]
 
 
 class _Shelves(Generic[K, V]):
@@ -406,7 +406,7 @@ class _Draft:
         put = self._postings.put
         for term, weight in weights.items():
             said = server_weights.get(term)
-            put(term, slot, _added(weight, said) if said else _saturated(weight))
+            put(term, slot, _added_weight(weight, said) if said else _saturate(weight))
         if before.name != name:
             self._rename(slot, before.name, name)
         self._tools[slot] = IndexedTool(
@@ -437,7 +437,7 @@ class _Draft:
         reach: dict[str, int] = {}
         those = frozenset(slots)
         for term, weight in weights.items():
-            self._server_postings.put(term, server_id, _saturated(weight))
+            self._server_postings.put(term, server_id, _saturate(weight))
             saying = self._postings.content.get(term, _NOTHING).keys()
             reach[term] = len(those) - len(those & saying)
             if reach[term]:

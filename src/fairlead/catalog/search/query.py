@@ -7,7 +7,7 @@ from functools import cache
 from math import inf, sqrt
 from operator import add
 
-from fairlead.catalog.search.index import NAME, Index, rounded
+from fairlead.catalog.search.index import NAME, Index, round_impact
 from fairlead.catalog.search.tokenize import RELATED, term, terms
 
 MOST_CHARACTERS = 2_000
@@ -101,7 +101,7 @@ def _weigh(index: Index, clause: tuple[str, ...]) -> Impacts:
 
 
 def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> None:
-    related = _related()
+    related = _related_terms()
     for word in dict.fromkeys(clause):
         others = [
             (other, rarity)
@@ -111,11 +111,11 @@ def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> Non
         # Never more than the word itself would: a rare synonym of a common word says little.
         most = impacts.get(word, inf)
         for other, rarity in others:
-            impacts[other] = rounded(RELATED_WEIGHT / sqrt(len(others)) * min(most, rarity))
+            impacts[other] = round_impact(RELATED_WEIGHT / sqrt(len(others)) * min(most, rarity))
 
 
 @cache
-def _related() -> dict[str, tuple[str, ...]]:
+def _related_terms() -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for group in RELATED:
         stems = dict.fromkeys(map(term, group))

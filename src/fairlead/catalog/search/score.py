@@ -72,22 +72,22 @@ class PlainSums:
 
     def of_each(self, slots: Collection[int]) -> list[Scores]:
         """For each clause the sums of these."""
-        return [_summed(slots, impacts, self._index.postings) for impacts in self._clauses]
+        return [_sum_impacts(slots, impacts, self._index.postings) for impacts in self._clauses]
 
     def together(self, slots: Collection[int]) -> Scores:
         """The sums of these by the terms of all clauses."""
-        return _summed(slots, together(self._clauses), self._index.postings)
+        return _sum_impacts(slots, together(self._clauses), self._index.postings)
 
     def _candidates(self, impacts: Impacts, count: int, within: Collection[int] | None) -> Scores:
         index = self._index
         if within is not None:
-            sums = scores = _summed(within, impacts, index.postings)
+            sums = scores = _sum_impacts(within, impacts, index.postings)
         else:
             leading = leading_terms(index, impacts, count)
             servers = best_servers(index, leading)
             looked_at = {slot for server_id, _ in servers for slot in index.servers[server_id].slots}
             looked_at.update(*map(index.champions, leading))
-            sums = _summed(looked_at, impacts, index.postings)
+            sums = _sum_impacts(looked_at, impacts, index.postings)
             scores = dict(sums)
             for server_id, score in servers:
                 for slot in index.servers[server_id].slots:
@@ -135,7 +135,9 @@ def best(index: Index, scores: Scores, count: int) -> Collection[int]:
     return kept
 
 
-def _summed(slots: Iterable[int], impacts: Impacts, postings: Mapping[str, Mapping[int, float]]) -> Scores:
+def _sum_impacts(
+    slots: Iterable[int], impacts: Impacts, postings: Mapping[str, Mapping[int, float]]
+) -> Scores:
     """What the terms count together for each of these."""
     sums = dict.fromkeys(slots, 0.0)
     for term, impact in impacts.items():
@@ -207,7 +209,9 @@ def rank(
 ) -> Ranking:
     """Score the tools that may fit a query, those with 1 best; with `server`, among that server's."""
     within = None if server is None else _slots_of(index, server)
-    names = {slot: how for slot, how in _named(index, query).items() if within is None or slot in within}
+    names = {
+        slot: how for slot, how in _match_names(index, query).items() if within is None or slot in within
+    }
     only_named = bool(names) and query.selecting
     clauses = weigh_clauses(index, query)
     count = max(_CANDIDATES // max(len(clauses), 1), _FEWEST_CANDIDATES)
@@ -219,13 +223,13 @@ def rank(
         likeness = _likeness(meaning.compare(query.text), slots, within)
         slots = likeness.keys()
     impacts = together(clauses)
-    servers = _said_of_servers(index, impacts, slots)
-    scores = _normalised(_scored(index, servers, impacts, sums.together(slots)))
+    servers = _match_servers(index, impacts, slots)
+    scores = _normalize_scores(_score_tools(index, servers, impacts, sums.together(slots)))
     if likeness:
-        scores = _mixed(scores, _normalised(likeness), MEANING_SHARE)
+        scores = _mix_scores(scores, _normalize_scores(likeness), MEANING_SHARE)
     if len(clauses) > 1:
         by_clause = _best_clauses(index, servers, zip(clauses, groups, strict=True))
-        scores = _mixed(scores, by_clause, CLAUSE_SHARE)
+        scores = _mix_scores(scores, by_clause, CLAUSE_SHARE)
     for slot, (bonus, _) in names.items():
         scores[slot] = scores.get(slot, 0.0) + bonus
     return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness)
@@ -246,7 +250,7 @@ def _slots_of(index: Index, server_id: str) -> frozenset[int]:
 # ── by name ──
 
 
-def _named(index: Index, query: Query) -> dict[int, tuple[float, str]]:
+def _match_names(index: Index, query: Query) -> dict[int, tuple[float, str]]:
     found: dict[int, tuple[float, str]] = {}
     for name in query.names:
         # A word of a sentence can look like the end of a name (`followUp`), so there it must be all of one.
@@ -316,7 +320,7 @@ def _array_sums() -> "type[ArraySums] | None":
     return ArraySums
 
 
-def _said_of_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
+def _match_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
     """What the servers of these tools say of what is asked for, looked up once for all clauses."""
     said: Said = {index.tools[slot].key.server_id: [] for slot in slots}
     for term in asked:
@@ -331,25 +335,25 @@ def _best_clauses(index: Index, servers: Said, clauses: Iterable[tuple[Impacts, 
     """How well tools fit the clause they fit best, of those they are candidates of."""
     best: Scores = {}
     for impacts, sums in clauses:
-        for slot, score in _normalised(_scored(index, servers, impacts, sums)).items():
+        for slot, score in _normalize_scores(_score_tools(index, servers, impacts, sums)).items():
             if score > best.get(slot, 0.0):
                 best[slot] = score
     return best
 
 
-def _mixed(one: Scores, other: Scores, share: float) -> Scores:
+def _mix_scores(one: Scores, other: Scores, share: float) -> Scores:
     slots = one.keys() | other.keys()
-    return _normalised(
+    return _normalize_scores(
         {slot: (1 - share) * one.get(slot, 0.0) + share * other.get(slot, 0.0) for slot in slots}
     )
 
 
-def _normalised(scores: Scores) -> Scores:
+def _normalize_scores(scores: Scores) -> Scores:
     most = max(scores.values(), default=0.0)
     return {slot: score / most for slot, score in scores.items() if score > 0}
 
 
-def _scored(index: Index, servers: Said, impacts: Impacts, sums: Scores) -> Scores:
+def _score_tools(index: Index, servers: Said, impacts: Impacts, sums: Scores) -> Scores:
     """BM25F, with a bonus for what the name says, and one for a server that has a tool that fits well."""
     tools, name_mass = index.tools, index.name_mass
     about_server: dict[str, float] = {}

@@ -70,7 +70,7 @@ def search(
     read = [query for text in texts for query in read_query(text)]
     places = [_places(index, rank(index, query, server=server, meaning=meaning)) for query in read]
     limit = max(1, min(limit, MOST_HITS), sum(query.selecting for query in read))
-    kept = _arranged(index, _merged(places), limit, share=server is None)
+    kept = _select_results(index, _merge_rankings(places), limit, share=server is None)
     return tuple([_hit(index, *each) for each in kept])
 
 
@@ -95,7 +95,7 @@ def _places(index: Index, ranking: Ranking) -> Iterator[_Place]:
         yield _Place(score, position, key, slot, ranking)
 
 
-def _merged(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
+def _merge_rankings(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
     """Each tool of all rankings where it stands best, best first."""
     if len(rankings) == 1:
         yield from rankings[0]
@@ -108,7 +108,7 @@ def _merged(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
             yield place
 
 
-def _arranged(index: Index, found: Iterable[_Place], limit: int, *, share: bool) -> list[_Kept]:
+def _select_results(index: Index, found: Iterable[_Place], limit: int, *, share: bool) -> list[_Kept]:
     """The best, without twins; no server takes more than its share while others fit nearly as well."""
     kept: list[_Kept] = []
     by_name: dict[str, list[_Kept]] = {}

@@ -91,11 +91,11 @@ def _without_tense(word: str, first: int) -> str:
     for ending in ("ingly", "edly", "ing", "ed"):
         if word.endswith(ending):
             rest = word.removesuffix(ending)
-            return _restored(rest, first) if _VOWEL.search(rest) else word
+            return _restore_stem(rest, first) if _VOWEL.search(rest) else word
     return word
 
 
-def _restored(word: str, first: int) -> str:
+def _restore_stem(word: str, first: int) -> str:
     """Give back the `e`, or take the doubled consonant, that the ending cost: `hoping`, `hopping`."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"

@@ -7,7 +7,7 @@ import click
 
 from fairlead.cli.config_edits import forget_entry_secrets, require_free, require_sound, settle, write_entries
 from fairlead.cli.options import edit_scope_option, target_file
-from fairlead.cli.output import is_interactive, say, shown_path
+from fairlead.cli.output import display_path, is_interactive, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.secrets.storage import stash_secrets
 
@@ -132,7 +132,7 @@ def command(
     require_free([server_id], target, replace=options["replace"])  # before a secret is put away for it
     entry, stashed = stash_secrets(server_id, entry, os.environ, file=target.path)
     replaced = write_entries(target, {server_id: entry}, replace=options["replace"], stashed=stashed)
-    say(f"added `{server_id}` to {shown_path(target.path)}")
+    say(f"added `{server_id}` to {display_path(target.path)}")
     for secret in stashed:
         say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
     loaded = settle(ctx, target, [server_id])

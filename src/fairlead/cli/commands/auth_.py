@@ -8,12 +8,12 @@ import click
 from fairlead.auth.vault import FILE_NAME
 from fairlead.cli.logins import (
     KeptLogin,
+    format_expiry,
+    format_place,
     login_as_json,
     read_kept,
     resource_of,
     scopes_of,
-    shown_expiry,
-    shown_place,
 )
 from fairlead.cli.options import json_option, load
 from fairlead.cli.output import print_json, print_table, say
@@ -91,8 +91,8 @@ def _row(kept: KeptLogin, users: dict[_Server, list[LoadedServer]]) -> tuple[str
         f"{login.account or '-'}{whose}",
         login.issuer,
         " ".join(scopes_of(login)) or "-",
-        shown_expiry(login, renews=_renews(kept, servers)),
-        shown_place(kept.place),
+        format_expiry(login, renews=_renews(kept, servers)),
+        format_place(kept.place),
     )
 
 

@@ -95,9 +95,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     running = gateway_for(loaded, no_gateway=no_gateway)
 
     async def main() -> int:
-        result = await _called_by_gateway(running, loaded, wanted) if running else None
+        result = await _call_through_gateway(running, loaded, wanted) if running else None
         if result is None:
-            result = await _called_here(loaded, wanted)
+            result = await _call_with_own_host(loaded, wanted)
         return _show(result, as_json=as_json)
 
     return run_with_host(main)
@@ -116,29 +116,29 @@ class _RequestedCall:
     always: bool
 
 
-async def _called_here(loaded: LoadedConfig, wanted: _RequestedCall) -> ToolResult:
+async def _call_with_own_host(loaded: LoadedConfig, wanted: _RequestedCall) -> ToolResult:
     from fairlead.cli.prompts import operator_here
     from fairlead.cli.trace_export import tracing
     from fairlead.host.host import Host
 
     async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
         with noting_delivery():
-            result = await _called(host, wanted)
+            result = await _call_tool(host, wanted)
         await _remember(host, loaded, wanted)
         return result
 
 
-async def _called_by_gateway(
+async def _call_through_gateway(
     running: RunningGateway, loaded: LoadedConfig, wanted: _RequestedCall
 ) -> ToolResult | None:
     """Have a gateway make the call. None where it cannot be asked, and so did not make it."""
     from fairlead.cli.prompts import operator_here
-    from fairlead.gateway.control.client import attached_host
+    from fairlead.gateway.control.client import attach_to_gateway
 
-    async with attached_host(running, loaded, operator_here()) as host:
+    async with attach_to_gateway(running, loaded, operator_here()) as host:
         try:
             with noting_delivery():
-                result = await _called(host, wanted)
+                result = await _call_tool(host, wanted)
         except GatewayGone as exc:
             warn_of_gone(exc)
             return None
@@ -146,9 +146,9 @@ async def _called_by_gateway(
         return result
 
 
-async def _called(host: "Host | ControlClient", wanted: _RequestedCall) -> ToolResult:
+async def _call_tool(host: "Host | ControlClient", wanted: _RequestedCall) -> ToolResult:
     """Make the call, with a host here or one elsewhere."""
-    entry = await _found(host, wanted.server_id, wanted.tool)
+    entry = await _find_tool(host, wanted.server_id, wanted.tool)
     schema = entry.read().get("inputSchema")
     arguments = {**wanted.given, **dict(_argument(pair, schema) for pair in wanted.pairs)}
     async with _progress_bar() as on_progress:
@@ -167,7 +167,7 @@ async def _remember(host: "Host | ControlClient", loaded: LoadedConfig, wanted: 
     """Let agents call the tool from now on, if that is wanted."""
     if not wanted.always:
         return
-    entry = await _found(host, wanted.server_id, wanted.tool)
+    entry = await _find_tool(host, wanted.server_id, wanted.tool)
     await host.allow(wanted.server_id, entry.key.tool)
     shown = f"{wanted.server_id}/{printable(entry.key.shown_tool)}"
     decision = CallPolicy(loaded.server(wanted.server_id)).decide(entry.key.tool, entry=entry)
@@ -178,7 +178,7 @@ async def _remember(host: "Host | ControlClient", loaded: LoadedConfig, wanted: 
         say(f"agents may call `{shown}` without asking; `fairlead approvals`")
 
 
-async def _found(host: "Host | ControlClient", server_id: str, tool: str) -> ToolEntry:
+async def _find_tool(host: "Host | ControlClient", server_id: str, tool: str) -> ToolEntry:
     """The tool's definition, as it is known or else as the server says now."""
     from fairlead.cli.host_run import spinning
 
@@ -226,12 +226,12 @@ async def _progress_bar() -> AsyncGenerator[Progress | None]:
         task = bar.add_task("calling …", total=None)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            bar.update(task, completed=progress, total=total, description=_described(message))
+            bar.update(task, completed=progress, total=total, description=_render_progress_text(message))
 
         yield report
 
 
-def _described(message: str | None) -> str:
+def _render_progress_text(message: str | None) -> str:
     """A server's words beside the bar: on one line, and not taken for the bar's own markup."""
     from rich.markup import escape
 
@@ -243,7 +243,7 @@ def _show(result: ToolResult, *, as_json: bool) -> int:
         print_json(json.loads(result.raw))
     else:
         for block in result.content:
-            print_data(_shown(block))
+            print_data(_render_block(block))
         if not result.content and result.structured is not None:
             print_json(result.structured)
         if result.is_error:
@@ -251,7 +251,7 @@ def _show(result: ToolResult, *, as_json: bool) -> int:
     return Exit.TOOL_ERROR if result.is_error else Exit.OK
 
 
-def _shown(block: dict[str, Any]) -> str:
+def _render_block(block: dict[str, Any]) -> str:
     match block:
         case {"type": "text", "text": str(text)}:
             return printable_lines(text)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from fairlead.cli.options import FunctionT, json_option, load, target_file
-from fairlead.cli.output import print_json, print_table, say, shown_path, warn
+from fairlead.cli.output import display_path, print_json, print_table, say, warn
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import append_name, edit_file, names_at, remove_name
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
@@ -76,13 +76,13 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
     edit_file(target.path, change, create=EMPTY_FILE)
     for pattern in patterns:
         if pattern in added:
-            say(f"allowed `{pattern.text}` in {shown_path(target.path)}: {pattern.meaning}")
+            say(f"allowed `{pattern.text}` in {display_path(target.path)}: {pattern.meaning}")
         else:
             say(f"`{pattern.text}` is allowed already")
         if pattern.path:
             command = command_line("docs allow", pattern.host)
             say(f"  that is one path of it; the whole site would be `{command}`")
-    loaded = _loaded(ctx)
+    loaded = _reload_config(ctx)
     if loaded and any(_entry_for(pattern, loaded.config.docs.allow) is None for pattern in patterns):
         say(f"but {loaded.origin(*WHERE)} says otherwise, and that counts more")
 
@@ -109,8 +109,8 @@ def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) 
 
     edit_file(target.path, change, create=EMPTY_FILE)
     for site in sites:
-        say(f"took `{site}` off the list in {shown_path(target.path)}")
-    loaded = _loaded(ctx)
+        say(f"took `{site}` off the list in {display_path(target.path)}")
+    loaded = _reload_config(ctx)
     for site in sites:
         wider = _covering(site, loaded.config.docs.allow if loaded else ())
         if wider:
@@ -157,7 +157,7 @@ def _target(ctx: click.Context, scope: str | None) -> EditTarget:
     return target_file(ctx, scope or (None if explicit else "user"))
 
 
-def _loaded(ctx: click.Context) -> LoadedConfig | None:
+def _reload_config(ctx: click.Context) -> LoadedConfig | None:
     """What is in effect after a change."""
     try:
         return load(ctx)
@@ -166,7 +166,7 @@ def _loaded(ctx: click.Context) -> LoadedConfig | None:
         return None
 
 
-def _parsed(name: str) -> Pattern | None:
+def _parse_entry(name: str) -> Pattern | None:
     """An entry somebody wrote by hand, if it makes sense."""
     try:
         return parse_pattern(name)
@@ -176,19 +176,19 @@ def _parsed(name: str) -> Pattern | None:
 
 def _entry_for(pattern: Pattern, names: Iterable[str]) -> str | None:
     """The entry that says the same, in whatever way it is written."""
-    return next((name for name in names if _parsed(name) == pattern), None)
+    return next((name for name in names if _parse_entry(name) == pattern), None)
 
 
 def _covering(site: str, names: Iterable[str]) -> str | None:
     """The entry that still covers a site, if one does."""
-    pattern = _parsed(_without_scheme(site))
+    pattern = _parse_entry(_without_scheme(site))
     if pattern is None or pattern.under:
         return None
-    left = AllowList(name for name in names if _parsed(name))
+    left = AllowList(name for name in names if _parse_entry(name))
     covering = left.covering(parse_url(f"{max(pattern.schemes)}://{pattern.place}/"))
     return covering.text if covering else None
 
 
 def _meaning(name: str) -> str | None:
-    pattern = _parsed(name)
+    pattern = _parse_entry(name)
     return pattern.meaning if pattern else None

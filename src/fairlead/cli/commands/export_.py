@@ -8,7 +8,7 @@ import click
 from fairlead.adapters.export import LOSSES, Loss, export_servers, export_to_codex
 from fairlead.cli.catalogs import read_saved
 from fairlead.cli.options import load
-from fairlead.cli.output import print_data, printable, say, shown_path
+from fairlead.cli.output import display_path, print_data, printable, say
 from fairlead.config.dialects import registry, syntax
 from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import edit_file
@@ -60,7 +60,7 @@ def command(  # noqa: PLR0913 - the options of one command
     if gateway:
         exported = dialect.write(_gateway_entry(url))
     else:
-        exported = _exported(load(ctx), dialect, server_ids, lose)
+        exported = _export_document(load(ctx), dialect, server_ids, lose)
     for note in exported.notes:
         subject = ".".join(part for part in (note.server_id, note.field) if part)
         say(f"  note: {printable(subject)}: {printable(note.message)}")
@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913 - the options of one command
         print_data(syntax.dump(exported.document, dialect.syntax).rstrip("\n"))
     else:
         _write(dialect, exported, output)
-        say(f"wrote {shown_path(output.absolute())}")
+        say(f"wrote {display_path(output.absolute())}")
 
 
 def _gateway_entry(url: str | None) -> dict[str, dict[str, Any]]:
@@ -76,7 +76,7 @@ def _gateway_entry(url: str | None) -> dict[str, dict[str, Any]]:
     return {"fairlead": entry}
 
 
-def _exported(
+def _export_document(
     loaded: LoadedConfig, dialect: ConfigDialect, server_ids: tuple[str, ...], lose: tuple[Loss, ...]
 ) -> ExportedDocument:
     saved = read_saved(loaded)

@@ -12,12 +12,12 @@ from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.cli.output import (
     confirm,
+    display_path,
     print_data,
     print_json,
     print_table,
     printable_lines,
     say,
-    shown_path,
     warn,
 )
 from fairlead.config.sources import place_of
@@ -115,11 +115,11 @@ def _change(
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
     from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
-    from fairlead.gateway.install import planned_install, planned_uninstall
+    from fairlead.gateway.install import plan_install, plan_uninstall
 
     place = place_of(os.environ, Path.cwd())
     if not install:
-        change = planned_uninstall(uninstall or "", place)
+        change = plan_uninstall(uninstall or "", place)
         status = _write_change(change, yes=yes)
         if status == Exit.OK and not change.is_none:
             remove_agent_token(os.environ, uninstall or "")
@@ -127,7 +127,7 @@ def _change(
     needs_none = stdio or has_agent_token(os.environ, install)
     status = Exit.FIXABLE
     try:
-        change = planned_install(install, place, options.reach(load(ctx), install, stdio=stdio))
+        change = plan_install(install, place, options.reach(load(ctx), install, stdio=stdio))
         status = _write_change(change, yes=yes)
     finally:
         # A token that was made for a file which was not written is of no use to any agent.
@@ -140,18 +140,18 @@ def _write_change(change: "FileChange", *, yes: bool) -> int:
     from fairlead.gateway.install import apply
 
     if change.is_none:
-        say(f"{shown_path(change.path)} is as it should be; nothing was changed")
+        say(f"{display_path(change.path)} is as it should be; nothing was changed")
         return Exit.OK
     say(printable_lines(change.diff()))
     if change.has_token:
         warn(f"{change.title} can look nowhere else for the token, so it stands there in plain text")
-    if not yes and not confirm(f"\nWrite this to {shown_path(change.path)}?"):
+    if not yes and not confirm(f"\nWrite this to {display_path(change.path)}?"):
         say("\nnothing was changed; `--yes` writes it without asking")
         return Exit.FIXABLE
     backup = apply(change, os.environ)
-    say(f"\nwrote {shown_path(change.path)}")
+    say(f"\nwrote {display_path(change.path)}")
     if backup:
-        say(f"the file as it was: {shown_path(backup)}")
+        say(f"the file as it was: {display_path(backup)}")
     if change.advice:
         say(f"{change.title}: {change.advice}")
     return Exit.OK
@@ -208,7 +208,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
     from fairlead.cli.host_run import run_with_host, spinning
     from fairlead.cli.pending_calls import gateway_here
     from fairlead.cli.prompts import operator_here
-    from fairlead.gateway.control.client import attached_host
+    from fairlead.gateway.control.client import attach_to_gateway
 
     loaded = load(ctx)
     server = loaded.server(server_id)
@@ -218,7 +218,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
 
     async def main() -> int:
         async with (
-            attached_host(running, loaded, operator_here()) as host,
+            attach_to_gateway(running, loaded, operator_here()) as host,
             spinning(f"restarting {server_id} …"),
         ):
             await host.restart(server_id)

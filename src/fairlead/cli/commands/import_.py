@@ -14,12 +14,12 @@ from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
 from fairlead.cli.output import (
     confirm,
+    display_path,
     is_interactive,
     print_json,
     print_table,
     printable,
     say,
-    shown_path,
     warn,
 )
 from fairlead.config.command_lines import command_line
@@ -122,7 +122,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     plan = Plan()
     for dialect, location in sources:
         _read_into(plan, dialect, location, place, _target(ctx, scope, location), replace=replace)
-    chosen = _chosen(plan, only, native=native, ask=not dry_run)
+    chosen = _choose_candidates(plan, only, native=native, ask=not dry_run)
     _show(chosen, plan.notes, as_json=as_json)
     wanted = [candidate for candidate in chosen if candidate.action != "skip"]
     looking = file is None and agent is None
@@ -249,9 +249,8 @@ def _bind_inputs(imported: ImportedDocument, target: EditTarget) -> ImportedDocu
                     message = f"is in the keyring from now on; store it with `keyring set {SERVICE} {name}`"
                 else:
                     reference = file_reference(file, os.environ)
-                    message = (
-                        f"there is no keyring here; write it into {shown_path(file)}, which only you may read"
-                    )
+                    message = f"there is no keyring here; write it into {display_path(file)}"
+                    message += ", which only you may read"
                 note = ConversionNote(server_id=server_id, field=wanted, message=message)
                 notes += [note] if note not in notes else []
                 text = text.replace(str(found), reference)
@@ -277,7 +276,7 @@ def _judge(
     return ("replace", "") if replace else ("skip", "there already; --replace overwrites it")
 
 
-def _chosen(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> list[Candidate]:
+def _choose_candidates(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> list[Candidate]:
     chosen: list[Candidate] = []
     for candidate in plan.candidates:
         if only and candidate.server_id not in only:
@@ -305,9 +304,9 @@ def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: 
         (
             candidate.action,
             candidate.server_id,
-            _shown_target(candidate),
-            shown_path(candidate.source),
-            candidate.reason or f"to {shown_path(candidate.target.path)}",
+            _render_target(candidate),
+            display_path(candidate.source),
+            candidate.reason or f"to {display_path(candidate.target.path)}",
         )
         for candidate in candidates
     ]
@@ -326,7 +325,7 @@ def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: 
         say(f"  note: {printable(subject)}: {printable(note.message)}")
 
 
-def _shown_target(candidate: Candidate) -> str:
+def _render_target(candidate: Candidate) -> str:
     loaded = load_config(overrides={"servers": {candidate.server_id: candidate.entry}}, env={}, cwd="/")
     return loaded.servers[candidate.server_id].target
 
@@ -345,7 +344,7 @@ def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: 
                 for secret in stashed:
                     say(f"  {candidate.server_id}.{secret.field}: put away as {secret.reference}")
         replaced = write_entries(target, entries, replace=replace, bundles=plan.bundles, stashed=put_away)
-        say(f"added {len(entries)} to {shown_path(path)}")
+        say(f"added {len(entries)} to {display_path(path)}")
         loaded = settle(ctx, target, entries)
         for earlier in replaced:
             forget_entry_secrets(target, earlier, loaded)

@@ -6,7 +6,7 @@ import click
 
 from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, read_scope_option
-from fairlead.cli.output import print_json, print_problems, print_table, problem_as_json, say, shown_path
+from fairlead.cli.output import display_path, print_json, print_problems, print_table, problem_as_json, say
 from fairlead.config.load import LoadedConfig, LoadedServer
 
 COLUMNS = ("id", "transport", "source", "enabled", "trust", "target", "problems")
@@ -44,7 +44,7 @@ def _show(loaded: LoadedConfig) -> None:
         print_table(("id", "enabled", "what it does"), [_built_in_row(server) for server in built_in])
     if loaded.layers:
         places = (
-            f"{layer.name}: {shown_path(layer.path) if layer.path else layer.label}"
+            f"{layer.name}: {display_path(layer.path) if layer.path else layer.label}"
             for layer in loaded.layers
         )
         say("\n" + "   ".join(places))
@@ -59,7 +59,7 @@ def _row(server: LoadedServer) -> tuple[str, ...]:
         server.server_id,
         server.transport or "?",
         server.source,
-        _enabled(server),
+        _render_enabled(server),
         server.config.trust if server.config else "-",
         server.target,
         f"{many} (below)" if many else "-",
@@ -68,10 +68,10 @@ def _row(server: LoadedServer) -> tuple[str, ...]:
 
 def _built_in_row(server: LoadedServer) -> tuple[str, ...]:
     description = server.config.description if server.config else None
-    return server.server_id, _enabled(server), description or "-"
+    return server.server_id, _render_enabled(server), description or "-"
 
 
-def _enabled(server: LoadedServer) -> str:
+def _render_enabled(server: LoadedServer) -> str:
     if server.ruling.refusals:
         return "refused"
     return "yes" if server.enabled else "no"

@@ -10,7 +10,7 @@ from fairlead.catalog.definitions import FORMAT
 from fairlead.cli.catalogs import read_saved
 from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import counted, print_data, print_json, printable, say, shown_path
+from fairlead.cli.output import counted, display_path, print_data, print_json, printable, say
 from fairlead.config.document.files import write_atomic
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import LOCK_NAME
@@ -21,8 +21,8 @@ from fairlead.policy.lockfile import (
     LockedServer,
     drifts,
     lock_path,
+    lock_server,
     lock_text,
-    locked_server,
     read_lock,
     require_replaceable,
 )
@@ -53,31 +53,31 @@ def command(
       fairlead lock --only github
     """
     loaded = load(ctx)
-    servers = [loaded.server(server_id) for server_id in only] or _covered(loaded)
+    servers = [loaded.server(server_id) for server_id in only] or _servers_to_lock(loaded)
     path = file or _path(servers)
     if not check:
         require_replaceable(path)
     lock = read_lock(path) if check or only else None
     if check and lock is None:
-        raise ConfigError(f"there is no {shown_path(path)}", hint="run `fairlead lock` to write it")
+        raise ConfigError(f"there is no {display_path(path)}", hint="run `fairlead lock` to write it")
     before = lock.servers if lock else {}
     # What is compared must be digests of one format; what is written is of the present one.
     formats = {name: of.format for name, of in before.items()} if check else {}
-    now = _asked(loaded, servers, formats)
+    now = _lock_servers(loaded, servers, formats)
     if check:
         if any(of.format < FORMAT for of in before.values()):
-            say(f"{shown_path(path)} is of an older release: `fairlead lock` extends it to icons and `_meta`")
+            say(f"{display_path(path)} is of an older release: `fairlead lock` adds icons and `_meta`")
         compared = {name: of for name, of in before.items() if name in only} if only else before
         return _report(drifts(compared, now), path, as_json=as_json)
     write_atomic(path, lock_text(Lock(servers={**before, **now})))
     tools = sum(len(server.tools) for server in now.values())
-    say(f"locked {counted(tools, 'tool')} of {counted(len(now), 'server')} in {shown_path(path)}")
+    say(f"locked {counted(tools, 'tool')} of {counted(len(now), 'server')} in {display_path(path)}")
     if as_json:
         print_json({"file": str(path), "servers": {name: len(of.tools) for name, of in now.items()}})
     return Exit.OK
 
 
-def _covered(loaded: LoadedConfig) -> list[LoadedServer]:
+def _servers_to_lock(loaded: LoadedConfig) -> list[LoadedServer]:
     """The servers that are switched on and described by the project's file; else by the user's."""
     layers = {layer.name for layer in loaded.layers}
     whose = next((name for name in ("file", "project", "user") if name in layers), None)
@@ -94,7 +94,7 @@ def _path(servers: Iterable[LoadedServer]) -> Path:
     return places.pop()
 
 
-def _asked(
+def _lock_servers(
     loaded: LoadedConfig, servers: list[LoadedServer], formats: Mapping[str, int]
 ) -> dict[str, LockedServer]:
     """What the servers are at this moment. One that fails is an error: half a lock is no lock."""
@@ -105,7 +105,7 @@ def _asked(
         snapshot = saved[server.server_id].snapshot
         if snapshot is None:
             raise ListFailed(server.server_id, "what it offers could not be kept")
-        found[server.server_id] = locked_server(
+        found[server.server_id] = lock_server(
             server,
             snapshot.listing,
             protocol=snapshot.version,
@@ -143,8 +143,8 @@ def _report(found: list[Drift], path: Path, *, as_json: bool) -> int:
     else:
         for drift in found:
             print_data(printable(_line(drift)))
-        differing = f"{counted(len(found), 'difference')} from {shown_path(path)}"
-        say(differing if found else f"as {shown_path(path)} says")
+        differing = f"{counted(len(found), 'difference')} from {display_path(path)}"
+        say(differing if found else f"as {display_path(path)} says")
     return Exit.DRIFT if found else Exit.OK
 
 

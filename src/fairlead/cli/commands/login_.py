@@ -143,7 +143,7 @@ async def _log_in(host: "Host", target: "LoginTarget", options: LoginOptions) ->
 
 
 def _say_who(server_id: str, login: "Login", *, is_machine: bool) -> None:
-    from fairlead.cli.logins import scopes_of, shown_expiry
+    from fairlead.cli.logins import format_expiry, scopes_of
 
     account = f" as `{printable(login.account)}`" if login.account else ""
     say(f"logged in to `{server_id}`{account}")
@@ -151,7 +151,7 @@ def _say_who(server_id: str, login: "Login", *, is_machine: bool) -> None:
     if scopes := scopes_of(login):
         say(f"  may: {printable(' '.join(scopes))}")
     renews = is_machine or login.token.refresh_token is not None
-    say(f"  expires: {shown_expiry(login, renews=renews)}")
+    say(f"  expires: {format_expiry(login, renews=renews)}")
 
 
 async def _require_working(host: "Host", server: LoadedServer) -> None:

@@ -50,7 +50,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     if server_id is None:
         gone = [each for each in kept if each.login.principal == LOCAL]
     else:
-        resource, own_account = _named(loaded, server_id)
+        resource, own_account = _resolve_login_name(loaded, server_id)
         wanted = None if every else own_account if account is None else account
         gone = logins_to(resource, kept, wanted)
     if not gone:
@@ -93,7 +93,7 @@ def _say_what_became_of_tokens(revocation: "Revocation") -> None:
             return
 
 
-def _named(loaded: LoadedConfig, name: str) -> tuple[str, str]:
+def _resolve_login_name(loaded: LoadedConfig, name: str) -> tuple[str, str]:
     """The server that is meant, as logins know it, and the account that its entry has there."""
     from fairlead.auth.tokens import canonical
     from fairlead.cli.logins import remote_config, resource_of

@@ -54,7 +54,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
                 if not isinstance(operator, TerminalOperator):
                     wanted = printable(argument.name)
                     raise click.UsageError(f"`{name}` wants to know `{wanted}`: add {wanted}=…", ctx)
-                arguments[argument.name] = await _asked(host, operator, prompt, argument, arguments)
+                arguments[argument.name] = await _ask_argument(host, operator, prompt, argument, arguments)
             try:
                 async with spinning(f"asking {server_id} …"):
                     result = await host.prompts.get(server_id, name, arguments)
@@ -85,7 +85,7 @@ def _missing(prompt: PromptOffer | None, arguments: dict[str, str]) -> Sequence[
     return [argument for argument in wanted if argument.required and argument.name not in arguments]
 
 
-async def _asked(
+async def _ask_argument(
     host: "Host",
     operator: "TerminalOperator",
     prompt: PromptOffer | None,
@@ -111,10 +111,10 @@ def _show(result: "PromptResult") -> None:
     for number, message in enumerate(messages):
         if len(messages) > 1:
             print_data(f"{'' if number == 0 else chr(10)}[{printable(str(message.get('role')))}]")
-        print_data(_shown(message.get("content")))
+        print_data(_render_content(message.get("content")))
 
 
-def _shown(content: Any) -> str:  # noqa: ANN401 - whatever the server sent
+def _render_content(content: Any) -> str:  # noqa: ANN401 - whatever the server sent
     match content:
         case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
             return printable_lines(text)

@@ -29,7 +29,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
       fairlead prompts
       fairlead prompts everything --json
     """
-    found, status = offered(ctx, server_id, _known, _ask, refresh=refresh)
+    found, status = offered(ctx, server_id, _read_known_prompts, _ask, refresh=refresh)
     if as_json:
         print_json({"prompts": [_as_json(prompt) for prompt in found]})
     elif found:
@@ -40,7 +40,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
     return status
 
 
-def _known(server_id: str, listing: Listing) -> Iterator[PromptOffer]:
+def _read_known_prompts(server_id: str, listing: Listing) -> Iterator[PromptOffer]:
     return clean_offers(server_id, PromptOffer, listing.prompts)
 
 

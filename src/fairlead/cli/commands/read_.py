@@ -45,7 +45,7 @@ def command(
 
     loaded = load(ctx)
     loaded.server(server_id)
-    whole = _filled_in(uri, pairs)
+    whole = _expand_uri(uri, pairs)
 
     async def main() -> int:
         async with (
@@ -64,7 +64,7 @@ def command(
     return run_with_host(main)
 
 
-def _filled_in(uri: str, pairs: tuple[str, ...]) -> str:
+def _expand_uri(uri: str, pairs: tuple[str, ...]) -> str:
     if not pairs:
         return uri
     from fairlead.host.offers.uri_templates import read_template

@@ -6,7 +6,7 @@ import click
 
 from fairlead.cli.config_edits import forget_entry_secrets, servers_in, settle
 from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
-from fairlead.cli.output import say, shown_path
+from fairlead.cli.output import display_path, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import edit_file, remove_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
@@ -36,13 +36,13 @@ def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
         return remove_value(text, ("servers", server_id))
 
     edit_file(target.path, change, create=EMPTY_FILE)
-    say(f"removed `{server_id}` from {shown_path(target.path)}")
+    say(f"removed `{server_id}` from {display_path(target.path)}")
     after = settle(ctx, target, [])
     forget_entry_secrets(target, removed, after)
     remaining = after.servers.get(server_id) if after else None
     if remaining:
         layer = remaining.definition.source
-        place = shown_path(layer.path) if layer.path else layer.label
+        place = display_path(layer.path) if layer.path else layer.label
         say(f"`{server_id}` is still defined in {place}, which is in effect now")
 
 

@@ -31,7 +31,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
       fairlead resources
       fairlead resources files --json
     """
-    found, status = offered(ctx, server_id, _known, _ask, refresh=refresh)
+    found, status = offered(ctx, server_id, _read_known_resources, _ask, refresh=refresh)
     if as_json:
         print_json(
             {
@@ -48,7 +48,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
     return status
 
 
-def _known(server_id: str, listing: Listing) -> Iterator[Readable]:
+def _read_known_resources(server_id: str, listing: Listing) -> Iterator[Readable]:
     yield from clean_offers(server_id, ResourceOffer, listing.resources)
     yield from clean_offers(server_id, ResourceTemplate, listing.templates)
 

@@ -14,9 +14,9 @@ from fairlead.cli.review import (
     carry_out,
     confirm_screen,
     decision_of,
-    named_tools,
     read_review,
     read_reviews,
+    resolve_tool_names,
     show_in_one_line,
     show_instructions,
     show_screen,
@@ -136,7 +136,7 @@ class _TypedAnswers:
         return decision_of(answered.values(), instructions=is_fine and review.instructions_changed)
 
     def _tools(self, name: str, review: ServerReview, answer: Answer, *, strict: bool) -> list[ReviewedTool]:
-        return named_tools([name], review.tools, answer=answer, servers=self._servers, strict=strict)
+        return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=strict)
 
     def require_meant(self, reviews: list[ServerReview]) -> None:
         """Refuse a name that means a tool of none of the servers."""

@@ -93,7 +93,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
     words = _task(task)
     loaded = load(ctx)
-    required = _required(loaded, require)
+    required = _parse_required_servers(loaded, require)
     chosen = choose_model(loaded, model, os.environ)
     show = _JsonLines() if as_json else _RunDisplay()
 
@@ -113,7 +113,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     return run_with_host(main)
 
 
-def _required(loaded: LoadedConfig, listed: str | None) -> list[str]:
+def _parse_required_servers(loaded: LoadedConfig, listed: str | None) -> list[str]:
     ids = [server_id.strip() for server_id in (listed or "").split(",") if server_id.strip()]
     return [loaded.server(server_id).server_id for server_id in ids]
 
@@ -223,7 +223,7 @@ class _RunDisplay:
             case StepFinished():
                 self._end_line()
             case RunFinished():
-                self.status = _ended(event)
+                self.status = _report_outcome(event)
                 say(f"{counted(event.steps, 'step')}, {counted(event.usage.total, 'token')}")
             case _:
                 pass
@@ -250,10 +250,10 @@ class _JsonLines:
 
         click.echo(json.dumps(_as_json(event), ensure_ascii=False))
         if isinstance(event, RunFinished):
-            self.status = _ended(event)
+            self.status = _report_outcome(event)
 
 
-def _ended(event: "RunFinished") -> Exit:
+def _report_outcome(event: "RunFinished") -> Exit:
     from fairlead.cli.tables import ENDINGS
 
     if words := ENDINGS[event.outcome]:

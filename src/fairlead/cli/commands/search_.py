@@ -39,7 +39,7 @@ from fairlead.host.model.explain import tools_called
 
 def evaluate(found: KnownCatalog, file: Path, server_id: str | None, *, explain: bool, as_json: bool) -> None:
     """Ask the questions of a file, and show how many of the right tools the search brings, and how soon."""
-    questions = [_translated(found, question) for question in read_questions(file)]
+    questions = [_resolve_gold_keys(found, question) for question in read_questions(file)]
     if not questions:
         raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
 
@@ -79,7 +79,7 @@ def _question_row(question: SearchQuestion, found: list[str]) -> tuple[str, ...]
     return on_one_line(question.text), wanted, ", ".join(found[:RECALL_AT])
 
 
-def _translated(found: KnownCatalog, question: SearchQuestion) -> SearchQuestion:
+def _resolve_gold_keys(found: KnownCatalog, question: SearchQuestion) -> SearchQuestion:
     """The question with its answers as keys, however they are written there."""
     return replace(question, gold=tuple(_keys(found, question, group) for group in question.gold))
 
@@ -178,10 +178,12 @@ def _show(found: KnownCatalog, hits: tuple[SearchHit, ...], *, explain: bool) ->
 def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
     """Say that a tool is there, if not for agents, to whoever asks for it by its name."""
     named = [
-        key for key in found.catalog.hidden if wanted in (key.tool, key.shown_tool, str(key), _shown(key))
+        key
+        for key in found.catalog.hidden
+        if wanted in (key.tool, key.shown_tool, str(key), _render_key(key))
     ]
     for key in named:
-        say(f"\nhint: {printable(_shown(key))} is not for agents; `fairlead explain tool` says why")
+        say(f"\nhint: {printable(_render_key(key))} is not for agents; `fairlead explain tool` says why")
     if found.catalog.hidden and not len(found.catalog):
         say("\nhint: `fairlead tools` shows what there is, and what agents may use")
 
@@ -192,12 +194,12 @@ def _row(found: KnownCatalog, hit: SearchHit, *, explain: bool) -> tuple[str, ..
     return f"{hit.score:.2f}", hit.key.server_id, hit.key.shown_tool, last
 
 
-def _shown(key: ToolKey) -> str:
+def _render_key(key: ToolKey) -> str:
     return f"{key.server_id}/{key.shown_tool}"
 
 
 def _why(hit: SearchHit) -> str:
-    twins = f"; the same as {', '.join(map(_shown, hit.twins))}" if hit.twins else ""
+    twins = f"; the same as {', '.join(map(_render_key, hit.twins))}" if hit.twins else ""
     return f"{hit.why}{twins}"
 
 

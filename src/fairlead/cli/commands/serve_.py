@@ -9,7 +9,7 @@ import click
 
 from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, say, shown_path, warn
+from fairlead.cli.output import display_path, print_data, print_json, say, warn
 from fairlead.config.admin_policy import AdminPolicies, ServerTarget
 from fairlead.config.paths import state_folder
 from fairlead.config.sources import place_of, workspace
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if auth == "none" and not i_know:
         raise click.UsageError("`--auth none` lets every program and web page here call; add `--i-know`")
     from fairlead.cli.host_run import run_with_host, stoppable
-    from fairlead.servers.builtin import BuiltinAccess, built_in_server
+    from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
     from fairlead.servers.framework.http import own_token, serving_http
 
     chosen = permitted(names)
@@ -78,14 +78,16 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     )
 
     async def over_stdio() -> int:
-        with built_in_server(chosen, reach) as server:
+        with open_builtin_server(chosen, reach) as server:
             await server.serve_stdio()
         return Exit.OK
 
     async def over_http() -> int:
         token = own_token(state / "serve-token") if auth == "token" else None
-        with stoppable() as stopped, built_in_server(chosen, reach) as server, ExitStack() as stack:
-            parts = {f"/mcp/{name}": stack.enter_context(built_in_server([name], reach)) for name in chosen}
+        with stoppable() as stopped, open_builtin_server(chosen, reach) as server, ExitStack() as stack:
+            parts = {
+                f"/mcp/{name}": stack.enter_context(open_builtin_server([name], reach)) for name in chosen
+            }
             paths = {path: part.sdk_server() for path, part in ({"/mcp": server} | parts).items()}
             async with serving_http(paths, token=token, host=host, port=port) as endpoint:
                 served = ServedServer(
@@ -127,7 +129,7 @@ def _introduce(served: ServedServer, roots: tuple[Path, ...]) -> None:
     print_data(f"url    {served.url}")
     print_data(f"token  {served.token or '(none: anybody who can reach the port may call)'}")
     say(f"\ntools  {', '.join(served.tools)}")
-    say(f"reads  {', '.join(shown_path(root) for root in roots)}")
+    say(f"reads  {', '.join(display_path(root) for root in roots)}")
     header = f' --header "Authorization: Bearer {served.token}"' if served.token else ""
     say(f"\nFor Claude Code: claude mcp add --transport http fairlead {served.url}{header}")
     say("For others: `fairlead serve --stdio` is the command of a local server. Ctrl-C stops it.")

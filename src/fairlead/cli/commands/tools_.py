@@ -68,7 +68,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("`--cost` and `--schema` do not go together", ctx)
     found = known(load(ctx), bundle)
     servers = [found.server(server_id)] if server_id else found.chosen
-    found = _asked(found, servers, gateway_for(found.loaded, no_gateway=no_gateway), refresh=refresh)
+    found = _refresh_catalog(
+        found, servers, gateway_for(found.loaded, no_gateway=no_gateway), refresh=refresh
+    )
     tools = [(server, entry) for server in servers for entry in _entries(found, server)]
     if cost:
         show_costs(found, [entry for _, entry in tools], by_tool=server_id is not None, as_json=as_json)
@@ -86,7 +88,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     return exit_without(found, missing)
 
 
-def _asked(
+def _refresh_catalog(
     found: KnownCatalog, servers: list[LoadedServer], running: RunningGateway | None, *, refresh: bool
 ) -> KnownCatalog:
     if running is not None:
@@ -102,16 +104,18 @@ def _entries(found: KnownCatalog, server: LoadedServer) -> tuple[ToolEntry, ...]
     if listing is None:
         return ()
     for tool in listing.rejected:
-        warn(f"{_shown(ToolKey(server.server_id, tool.name))} is left out: {tool.reason}")
+        warn(f"{_render_key(ToolKey(server.server_id, tool.name))} is left out: {tool.reason}")
     return tuple(clean_tool(entry).entry for entry in listing.tools)
 
 
-def _allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> bool:
-    within = found.selection.within(server.server_id)
-    return server.config is not None and listed(server.config, entry.key.tool, within).verdict == "allow"
+def _is_allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> bool:
+    bundle_filter = found.selection.bundle_filter(server.server_id)
+    return (
+        server.config is not None and listed(server.config, entry.key.tool, bundle_filter).verdict == "allow"
+    )
 
 
-def _held_back(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str | None:
+def _quarantine_reason(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str | None:
     """Why an allowed tool may not be called now, if that is so."""
     refusal = found.screened[server.server_id].refusal(entry.key.tool)
     return refusal.reason if refusal is not None else None
@@ -124,7 +128,7 @@ def _row(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> tuple[s
 
 def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
     """What the tool may do: allow, ask, deny, or held back."""
-    if _held_back(found, server, entry):
+    if _quarantine_reason(found, server, entry):
         return "held back"
     if server.config is None:
         return "deny"
@@ -135,24 +139,24 @@ def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
 def _as_json(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
     return {
         "server": server.server_id,
-        "allowed": _allowed(found, server, entry),
+        "allowed": _is_allowed(found, server, entry),
         "answer": _answer(found, server, entry),
-        "quarantined": _held_back(found, server, entry),
+        "quarantined": _quarantine_reason(found, server, entry),
         **entry.read(),
     }
 
 
 def _show_schemas(tools: Listed) -> None:
     for _, entry in tools:
-        print_data(printable(_shown(entry.key)))
+        print_data(printable(_render_key(entry.key)))
         shown = json.dumps(entry.read().get("inputSchema", {}), indent=2, ensure_ascii=False)
         print_data("\n".join(f"  {printable(line)}" for line in shown.split("\n")))
 
 
-def _shown(key: ToolKey) -> str:
+def _render_key(key: ToolKey) -> str:
     return f"{key.server_id}/{key.shown_tool}"
 
 
 def _say_how_to_allow(found: KnownCatalog, tools: Listed) -> None:
-    if any(not _allowed(found, server, entry) for server, entry in tools):
+    if any(not _is_allowed(found, server, entry) for server, entry in tools):
         say("\nhint: `fairlead review ID` decides what agents may call; `fairlead explain ID` shows why")

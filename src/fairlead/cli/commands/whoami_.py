@@ -8,11 +8,11 @@ from fairlead.cli.catalogs import read_saved
 from fairlead.cli.exit_codes import Exit
 from fairlead.cli.logins import (
     LoginStatus,
+    format_expiry,
+    format_place,
     login_as_json,
     read_kept,
     scopes_of,
-    shown_expiry,
-    shown_place,
     standing_of,
 )
 from fairlead.cli.options import json_option, load
@@ -91,9 +91,9 @@ def _show(standing: LoginStatus) -> None:
         "account": login.account or "-",
         "issuer": login.issuer,
         "scopes": " ".join(scopes_of(login)) or "-",
-        "expires": shown_expiry(login, renews=standing.renews),
+        "expires": format_expiry(login, renews=standing.renews),
         "client": f"{login.client.client_id} ({login.client.origin.replace('_', ' ')})",
-        "kept in": shown_place(kept.place),
+        "kept in": format_place(kept.place),
     }
     for name, value in lines.items():
         print_data(f"{name:<9}{printable(value)}")
@@ -109,7 +109,7 @@ def _row(standing: LoginStatus) -> tuple[str, ...]:
         login.account or "-",
         login.issuer,
         " ".join(scopes_of(login)) or "-",
-        shown_expiry(login, renews=standing.renews),
+        format_expiry(login, renews=standing.renews),
     )
 
 

@@ -30,8 +30,8 @@ from fairlead.config.dialects.fields import (
     items,
     mapping,
     noted,
-    noted_if,
     read_servers,
+    report_if_equal,
     scopes,
     section,
     string,
@@ -41,7 +41,13 @@ from fairlead.config.dialects.fields import (
     word,
     write_servers,
 )
-from fairlead.config.dialects.references import LITERAL, NotExpressible, forwarded, in_our_words, variable
+from fairlead.config.dialects.references import (
+    LITERAL,
+    NotExpressible,
+    in_our_words,
+    plain_variable_name,
+    variable,
+)
 from fairlead.config.paths import MachinePaths
 from fairlead.config.untyped import is_object
 
@@ -96,7 +102,7 @@ def _read_tools(value: object, spot: FieldContext) -> Entry:
 
 def _write_env(value: object, spot: FieldContext) -> dict[str, Any]:
     env = mapping(value)
-    passed = [name for name, item in env.items() if forwarded(string(item)) == name]
+    passed = [name for name, item in env.items() if plain_variable_name(string(item)) == name]
     literal = table(LITERAL).write({name: item for name, item in env.items() if name not in passed}, spot)
     return ({"env": literal} if literal else {}) | ({"env_vars": passed} if passed else {})
 
@@ -106,10 +112,12 @@ def _write_headers(value: object, spot: FieldContext) -> dict[str, Any]:
     from_env: dict[str, str] = {}
     theirs: dict[str, Any] = {}
     for header, item in mapping(value).items():
-        bearer = forwarded(string(item), before=_BEARER) if header.lower() == "authorization" else None
+        bearer = (
+            plain_variable_name(string(item), before=_BEARER) if header.lower() == "authorization" else None
+        )
         if bearer:
             theirs["bearer_token_env_var"] = bearer
-        elif name := forwarded(item):
+        elif name := plain_variable_name(item):
             from_env[header] = name
         else:
             literal[header] = item
@@ -164,7 +172,7 @@ FORMAT = Format(
         "default_tools_approval_mode": lambda value, spot: {"approval": {"default": _read_mode(value, spot)}},
         "tools": _read_tools,
         "oauth_resource": noted("cannot be set here; the server's own metadata says it"),
-        "auth": noted_if("chatgpt", "logs in with a ChatGPT session, which only Codex has"),
+        "auth": report_if_equal("chatgpt", "logs in with a ChatGPT session, which only Codex has"),
         "environment_id": noted("says where Codex runs it; it runs on this machine here"),
         "supports_parallel_tool_calls": noted("has no equivalent here"),
         "omit_tools_from": noted("has no equivalent here"),

@@ -31,7 +31,7 @@ from fairlead.config.dialects.fields import (
     write_servers,
 )
 from fairlead.config.dialects.references import ReferenceSyntax, editor_style
-from fairlead.config.dialects.vscode import note_variables, predefined
+from fairlead.config.dialects.vscode import note_variables, resolve_predefined
 from fairlead.config.paths import MachinePaths
 
 _VARIABLES = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
@@ -63,7 +63,7 @@ def _format(style: ReferenceSyntax) -> Format:
 def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
     """The servers, with the editor's variables as this place has them."""
     servers = section(data, "mcpServers")
-    imported = read_servers(servers, _format(editor_style(lambda name: predefined(place, name))))
+    imported = read_servers(servers, _format(editor_style(lambda name: resolve_predefined(place, name))))
     note_other_keys(data, ("mcpServers", "$schema"), imported.notes)
     note_variables(servers, place, imported.notes)
     return imported

@@ -142,7 +142,7 @@ def _flag(value: object, _: FieldContext) -> bool:
     return value
 
 
-def _negated(value: object, spot: FieldContext) -> bool:
+def _read_negated_flag(value: object, spot: FieldContext) -> bool:
     return not _flag(value, spot)
 
 
@@ -181,7 +181,7 @@ def _command_line(value: object, _: FieldContext) -> str:
 
 
 FLAG = ValueKind(read=_flag, write=_flag)
-NEGATED = ValueKind(read=_negated, write=_negated)
+NEGATED = ValueKind(read=_read_negated_flag, write=_read_negated_flag)
 PORT = ValueKind(read=_port, write=_port)
 MILLISECONDS = duration(1)
 SECONDS = duration(1000)
@@ -293,11 +293,11 @@ class FieldMapping:
 
     def read(self, value: object, spot: FieldContext) -> Entry:
         """Our field, from their value."""
-        return _nested(self.ours, self.kind.read(value, spot))
+        return _nest_value(self.ours, self.kind.read(value, spot))
 
     def write(self, value: object, spot: FieldContext) -> dict[str, Any]:
         """Their field, from our value."""
-        return _nested(self.theirs, self.kind.write(value, spot))
+        return _nest_value(self.theirs, self.kind.write(value, spot))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -341,7 +341,7 @@ def silently(_: object, __: FieldContext) -> Entry:
     return {}
 
 
-def noted_if(value: object, message: str) -> Reader:
+def report_if_equal(value: object, message: str) -> Reader:
     """A reader of a field that is reported where it has this value, and says nothing otherwise."""
     report = noted(message)
     return lambda found, spot: report(found, spot) if found == value else {}
@@ -398,7 +398,7 @@ def note_other_keys(data: Mapping[str, Any], known: Sequence[str], notes: list[C
 
 def _read(raw: object, form: Format, spot: FieldContext) -> Entry | None:
     try:
-        return _settled(read_fields(raw, form.readers(), spot), form, spot)
+        return _normalize_entry(read_fields(raw, form.readers(), spot), form, spot)
     except MalformedField as exc:
         (exc.spot or spot).note(f"{exc}; {_LEFT_OUT}")
         return None
@@ -439,7 +439,7 @@ def _field(reader: Reader, value: object, spot: FieldContext, *, essential: bool
         return {}
 
 
-def _settled(entry: Entry, form: Format, spot: FieldContext) -> Entry:
+def _normalize_entry(entry: Entry, form: Format, spot: FieldContext) -> Entry:
     """The entry with one target, only fields that go with it, and nothing said that is clear without."""
     transport = entry.pop("transport", None) or (
         "stdio" if "command" in entry else "http" if "url" in entry else None
@@ -475,7 +475,7 @@ def _write(
     entry: Entry, form: Format, writers: Mapping[str, Writer], spot: FieldContext
 ) -> dict[str, Any] | None:
     fields = {name: value for name, value in _flat(entry) if value is not None}
-    transport = fields.pop("transport", None) or _inferred(fields)
+    transport = fields.pop("transport", None) or _infer_transport(fields)
     if transport is None:
         spot.inside("command").note(f"{_NO_TARGET}; {_LEFT_OUT}")
         return None
@@ -502,7 +502,7 @@ def _write(
     return theirs
 
 
-def _inferred(fields: Mapping[str, Any]) -> str | None:
+def _infer_transport(fields: Mapping[str, Any]) -> str | None:
     targets = {"command": "stdio", "url": "http", "builtin": "builtin"}
     return next((transport for name, transport in targets.items() if name in fields), None)
 
@@ -528,9 +528,9 @@ def merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
             into[name] = dict(value) if is_object(value) else value
 
 
-def _nested(path: str, value: object) -> dict[str, Any]:
+def _nest_value(path: str, value: object) -> dict[str, Any]:
     """The value at a dotted path; nothing if there is none."""
     if value is None:
         return {}
     outer, _, inner = path.partition(".")
-    return {outer: _nested(inner, value) if inner else value}
+    return {outer: _nest_value(inner, value) if inner else value}

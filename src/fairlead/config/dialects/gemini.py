@@ -28,8 +28,8 @@ from fairlead.config.dialects.fields import (
     allowed,
     disabled,
     noted,
-    noted_if,
     read_servers,
+    report_if_equal,
     scopes,
     section,
     server_ids,
@@ -75,10 +75,12 @@ FORMAT = Format(
         "httpUrl": _read_http_url,
         "includeTools": allowed,
         "tcp": noted("is a WebSocket, which cannot be reached from here"),
-        "trust": noted_if(
+        "trust": report_if_equal(
             True, 'skips every confirmation there; if you want that here, set `approval` to "allow" yourself'
         ),
-        "oauth.enabled": noted_if(False, "has no equivalent here; set `oauth` to false to never log in"),
+        "oauth.enabled": report_if_equal(
+            False, "has no equivalent here; set `oauth` to false to never log in"
+        ),
         "oauth.issuer": noted("is found in the server's metadata here; ignored"),
         "oauth.audiences": noted("has no equivalent here"),
         "oauth.redirectUri": noted("cannot be set here; set `callback_port` if the login needs a fixed port"),

@@ -20,8 +20,8 @@ from fairlead.config.dialects.fields import (
     FieldContext,
     FieldMapping,
     Format,
-    noted_if,
     read_servers,
+    report_if_equal,
     section,
     silently,
     strings,
@@ -99,7 +99,7 @@ def _format(raw: object) -> Format:
             "available_tools": _read_available,
             "name": silently,
             "display_name": silently,
-            "bundled": noted_if(True, _BUNDLED),
+            "bundled": report_if_equal(True, _BUNDLED),
         },
     )
 

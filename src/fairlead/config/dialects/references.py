@@ -47,7 +47,9 @@ def expanding(
 
     def write(text: str) -> str:
         wanted = _our_pieces(text)
-        words = "".join(piece if isinstance(piece, str) else _said(piece, say(piece)) for piece in wanted)
+        words = "".join(
+            piece if isinstance(piece, str) else _require_expressible(piece, say(piece)) for piece in wanted
+        )
         # No format has an escape, so the only proof that a literal stays one is to read it back.
         if joined(pieces(words)) != wanted:
             raise NotExpressible("has literal text that would be taken for a reference there")
@@ -74,7 +76,7 @@ def variable(name: str, default: str | None = None) -> Piece | None:
     return SecretReference(kind="env", name=name, default=default) if _IDENTIFIER.fullmatch(name) else default
 
 
-def forwarded(text: str, *, before: str = "") -> str | None:
+def plain_variable_name(text: str, *, before: str = "") -> str | None:
     """Tell the name of the variable, if the text is `before` and a plain `${NAME}`."""
     found = references(text)
     if len(found) == 1 and found[0].kind == "env" and text == f"{before}${{{found[0].name}}}":
@@ -100,7 +102,7 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
     return result
 
 
-def _said(reference: SecretReference, words: str | None) -> str:
+def _require_expressible(reference: SecretReference, words: str | None) -> str:
     if words is None:
         shown = reference if reference.default is None else f"${{{reference.name}:-…}}"
         raise NotExpressible(f"refers to `{shown}`, which has no equivalent there")
@@ -111,12 +113,12 @@ def _shell_words(reference: SecretReference) -> str | None:
     return str(reference) if reference.kind == "env" else None
 
 
-def _braced(match: re.Match[str]) -> Piece | None:
+def _parse_braced(match: re.Match[str]) -> Piece | None:
     name, with_default, default = match[1].partition(":-")
     return variable(name, default if with_default else None)
 
 
-def _braced_or_bare(match: re.Match[str]) -> Piece | None:
+def _parse_braced_or_bare(match: re.Match[str]) -> Piece | None:
     bare, name, default = match.groups()
     return variable(bare or name, default)
 
@@ -131,13 +133,14 @@ def _curly_words(reference: SecretReference) -> str | None:
     return f"{{{reference.kind}:{reference.name}}}"
 
 
-def prefixed_words(reference: SecretReference) -> str | None:
+def render_env_reference(reference: SecretReference) -> str | None:
     """Say a reference the way editors do: `${env:NAME}`."""
     return f"${{env:{reference.name}}}" if reference.kind == "env" and reference.default is None else None
 
 
 def editor_style(
-    variables: Callable[[str], Piece | None], say: Callable[[SecretReference], str | None] = prefixed_words
+    variables: Callable[[str], Piece | None],
+    say: Callable[[SecretReference], str | None] = render_env_reference,
 ) -> ReferenceSyntax:
     """Make a style of `${env:NAME}` and whatever else `variables` knows between `${` and `}`."""
 
@@ -152,9 +155,9 @@ AS_OURS = ReferenceSyntax(read=str, write=str)
 """Our own syntax."""
 LITERAL = expanding(r"(?!)", lambda _: None, lambda _: None)
 """Nothing is expanded: `${…}` is text."""
-BRACED = expanding(r"\$\{([^}]+)\}", _braced, _shell_words)
+BRACED = expanding(r"\$\{([^}]+)\}", _parse_braced, _shell_words)
 """`${NAME}` and `${NAME:-default}`."""
-SHELL = expanding(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})", _braced_or_bare, _shell_words)
+SHELL = expanding(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})", _parse_braced_or_bare, _shell_words)
 """`$NAME`, `${NAME}` and `${NAME:-default}`."""
 CURLY = expanding(r"\{(env|file):([^}]+)\}", _curly, _curly_words)
 """`{env:NAME}` and `{file:path}`."""

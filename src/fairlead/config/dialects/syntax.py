@@ -50,10 +50,10 @@ def merge_into(text: str, document: Mapping[str, Any], syntax: Syntax, file: str
     Everything else stays, with its comments and order, and a byte order mark.
     """
     mark, text = split_mark(text)
-    return mark + _merged(text, document, syntax, file)
+    return mark + _merge_document(text, document, syntax, file)
 
 
-def _merged(text: str, document: Mapping[str, Any], syntax: Syntax, file: str | None) -> str:
+def _merge_document(text: str, document: Mapping[str, Any], syntax: Syntax, file: str | None) -> str:
     if not text.strip():
         return dump(document, syntax)
     present = load(text, syntax, file)
@@ -97,14 +97,14 @@ def _merge_toml(text: str, changes: Sequence[Change], present: dict[str, Any]) -
         _put(present, path, value, dict)
     # A file may split and order its tables in ways that editing does not survive. A new table can still go at
     # its end; but a text that would not mean what it should is never given out.
-    for change in (_edited_toml, _appended_toml):
+    for change in (_edit_toml, _append_toml):
         changed = change(text, changes)
         if changed is not None and _toml_or_none(changed) == present:
             return changed
     raise ConfigUnwritable("this file's tables are in an order that cannot be edited", hint="edit it by hand")
 
 
-def _edited_toml(text: str, changes: Sequence[Change]) -> str | None:
+def _edit_toml(text: str, changes: Sequence[Change]) -> str | None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -117,7 +117,7 @@ def _edited_toml(text: str, changes: Sequence[Change]) -> str | None:
         return None
 
 
-def _appended_toml(text: str, changes: Sequence[Change]) -> str:
+def _append_toml(text: str, changes: Sequence[Change]) -> str:
     added: dict[str, Any] = {}
     for path, value in changes:
         _put(added, path, value, dict)

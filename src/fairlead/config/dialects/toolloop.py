@@ -40,7 +40,7 @@ _FILES = ("codex-toolloop.mcp.json", ".codex-toolloop/mcp.json")
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "sse": "sse"}
 
 
-def _bundled(theirs: str, value: object, spot: FieldContext) -> dict[str, Any]:
+def _write_bundle_tools(theirs: str, value: object, spot: FieldContext) -> dict[str, Any]:
     """A list of tools, kept apart for a bundle: servers there have none."""
     names = TOOL_NAMES.write(value, spot)
     if names is None:
@@ -63,8 +63,8 @@ FORMAT = Format(
         FieldMapping("transport.authProviderId", "auth_provider_id", text(AS_OURS)),
     ),
     writing={
-        "allow_tools": lambda value, spot: _bundled("allowTools", value, spot),
-        "deny_tools": lambda value, spot: _bundled("denyTools", value, spot),
+        "allow_tools": lambda value, spot: _write_bundle_tools("allowTools", value, spot),
+        "deny_tools": lambda value, spot: _write_bundle_tools("denyTools", value, spot),
     },
     targets={name: {"trust": "untrusted", "transport": {"type": name}} for name in _TRANSPORTS},
 )

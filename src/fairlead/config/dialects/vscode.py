@@ -39,7 +39,13 @@ from fairlead.config.dialects.fields import (
     word,
     write_servers,
 )
-from fairlead.config.dialects.references import Piece, ReferenceSyntax, editor_style, prefixed_words, variable
+from fairlead.config.dialects.references import (
+    Piece,
+    ReferenceSyntax,
+    editor_style,
+    render_env_reference,
+    variable,
+)
 from fairlead.config.paths import MachinePaths
 from fairlead.config.secrets.references import SecretReference, strings
 from fairlead.errors import ConfigInvalid, Problem
@@ -47,7 +53,7 @@ from fairlead.errors import ConfigInvalid, Problem
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
-def predefined(place: MachinePaths, name: str) -> Piece | None:
+def resolve_predefined(place: MachinePaths, name: str) -> Piece | None:
     """What a variable that every file has stands for; None for one we do not know."""
     windows = place.platform == "win32"
     match name:
@@ -76,9 +82,9 @@ def note_variables(servers: Mapping[str, Any], place: MachinePaths, notes: list[
 
 
 def _remark(name: str, place: MachinePaths) -> str | None:
-    if name.startswith("workspace") and predefined(place, name) is not None:
-        return f"became `{predefined(place, name)}`; it does not follow the folder you open"
-    if name.startswith(("env:", "input:")) or predefined(place, name) is not None:
+    if name.startswith("workspace") and resolve_predefined(place, name) is not None:
+        return f"became `{resolve_predefined(place, name)}`; it does not follow the folder you open"
+    if name.startswith(("env:", "input:")) or resolve_predefined(place, name) is not None:
         return None
     return "is no variable that is known here; it stays as text"
 
@@ -118,7 +124,7 @@ def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
     servers = section(data, "servers")
     inputs = _inputs(data)
     notes: list[ConversionNote] = []
-    answers = {name: _answer(name, inputs.get(name), notes) for name in _named(servers, inputs)}
+    answers = {name: _answer(name, inputs.get(name), notes) for name in _list_input_names(servers, inputs)}
     imported = read_servers(servers, _format(editor_style(_variables(place, answers))))
     imported.notes.extend(notes)
     if "sandbox" in data:
@@ -137,7 +143,7 @@ def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
 def _variables(place: MachinePaths, answers: Mapping[str, Piece]) -> Callable[[str], Piece | None]:
     def value(name: str) -> Piece | None:
         kind, _, wanted = name.partition(":")
-        return answers.get(wanted) if kind == "input" else predefined(place, name)
+        return answers.get(wanted) if kind == "input" else resolve_predefined(place, name)
 
     return value
 
@@ -151,7 +157,7 @@ def _inputs(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         raise ConfigInvalid(Problem(message=message, path=("inputs",))) from None
 
 
-def _named(servers: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
+def _list_input_names(servers: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
     """Every input that is defined or asked for, once."""
     asked = [name for _, value in strings(dict(servers)) for name in _INPUT.findall(value)]
     return list(dict.fromkeys([*inputs, *asked]))
@@ -179,9 +185,9 @@ def _answer(name: str, described: Mapping[str, Any] | None, notes: list[Conversi
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     """The servers, and an input for each secret of ours in the keyring, which the editor asks for once."""
     notes: list[ConversionNote] = []
-    servers = write_servers(entries, _format(editor_style(_known, _words)), notes)
+    servers = write_servers(entries, _format(editor_style(_resolve_variable, _words)), notes)
     document: dict[str, Any] = {"servers": servers}
-    if asked := _named(servers, {}):
+    if asked := _list_input_names(servers, {}):
         document["inputs"] = [
             {"type": "promptString", "id": name, "description": name, "password": True} for name in asked
         ]
@@ -192,10 +198,10 @@ def _words(reference: SecretReference) -> str | None:
     service, _, name = reference.name.partition("/")
     if reference.kind == "keyring" and service == _SERVICE:
         return f"${{input:{name}}}"
-    return prefixed_words(reference)
+    return render_env_reference(reference)
 
 
-def _known(name: str) -> Piece | None:
+def _resolve_variable(name: str) -> Piece | None:
     """What the editor would put in place of a variable; of all but inputs it only matters that it would."""
     kind, colon, wanted = name.partition(":")
     if colon and kind == "input":

@@ -18,8 +18,8 @@ from fairlead.config.dialects.fields import (
     FieldMapping,
     Format,
     noted,
-    noted_if,
     read_servers,
+    report_if_equal,
     section,
     silently,
     table,
@@ -53,7 +53,7 @@ FORMAT = Format(
     reading={
         "source": silently,
         "settings": noted("is for an extension of Zed; ignored"),
-        "remote": noted_if(True, "runs it on the remote machine there; it runs on this one here"),
+        "remote": report_if_equal(True, "runs it on the remote machine there; it runs on this one here"),
     },
 )
 

@@ -39,7 +39,7 @@ def set_value(text: str, path: Sequence[str], value: object) -> str:
         splices = _replacement(document, trail, plain)
     else:
         splices = _addition(document, trail, path, plain)
-    return _verified(_apply(text, splices), _with(document.data, path, plain))
+    return _verify_edit(_apply(text, splices), _with(document.data, path, plain))
 
 
 def remove_value(text: str, path: Sequence[str]) -> str:
@@ -53,7 +53,7 @@ def remove_value(text: str, path: Sequence[str]) -> str:
     end = holder.end + len(changed) - len(text)
     if not changed[holder.start + 1 : end - 1].strip(_SPACE):
         changed = f"{changed[: holder.start]}{{}}{changed[end:]}"
-    return _verified(changed, _without(document.data, path))
+    return _verify_edit(changed, _without(document.data, path))
 
 
 def edit_file(path: Path, change: Callable[[str], str], *, create: str | None = None) -> bool:
@@ -314,7 +314,7 @@ def _without(data: Json, path: Sequence[str]) -> Json:
     return members
 
 
-def _verified(text: str, intended: Json) -> str:
+def _verify_edit(text: str, intended: Json) -> str:
     """The text, if it says exactly what it should: no fault in here may ever reach a user's file."""
     try:
         actual = jsonc.loads(text)
@@ -345,7 +345,7 @@ def append_name(text: str, path: Sequence[str], name: str) -> str:
     """The text with a name at the end of the list at `path`, which is made if it is missing."""
     names = [*names_at(text, path), name]
     items = _items(text, path)
-    return _either(_appended(text, items[-1], name) if items else None, text, path, names)
+    return _either(_append_item(text, items[-1], name) if items else None, text, path, names)
 
 
 def remove_name(text: str, path: Sequence[str], name: str) -> str:
@@ -355,7 +355,7 @@ def remove_name(text: str, path: Sequence[str], name: str) -> str:
         return text
     items, index = _items(text, path), names.index(name)
     names.remove(name)
-    return _either(_removed(text, items, index) if names else None, text, path, names)
+    return _either(_remove_item(text, items, index) if names else None, text, path, names)
 
 
 def _either(changed: str | None, text: str, path: Sequence[str], names: list[str]) -> str:
@@ -374,7 +374,7 @@ def _items(text: str, path: Sequence[str]) -> list[JsoncNode]:
     return node.children if node and isinstance(node.children, list) else []
 
 
-def _appended(text: str, last: JsoncNode, name: str) -> str:
+def _append_item(text: str, last: JsoncNode, name: str) -> str:
     comma = _COMMA.match(text, last.end)
     at = comma.end() if comma else last.end
     indent = text[_line_start(text, last.start) : last.start]
@@ -390,7 +390,7 @@ def _appended(text: str, last: JsoncNode, name: str) -> str:
     return f"{text[: last.end]}{separator}{text[last.end : at]}{item}{text[at:]}"
 
 
-def _removed(text: str, items: list[JsoncNode], index: int) -> str:
+def _remove_item(text: str, items: list[JsoncNode], index: int) -> str:
     start, end = items[index].start, items[index].end
     comma = _COMMA.match(text, end)
     if comma:

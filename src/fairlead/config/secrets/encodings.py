@@ -113,14 +113,14 @@ class DecodedViews:
     __slots__ = ("base64", "hex", "texts")
 
     def __init__(self, raw: bytes) -> None:
-        texts = _decoded(raw)
+        texts = _decode_rounds(raw)
         if b"#" in raw and (joined := _APART.sub(rb"\1", raw)) != raw:
-            texts += _decoded(joined)
+            texts += _decode_rounds(joined)
         if b"=" in raw:
             # Apart from other escapes: `key=AB%31` would lose what stands after the sign.
             whole = _SOFT_BREAK.sub(b"", raw)
             read = _MAIL_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), whole)
-            texts += [text for other in {whole, read} - {raw} for text in _decoded(other)]
+            texts += [text for other in {whole, read} - {raw} for text in _decode_rounds(other)]
         self.texts = texts = [*texts, *find_nested_texts(b"\n".join(texts))]
         self.base64 = [text.translate(_STANDARD, _NOT_BASE64) for text in texts]
         self.hex = [text.translate(_HEX_LOWERED, _NOT_HEX) for text in texts]
@@ -131,7 +131,7 @@ class DecodedViews:
         ]
 
 
-def _decoded(raw: bytes) -> list[bytes]:
+def _decode_rounds(raw: bytes) -> list[bytes]:
     """A text, and what it is after each round of decoding its escapes."""
     texts = [raw]
     for _ in range(MAX_ROUNDS):
@@ -160,7 +160,7 @@ _ZERO_LETTERS = b"A" * 6
 """Base64 of at least three zero bytes, wherever a group of four letters begins."""
 
 
-def _encoded_group(first: bytes, second: bytes, third: bytes) -> bytes:
+def _base64_group_pattern(first: bytes, second: bytes, third: bytes) -> bytes:
     """A pattern for the four letters of base64 that stand for three bytes, each one of these."""
     sextets = (
         {one >> 2 for one in first},
@@ -174,9 +174,10 @@ def _encoded_group(first: bytes, second: bytes, third: bytes) -> bytes:
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SHOWN_BYTES, _ZERO = bytes((*b"\t\n\r", *range(0x20, 0x7F))), b"\0"
 # Wherever the groups of four letters begin, what `_INNER_RUN` and `_ZEROS` look for fills these whole groups.
-_ENCODED_TEXT = re.compile(_encoded_group(_INNER_BYTES, _INNER_BYTES, _INNER_BYTES) * 3)
+_ENCODED_TEXT = re.compile(_base64_group_pattern(_INNER_BYTES, _INNER_BYTES, _INNER_BYTES) * 3)
 _ENCODED_UTF_16 = re.compile(
-    _encoded_group(_ZERO, _SHOWN_BYTES, _ZERO) + _encoded_group(_SHOWN_BYTES, _ZERO, _SHOWN_BYTES)
+    _base64_group_pattern(_ZERO, _SHOWN_BYTES, _ZERO)
+    + _base64_group_pattern(_SHOWN_BYTES, _ZERO, _SHOWN_BYTES)
 )
 
 _HEX_RUN = b"a" * 22
@@ -194,7 +195,7 @@ def find_nested_texts(outer: bytes) -> list[bytes]:
         if not inner or len(inner) > room:
             break
         room -= len(inner)
-        decoded = _decoded(inner)
+        decoded = _decode_rounds(inner)
         found += decoded
         inner = _inner_text(b"\n".join(decoded))
     return found
@@ -270,12 +271,12 @@ def decode_layer(text: bytes) -> bytes:
     """The text with one layer of escapes decoded, and without the backslashes that are left."""
     if b"\\" in text:
         text = _BACKSLASHES.sub(rb"\\", text)  # each JSON around it doubles them
-        text = _substituted(text, _BACKSLASH_ESCAPES)
+        text = _decode_escapes(text, _BACKSLASH_ESCAPES)
         for character, letter in BREAKS.items():
             text = text.replace(b"\\" + letter.encode(), character.encode())
         text = text.replace(b"\\", b"")
     # These come last: a backslash that one of them spells is a layer of its own.
-    text = _substituted(text, _ESCAPES)
+    text = _decode_escapes(text, _ESCAPES)
     if b"&" in text:
         for entity, character in ENTITIES.items():
             text = text.replace(entity.encode(), character.encode())
@@ -283,7 +284,7 @@ def decode_layer(text: bytes) -> bytes:
     return text
 
 
-def _substituted(text: bytes, escapes: tuple[_Escape, ...]) -> bytes:
+def _decode_escapes(text: bytes, escapes: tuple[_Escape, ...]) -> bytes:
     for sign, pattern, decode in escapes:
         if sign in text:
             text = pattern.sub(decode, text)

@@ -89,7 +89,7 @@ What a pattern's group `kept` matched stays: it says what was there.
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)  # when first needed: a quick start has no time for a dozen
 
 
@@ -132,7 +132,7 @@ class _Secret:
         self.wide_hex = tuple(form.hex().encode() for form in wide)
         # What is ASCII is read from UTF-16 in base64 by decoding that: see `_inner_text`.
         binary = (plain,) if value.isascii() else (plain, *wide)
-        self.base64 = tuple(_aligned(form, offset) for form in binary for offset in range(3))
+        self.base64 = tuple(_base64_at_offset(form, offset) for form in binary for offset in range(3))
         forms = [plain, *self.base64]
         sieved = [form.translate(None, _NOT_TELLING) for form in forms]
         digits = self.hex.translate(None, _NOT_DIGITS)
@@ -244,7 +244,7 @@ def _variants(plain: bytes) -> tuple[bytes, ...]:
     return tuple(variant for variant in found if variant != plain.replace(b"\\", b""))
 
 
-def _aligned(plain: bytes, offset: int) -> bytes:
+def _base64_at_offset(plain: bytes, offset: int) -> bytes:
     """What is certain of a value's base64 where so many bytes stand before it in its group of three."""
     encoded = base64.b64encode(bytes(offset) + plain)
     bits = 8 * (offset + len(plain))
@@ -322,7 +322,7 @@ class Masker:
                 text = text.replace(value, MASK)
         text = self.mask_known(text)
         for pattern in _patterns_for(text):
-            text = pattern.sub(_masked, text)
+            text = pattern.sub(_mask_match, text)
         return text
 
     def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
@@ -330,9 +330,9 @@ class Masker:
 
         `sieved` is what `telling` returns for them, where the caller has it already.
         """
-        return bool(self._found_in(raw, sieved))
+        return bool(self._find_secrets(raw, sieved))
 
-    def _found_in(self, raw: bytes, sieved: bytes | None = None) -> list[_Secret]:
+    def _find_secrets(self, raw: bytes, sieved: bytes | None = None) -> list[_Secret]:
         if not self._secrets:
             return []
         views = None
@@ -356,7 +356,7 @@ class Masker:
         """
         if not self._secrets:
             return text
-        found = self._found_in(text.encode(errors="surrogatepass"))
+        found = self._find_secrets(text.encode(errors="surrogatepass"))
         if not found:
             return text
         for secret in sorted(found, key=lambda secret: -len(secret.value)):
@@ -412,8 +412,8 @@ def _patterns_for(text: str) -> list[re.Pattern[str]]:
             if sign in lowered:
                 found.append(pattern)
                 break
-    return [_compiled(pattern) for pattern in found]
+    return [_compile_pattern(pattern) for pattern in found]
 
 
-def _masked(match: re.Match[str]) -> str:
+def _mask_match(match: re.Match[str]) -> str:
     return f"{match.groupdict().get('kept') or ''}{MASK}"

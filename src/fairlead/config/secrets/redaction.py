@@ -46,7 +46,7 @@ def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
     yield from _login_secrets(as_object(entry.get("oauth")))
     for field in ("args", "headers_helper"):
         words = as_list(entry.get(field))
-        for index, shown in enumerate(_shown_arguments(words)):
+        for index, shown in enumerate(_redact_arguments(words)):
             if shown != words[index]:
                 yield field, index
     url = entry.get("url")
@@ -183,9 +183,9 @@ def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:
         if field in ("env", "headers") and as_object(value):
             shown[field] = {name: redact_value(name, text) for name, text in as_object(value).items()}
         elif field == "oauth" and as_object(value):
-            shown[field] = _shown_login(as_object(value))
+            shown[field] = _redact_oauth(as_object(value))
         elif field in ("args", "headers_helper") and as_list(value):
-            shown[field] = _shown_arguments(as_list(value))
+            shown[field] = _redact_arguments(as_list(value))
         elif field == "url" and isinstance(value, str):
             shown[field] = redact_url(value)
         else:
@@ -193,7 +193,7 @@ def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _shown_login(oauth: dict[str, Any]) -> dict[str, Any]:
+def _redact_oauth(oauth: dict[str, Any]) -> dict[str, Any]:
     shown = {
         name: mask(text) if name in _OAUTH_SECRETS and isinstance(text, str) else text
         for name, text in oauth.items()
@@ -250,7 +250,7 @@ def _url_secrets(url: str) -> Iterator[str]:
         return
 
 
-def _shown_arguments(arguments: list[object]) -> list[object]:
+def _redact_arguments(arguments: list[object]) -> list[object]:
     shown: list[object] = []
     flag = ""
     for argument in arguments:

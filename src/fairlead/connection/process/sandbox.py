@@ -235,7 +235,7 @@ class _Packing:
 
     def pack(self, command: Command, program: Path) -> SandboxView:
         """What a program sees that is started by a command."""
-        for folder in (*_SYSTEM, *_shown_of_etc()):
+        for folder in (*_SYSTEM, *_list_etc_binds()):
             if not os.path.exists(folder):
                 continue
             real = Path(os.path.realpath(folder))
@@ -278,7 +278,7 @@ class _Packing:
         if self._home.is_relative_to(os.path.realpath(path)):
             message = f"{named}, and that would open the whole home"
             raise ConnectFailed(self._server_id, message, hint="name the folders it needs")
-        real, identity = self._opened(path, named)
+        real, identity = self._open_or_fail(path, named)
         if real.parts[1:2] in (("proc",), ("sys",)) or (access == "write" and _holds_distribution(real)):
             message = f"{named}, which is of the system's own and not to be shared"
             raise ConnectFailed(self._server_id, message, hint="name the folders it needs")
@@ -295,11 +295,11 @@ class _Packing:
             raise ConnectFailed(self._server_id, message, hint="check `cwd`")
         if self._home.is_relative_to(os.path.realpath(command.cwd)):
             return self._home
-        real, _ = self._opened(command.cwd.absolute(), f"its `cwd` is {command.cwd}")
+        real, _ = self._open_or_fail(command.cwd.absolute(), f"its `cwd` is {command.cwd}")
         self._links.update(_links(command.cwd))
         return real
 
-    def _opened(self, path: Path, what: str) -> tuple[Path, Identity]:
+    def _open_or_fail(self, path: Path, what: str) -> tuple[Path, Identity]:
         try:
             real, status = self._open(path)
         except _LinkMet as met:
@@ -453,7 +453,7 @@ class _Packing:
         return of_root and _is_distribution(link)
 
 
-def _shown_of_etc() -> Iterator[str]:
+def _list_etc_binds() -> Iterator[str]:
     """What every sandbox shows of `/etc`: what programs need, as far as any user may read it."""
     try:
         matching = [name for name in os.listdir(_ETC) if _SHOWN_OF_ETC_PATTERN.fullmatch(name)]

@@ -59,9 +59,9 @@ class OutputTail:
     def _add(self, text: str) -> None:
         every = text.split("\n")
         if len(self._first) < MAX_FIRST_LINES:
-            self._first += _bounded(every[:MAX_FIRST_LINES])
+            self._first += _truncate_lines(every[:MAX_FIRST_LINES])
             del self._first[MAX_FIRST_LINES:]
-        self._lines.extend(_bounded(every[-MAX_LINES - 1 :]))
+        self._lines.extend(_truncate_lines(every[-MAX_LINES - 1 :]))
         self._count += len(every) - every.count("")
 
 
@@ -70,7 +70,7 @@ def excerpt(data: bytes | bytearray | memoryview) -> bytes:
     return bytes(data[: _MAX_LINE_BYTES + gate.secret_reach()])
 
 
-def _bounded(lines: list[str]) -> list[str]:
+def _truncate_lines(lines: list[str]) -> list[str]:
     return [line[:MAX_LINE_CHARACTERS] for each in lines if (line := each.rstrip())]
 
 

@@ -178,7 +178,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
     def _cancel(self, call: Call, reason: str, opts: CallOptions) -> None:
         """Tell the server, without waiting, that the answer to a request it may have seen is not wanted."""
 
-    def _started(self) -> None:
+    def _start_receiving(self) -> None:
         """Begin to receive; `run` has its handlers now."""
 
     def _hold_reading(self, *, hold: bool) -> None:
@@ -200,7 +200,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             async with anyio.create_task_group() as self._tasks:
                 self._inbox = Inbox(self, self.kind, self._tasks, handlers, self._max_inbound_requests)
                 self._running = self.ending is None
-                self._started()
+                self._start_receiving()
                 task_status.started()
                 await self._receive_arrived()
                 self._tasks.cancel_scope.cancel()
@@ -370,7 +370,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 quickly -= 1
                 items = parse(message)
                 if len(items) == 1 and isinstance(items[0], Frame) and items[0].method is None:
-                    self._answered(items[0])
+                    self._on_answer(items[0])
                 else:
                     # Before `run`, too: a server may speak first, and `run` takes it in when it begins.
                     self._put_off(items, len(message))
@@ -435,18 +435,18 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._unusable(item)
             return
         if item.method is None:
-            self._answered(item)
+            self._on_answer(item)
             return
         self._note_unsolicited()
         if not self._running:
             self._keep_for_run(item)
             return
         if item.id is None:
-            self._notified(item.method, item.params)
+            self._on_notification(item.method, item.params)
         else:
             self._inbox.asked(item.id, item.method, item.params)
 
-    def _answered(self, frame: Frame) -> None:
+    def _on_answer(self, frame: Frame) -> None:
         call = None if frame.id is None else self._calls.get(frame.id)
         if call is not None:
             self._answers += 1
@@ -462,7 +462,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if item.asks is not None and self._running:
             self._inbox.refuse(item.asks, INVALID_REQUEST, "the request cannot be read")
 
-    def _notified(self, method: str, raw: msgspec.Raw) -> None:
+    def _on_notification(self, method: str, raw: msgspec.Raw) -> None:
         try:
             params = object_of(raw, MAX_DECODED_BYTES) if raw else None
         except ValueError:

@@ -81,14 +81,14 @@ class EventStream:
         lines = chunk.splitlines()
         unfinished = b"" if chunk.endswith((b"\n", b"\r")) else lines.pop()
         for line in lines:
-            if (event := self._line(self._completed(line))) is not None:
+            if (event := self._line(self._complete_line(line))) is not None:
                 yield event
         self._partial += unfinished
         if len(self._partial) > self._limit:
             self._partial = self._ends_of(self._partial)
             self._is_line_cut = True
 
-    def _completed(self, line: bytes) -> bytes | bytearray:
+    def _complete_line(self, line: bytes) -> bytes | bytearray:
         whole: bytes | bytearray = line
         if self._partial:
             whole, self._partial = self._partial, bytearray()
@@ -105,7 +105,7 @@ class EventStream:
     def _line(self, line: bytes | bytearray) -> ServerSentEvent | None:
         is_cut, self._is_line_cut = self._is_line_cut, False
         if not line:
-            return self._finished()
+            return self._finish_event()
         colon = line.find(b":")
         field = bytes(line if colon < 0 else line[:colon])
         value = _rest(line, len(line) if colon < 0 else colon + 1)
@@ -145,7 +145,7 @@ class EventStream:
             raise LineTooLong(self._limit)
         return ends
 
-    def _finished(self) -> ServerSentEvent | None:
+    def _finish_event(self) -> ServerSentEvent | None:
         self.last_id = self._id
         name, data, is_too_long = self._name, self._data, self._is_too_long
         self._name, self._data, self._is_too_long, self._skipped = "", None, False, 0

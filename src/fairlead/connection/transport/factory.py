@@ -75,9 +75,9 @@ def transports_of(server: LoadedServer, around: TransportContext) -> list[Transp
 
 @asynccontextmanager
 async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
-    resolved = await _resolved(server, around)
+    resolved = await _resolve_secrets(server, around)
     assert isinstance(resolved, StdioServer)
-    launch = await _permitted(server, resolved, around)
+    launch = await _require_consent(server, resolved, around)
     folder = server.working_folder(resolved)
     command = Command(
         # What was approved is what is started: found once, and not looked for again.
@@ -88,7 +88,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
     )
     if resolved.sandbox is not None:
-        wanted = _wanted(server, resolved.sandbox, around.env)
+        wanted = _sandbox_request(server, resolved.sandbox, around.env)
         command = await to_thread.run_sync(sandboxed, server.server_id, command, wanted)
     log = around.logs / f"{server.server_id}.log" if around.logs else None
     async with StdioDispatcher(
@@ -113,10 +113,12 @@ def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path
         parent=env,
         cwd=working_folder(server.definition, entry.get("cwd")),
     )
-    return paths_brought(server.server_id, command, _wanted(server, sandbox, env))
+    return paths_brought(server.server_id, command, _sandbox_request(server, sandbox, env))
 
 
-def _wanted(server: LoadedServer, sandbox: SandboxSettings, env: Mapping[str, str]) -> SandboxRequest:
+def _sandbox_request(
+    server: LoadedServer, sandbox: SandboxSettings, env: Mapping[str, str]
+) -> SandboxRequest:
     """What an entry asks of its sandbox; its paths start from where they were written."""
     home = home_folder(env)
 
@@ -136,9 +138,9 @@ def _wanted(server: LoadedServer, sandbox: SandboxSettings, env: Mapping[str, st
 async def _remote(
     server: LoadedServer, around: TransportContext, dispatcher: type[HttpDispatcher] | type[SseDispatcher]
 ) -> AsyncGenerator[WireDispatcher]:
-    resolved = await _resolved(server, around)
+    resolved = await _resolve_secrets(server, around)
     assert isinstance(resolved, RemoteServer)
-    launch = await _permitted(server, resolved, around)
+    launch = await _require_consent(server, resolved, around)
     async with dispatcher(
         resolved.url,
         around.http(),
@@ -153,29 +155,31 @@ async def _in_process(server: LoadedServer, around: TransportContext) -> AsyncGe
     async with AsyncExitStack() as stack:
         own = around.programs.get(server.server_id)
         if own is None:
-            resolved = await _resolved(server, around)
-            await _permitted(server, resolved, around)
+            resolved = await _resolve_secrets(server, around)
+            await _require_consent(server, resolved, around)
             # Here rather than above: a host without built-in servers need not load them, and that takes long.
             await to_thread.run_sync(import_module, "fairlead.servers.builtin")
-            own = stack.enter_context(_built_in(server, resolved, around))
+            own = stack.enter_context(_serve_builtin(server, resolved, around))
         yield await stack.enter_async_context(MemoryDispatcher(own.sdk_server()))
 
 
 @contextmanager
-def _built_in(server: LoadedServer, resolved: Server, around: TransportContext) -> Generator["McpServer"]:
-    from fairlead.servers.builtin import BuiltinAccess, built_in_server  # loaded by now
+def _serve_builtin(
+    server: LoadedServer, resolved: Server, around: TransportContext
+) -> Generator["McpServer"]:
+    from fairlead.servers.builtin import BuiltinAccess, open_builtin_server  # loaded by now
 
     assert isinstance(resolved, BuiltinServer)
     roots = server.root_folders() or (server.definition.source.base,)
     reach = BuiltinAccess(roots=roots, allow=around.docs_allow, cache=around.cache)
     try:
-        with built_in_server([resolved.builtin], reach) as made:
+        with open_builtin_server([resolved.builtin], reach) as made:
             yield made
     except ToolFailed as exc:
         raise ConnectFailed(server.server_id, str(exc), hint=exc.hint) from exc
 
 
-async def _resolved(server: LoadedServer, around: TransportContext) -> Server:
+async def _resolve_secrets(server: LoadedServer, around: TransportContext) -> Server:
     """Resolve secrets, if there are any away from the event loop: a file or a keyring may take its time."""
     if server.has_references:
         resolved = await to_thread.run_sync(server.resolve, around.env)
@@ -187,7 +191,7 @@ async def _resolved(server: LoadedServer, around: TransportContext) -> Server:
     return resolved
 
 
-async def _permitted(server: LoadedServer, resolved: Server, around: TransportContext) -> Launch | None:
+async def _require_consent(server: LoadedServer, resolved: Server, around: TransportContext) -> Launch | None:
     """Raise unless the user approved this very start; returns what a project's server is to execute."""
     if not server.needs_consent:
         return None
@@ -210,5 +214,5 @@ def _header_source(
         fixed=resolved.headers,
         cwd=launch.cwd if launch and launch.starts_in_cwd else None,
         # It runs again when a server refuses its headers, and may have changed by then.
-        before=(lambda: _permitted(server, resolved, around)) if launch else None,
+        before=(lambda: _require_consent(server, resolved, around)) if launch else None,
     )

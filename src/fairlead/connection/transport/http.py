@@ -207,7 +207,7 @@ class HttpDispatcher(WireDispatcher):
         body = await read_body(response, self._max_message_bytes)
         self._receive_for(call, body)
         if not call.answer.done():
-            call.settle(_unsuited(body))
+            call.settle(_read_unmatched_answer(body))
 
     async def _read_stream(
         self, call: Call, response: aiohttp.ClientResponse, events: EventStream, opts: CallOptions
@@ -333,7 +333,7 @@ def _retry_seconds(events: EventStream, failures: int = 0) -> float:
     return min(max(seconds, _MIN_RETRY_SECONDS) * 2 ** min(failures, 10), MAX_RETRY_SECONDS)
 
 
-def _unsuited(body: bytes) -> Frame | AnswerUnreadable:
+def _read_unmatched_answer(body: bytes) -> Frame | AnswerUnreadable:
     """Return what an answer means that names no request, or another one."""
     for item in parse(body):
         if isinstance(item, UnusableLine):

@@ -137,15 +137,15 @@ def challenge_in(response: aiohttp.ClientResponse) -> str | None:
     """Return what a response says about logging in."""
     # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
     said = ", ".join(response.headers.getall("WWW-Authenticate", ()))
-    return gate.content(_decoded(said), MAX_HEADER) or None
+    return gate.content(_decode_header(said), MAX_HEADER) or None
 
 
 def shown(text: str | None, limit: int = _MAX_EXCERPT) -> str:
     """Return what a header says, as far as it is fit to be shown."""
-    return gate.text(_decoded(text or ""), limit)
+    return gate.text(_decode_header(text or ""), limit)
 
 
-def _decoded(header: str) -> str:
+def _decode_header(header: str) -> str:
     return header.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -255,14 +255,14 @@ class _Body(aiohttp.Payload):
         return self._message.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        _bound_reads(writer.transport)
+        _limit_read_size(writer.transport)
         self.sent = True
         if self._on_sent is not None:
             self._on_sent()
         await writer.write(self._message)
 
 
-def _bound_reads(transport: asyncio.BaseTransport | None) -> None:
+def _limit_read_size(transport: asyncio.BaseTransport | None) -> None:
     """Have a connection read less at once, where it is asyncio's own: 256 KiB may hold up the event loop."""
     if hasattr(transport, "max_size"):
         setattr(transport, "max_size", _MAX_READ_BYTES)  # noqa: B010 - no part of the public interface
@@ -298,21 +298,21 @@ class HttpEndpoint:
         `HttpRejected` for a redirect that is not followed, and any `FairleadError` the source of the headers
         raises.
         """
-        provided = await self._provided(method, None)
+        provided = await self._fetch_headers(method, None)
         tried: set[str] = set()
         while True:
-            response = await self._follow(method, _merged(provided, headers), message, on_sent)
+            response = await self._follow(method, _merge_headers(provided, headers), message, on_sent)
             challenge = _challenge_in(response, provided)
             if challenge is None or challenge.kind in tried:
                 return response
             tried.add(challenge.kind)
             response.close()
-            renewed = await self._provided(method, challenge)
+            renewed = await self._fetch_headers(method, challenge)
             if renewed == provided:
                 return response
             provided = renewed
 
-    async def _provided(self, method: Method, challenge: RejectedRequest | None) -> Mapping[str, str]:
+    async def _fetch_headers(self, method: Method, challenge: RejectedRequest | None) -> Mapping[str, str]:
         try:
             return await self._headers(method, self.url, challenge)
         except (NotSent, FairleadError):
@@ -384,7 +384,7 @@ class HttpEndpoint:
                 proxy=self._proxy,
                 ssl=self._tls,
             )
-            _bound_reads(response.connection.transport if response.connection is not None else None)
+            _limit_read_size(response.connection.transport if response.connection is not None else None)
             return response
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
@@ -395,7 +395,7 @@ class HttpEndpoint:
             raise NotSent(f"the request cannot be sent: {exc}") from None
 
 
-def _merged(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:
+def _merge_headers(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:
     """Return the headers to send: the protocol's own are not for others to change."""
     headers = CIMultiDict(provided)
     headers.update(own)

@@ -127,7 +127,7 @@ class SseDispatcher(WireDispatcher):
             raise HttpRejected(200, f"the server wants to be written to elsewhere, at {shown(reference)!r}")
         return self._source.at(url)
 
-    def _started(self) -> None:
+    def _start_receiving(self) -> None:
         self._tasks.start_soon(self._listen)
 
     async def _listen(self) -> None:

@@ -129,26 +129,26 @@ _encode = msgspec.json.Encoder().encode
 
 def request_frame(request_id: RequestId, method: str, params: Mapping[str, Any] | None) -> bytes:
     """Return the bytes of a request. A `msgspec.Raw` anywhere in `params` goes out as it is."""
-    return _encoded(_RequestFrame(method, request_id, params or None), params)
+    return _encode_message(_RequestFrame(method, request_id, params or None), params)
 
 
 def notification_frame(method: str, params: Mapping[str, Any] | None) -> bytes:
     """Return the bytes of a notification."""
-    return _encoded(_RequestFrame(method, None, params or None), params)
+    return _encode_message(_RequestFrame(method, None, params or None), params)
 
 
 def result_frame(request_id: RequestId | float, result: Mapping[str, Any]) -> bytes:
     """Return the bytes of an answer with a result."""
-    return _encoded(_Answer(request_id, result), result)
+    return _encode_message(_Answer(request_id, result), result)
 
 
 def error_frame(request_id: RequestId | float, code: int, message: str, data: object = None) -> bytes:
     """Return the bytes of an answer with an error."""
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
-    return _encoded(_Answer(request_id, error=error), error)
+    return _encode_message(_Answer(request_id, error=error), error)
 
 
-def _encoded(message: msgspec.Struct, payload: object) -> bytes:
+def _encode_message(message: msgspec.Struct, payload: object) -> bytes:
     try:
         frame = _encode(message)
         # NaN and infinity come out as null: the server would act on a value nobody gave.

@@ -228,14 +228,14 @@ class LoginHeaders:
         if challenge is not None and challenge.nonce:
             self._nonce = challenge.nonce
         if challenge is None or challenge.kind == "nonce":
-            login = await self._known()
+            login = await self._get_fresh_login()
         else:
             login = await self._another(challenge)
         if login is None:
             return self._fixed
         return {**self._fixed, **request_headers(login, method, url, self._nonce)}
 
-    async def _known(self) -> Login | None:
+    async def _get_fresh_login(self) -> Login | None:
         target = self._target
         login = await self._broker.current(target.principal, target.account, target.resource)
         if login is None:
@@ -257,9 +257,9 @@ class LoginHeaders:
                 return await self._broker.fresh(login.key, server_id=target.server_id, refused=refused)
             except AuthRequired:
                 if self._machine_login is None:
-                    raise self._wanted(challenge) from None
+                    raise self._login_required(challenge) from None
         if self._machine_login is None:
-            raise self._wanted(challenge)
+            raise self._login_required(challenge)
         async with self._logging_in:
             login = await self._broker.current(target.principal, target.account, target.resource)
             if login is not None and login.token.access_token != refused:
@@ -276,7 +276,7 @@ class LoginHeaders:
         plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
         return ("--scope", plain[0]) if plain else ()
 
-    def _wanted(self, challenge: RejectedRequest) -> AuthRequired:
+    def _login_required(self, challenge: RejectedRequest) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
         return AuthRequired(
             server_id,

@@ -91,7 +91,7 @@ class StdioDispatcher(WireDispatcher):
         """How the process exited: a code, or the negative number of a signal; `None` while it runs."""
         return self._child.returncode
 
-    def _started(self) -> None:
+    def _start_receiving(self) -> None:
         self._child.begin(self._tasks)
 
     def _hold_reading(self, *, hold: bool) -> None:

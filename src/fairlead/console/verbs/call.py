@@ -35,7 +35,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     with noting_delivery():
         entry = await _tool(session, server_id, name)
     schema = as_object(entry.read().get("inputSchema"))
-    arguments = _typed(typed.strip(), schema)
+    arguments = _parse_arguments(typed.strip(), schema)
     shown = as_object(entry.derive(clean_tool).entry.read().get("inputSchema"))
     if not await _complete_arguments(session, schema, shown, arguments):
         return
@@ -61,7 +61,7 @@ async def _tool(session: ConsoleSession, server_id: str, name: str) -> ToolEntry
     return entry
 
 
-def _typed(text: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _parse_arguments(text: str, schema: dict[str, Any]) -> dict[str, Any]:
     try:
         if text.startswith("{"):
             return read_document(text)

@@ -24,7 +24,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     }
     entries = [tool.entry for tool in toolset.catalog.tools]
     # Counting takes the processor for a while, and the prompt needs it.
-    counted = partial(_counted, toolset.catalog, toolset.selection, listings, entries)
+    counted = partial(_compute_costs, toolset.catalog, toolset.selection, listings, entries)
     costs, servers = await to_thread.run_sync(counted)
     rows = [(server.server, server.count, f"{server.tokens:,}") for server in servers]
     if rows:
@@ -35,7 +35,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     _show_usage(session)
 
 
-def _counted(
+def _compute_costs(
     catalog: Catalog, selection: Selection, listings: Mapping[str, Listing], entries: list[ToolEntry]
 ) -> tuple[Costs, list[ServerCost]]:
     costs = anyio.run(costs_of, catalog, selection, listings)

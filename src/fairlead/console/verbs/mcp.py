@@ -7,7 +7,7 @@ from typing import Final
 
 from anyio import to_thread
 
-from fairlead.cli.output import counted, shown_path
+from fairlead.cli.output import counted, display_path
 from fairlead.config.edit_scope import set_enabled
 from fairlead.config.paths import state_folder
 from fairlead.console.mcp_actions import log_in, review
@@ -84,7 +84,7 @@ async def _show_one(session: ConsoleSession, server_id: str) -> None:
         "tools": _tools(status),
         "calls": str(status.calls),
         "connects": str(status.connects),
-        "last_connected_at": _shown_time(connected) if connected else "never",
+        "last_connected_at": _format_time(connected) if connected else "never",
         "last_error": status.last_error or "none",
         "hint": status.hint,
         "notes": "\n".join(status.notes) or None,
@@ -124,7 +124,7 @@ async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
     if on:
         await _connect(session, server_id)
     else:
-        session.screen.say(f"`{server_id}` is disabled, in {shown_path(file)}")
+        session.screen.say(f"`{server_id}` is disabled, in {display_path(file)}")
 
 
 async def _connect(session: ConsoleSession, server_id: str) -> None:
@@ -159,7 +159,7 @@ def _first_line(text: str) -> str:
     return text.split("\n", 1)[0]
 
 
-def _shown_time(at: float) -> str:
+def _format_time(at: float) -> str:
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
 
 

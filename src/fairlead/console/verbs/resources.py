@@ -29,7 +29,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     if not _names_a_resource(rest):
         await _list(session, rest)
         return
-    meant = await _meant(session, rest)
+    meant = await _resolve_uri(session, rest)
     if meant is not None:
         server_id, uri = meant
         contents = await session.host.resources.read(server_id, uri)
@@ -68,7 +68,7 @@ async def _attach(session: ConsoleSession, rest: str) -> None:
     elif rest:
         if not _names_a_resource(rest):
             raise ArgumentsInvalid(f"`{rest}` is no resource", hint="/attach SERVER URI, as in `/resources`")
-        meant = await _meant(session, rest)
+        meant = await _resolve_uri(session, rest)
         if meant is None:
             return
         session.attached.append(await read_attachment(session, *meant))
@@ -89,7 +89,7 @@ def _names_a_resource(rest: str) -> bool:
     return len(words) > 1 and _URI.fullmatch(words[1]) is not None
 
 
-async def _meant(session: ConsoleSession, rest: str) -> tuple[str, str] | None:
+async def _resolve_uri(session: ConsoleSession, rest: str) -> tuple[str, str] | None:
     """The server and the URI, its blanks filled in. None where the person would not say what is in one."""
     server_id, uri, *more = rest.split(maxsplit=2)
     session.loaded.server(server_id)  # raises where there is none
@@ -97,7 +97,7 @@ async def _meant(session: ConsoleSession, rest: str) -> tuple[str, str] | None:
     values = pairs_of(words_of(" ".join(more)), blanks)
     for blank in blanks:
         if blank not in values:
-            answer = await _asked(session, server_id, uri, blank, values)
+            answer = await _ask_variable(session, server_id, uri, blank, values)
             if answer is None:
                 return None
             values[blank] = answer
@@ -113,7 +113,7 @@ def _blanks(uri: str) -> Sequence[str]:
         raise ArgumentsInvalid(f"`{uri}` cannot be filled in: {exc}") from exc
 
 
-async def _asked(
+async def _ask_variable(
     session: ConsoleSession, server_id: str, uri: str, blank: str, others: Mapping[str, str]
 ) -> str | None:
     """Ask the person for a blank, with what the server suggests for it."""

@@ -142,7 +142,7 @@ class TokenAuthenticator:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             text = "this gateway wants its token: `Authorization: Bearer …`, as printed where it was started"
-            return self._unauthorized(text)
+            return self._refuse_unauthorized(text)
         found = await self._owner(token)
         match found:
             case AuthenticatedRequest():
@@ -154,7 +154,9 @@ class TokenAuthenticator:
                 return RequestRefused.saying(503, found.reason, {"Retry-After": "10"})
             case _:
                 reason = found.reason if found else "it is none of this gateway's"
-                return self._unauthorized(f"this token is not accepted: {reason}", 'error="invalid_token"')
+                return self._refuse_unauthorized(
+                    f"this token is not accepted: {reason}", 'error="invalid_token"'
+                )
 
     async def _owner(
         self, token: str
@@ -180,7 +182,7 @@ class TokenAuthenticator:
         """Was the token with this digest removed?"""
         return self._tokens is None or not self._tokens.is_valid(credential)
 
-    def _unauthorized(self, text: str, error: str = "") -> RequestRefused:
+    def _refuse_unauthorized(self, text: str, error: str = "") -> RequestRefused:
         return RequestRefused.saying(401, text, {"WWW-Authenticate": self._challenge(error)})
 
     def _challenge(self, error: str = "", scopes: tuple[str, ...] = ()) -> str:

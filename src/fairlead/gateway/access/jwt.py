@@ -125,7 +125,7 @@ class IssuerKeys:
             if own is None:
                 raise ConfigError("`gateway.oauth.jwks_url` is no URL")
             return errand.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
-        for url in _documents(errand.checked_metadata(self._oauth.issuer, "`gateway.oauth.issuer`")):
+        for url in _documents(errand.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
             answer = await errand.get(url)
             document = answer.read(_Metadata) if answer.status == 200 else None
             if document is None:
@@ -133,7 +133,7 @@ class IssuerKeys:
             if document.issuer != self._oauth.issuer:
                 message = f"the metadata of {shown(self._oauth.issuer)} is that of {shown(document.issuer)}"
                 raise LoginFailed(_NAME, message, hint="write `gateway.oauth.issuer` as it does")
-            return errand.checked_metadata(document.jwks_uri, "the issuer's `jwks_uri`")
+            return errand.check_metadata_url(document.jwks_uri, "the issuer's `jwks_uri`")
         raise IssuerUnavailable(_NAME, f"no metadata of {shown(self._oauth.issuer)} can be found")
 
 
@@ -281,7 +281,7 @@ class JwtAccess:
             return TokenUnverifiable(f"tokens cannot be checked right now: {exc}")
         if isinstance(claims, TokenInvalid):
             return claims
-        found = self._judged(claims)
+        found = self._verify_claims(claims)
         if isinstance(found, VerifiedToken):
             self._remember(digest, float(claims["exp"]), found)
             return self._require_groups(found)
@@ -330,7 +330,7 @@ class JwtAccess:
         except jwt.PyJWTError as exc:
             return TokenInvalid(_reason(exc))
 
-    def _judged(self, claims: Mapping[str, Any]) -> VerifiedToken | TokenInvalid | TokenForbidden:
+    def _verify_claims(self, claims: Mapping[str, Any]) -> VerifiedToken | TokenInvalid | TokenForbidden:
         claim = self._oauth.principal_claim
         who = claims.get(claim)
         if not isinstance(who, str) or not who:

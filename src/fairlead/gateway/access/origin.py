@@ -74,7 +74,7 @@ class OriginPolicy:
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._dashboard = f"{dashboard_name}:{port}".lower().encode() if dashboard_name else None
-        bound = {f"{_bracketed(host)}:{port}", f"localhost:{port}"}
+        bound = {f"{_bracket_ipv6(host)}:{port}", f"localhost:{port}"}
         self._authorities = _on_the_wire({*bound, *_authorities(names, port)})
         self._origins = _on_the_wire({*(f"http://{name}" for name in bound), *_origins(names, port)})
         self.max_body_bytes = max_body_bytes
@@ -130,7 +130,7 @@ class OriginPolicy:
         server = scope.get("server")
         if not self._is_everywhere or not server:
             return False
-        return host == f"{_bracketed(server[0])}:{self._port}".encode()
+        return host == f"{_bracket_ipv6(server[0])}:{self._port}".encode()
 
     def _is_own_origin(self, origin: bytes, scope: Scope, host: bytes) -> bool:
         return origin in self._origins or (origin == b"http://" + host and self._is_own_address(scope, host))
@@ -175,7 +175,7 @@ def _has_port(name: str) -> bool:
     return ":" in name.rpartition("]")[2]
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

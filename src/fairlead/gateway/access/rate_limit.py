@@ -31,14 +31,14 @@ class RateLimit:
         if bucket is None:
             self._forget(now)
             bucket = self._buckets[principal] = _Bucket(float(self._per_minute), now)
-        bucket.left = self._filled(bucket, now)
+        bucket.left = self._refill(bucket, now)
         bucket.at = now
         if bucket.left < 1:
             return max(1, math.ceil((1 - bucket.left) * 60 / self._per_minute))
         bucket.left -= 1
         return None
 
-    def _filled(self, bucket: _Bucket, now: float) -> float:
+    def _refill(self, bucket: _Bucket, now: float) -> float:
         per_minute = self._per_minute or 0
         return min(per_minute, bucket.left + (now - bucket.at) * per_minute / 60)
 
@@ -47,5 +47,5 @@ class RateLimit:
         if len(self._buckets) >= _MAX_KEPT:
             full = float(self._per_minute or 0)
             self._buckets = {
-                name: bucket for name, bucket in self._buckets.items() if self._filled(bucket, now) < full
+                name: bucket for name, bucket in self._buckets.items() if self._refill(bucket, now) < full
             }

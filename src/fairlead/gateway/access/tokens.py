@@ -83,7 +83,7 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
             credential=self.digest,
             label=self.name,
             bundles=None if self.bundles is None else frozenset(self.bundles),
-            scopes=_implied(frozenset(self.scopes)),
+            scopes=_expand_scopes(frozenset(self.scopes)),
         )
 
 
@@ -159,7 +159,7 @@ class TokenFile:
             if given is not None and not _NAME.fullmatch(given):
                 raise ConfigError("a token's name is 1 to 64 letters, digits, `_`, `.` or `-`")
         if unknown := sorted(set(scopes) - SCOPES):
-            raise ConfigError(f"there is no scope `{unknown[0]}`", hint=f"there are {_listed(SCOPES)}")
+            raise ConfigError(f"there is no scope `{unknown[0]}`", hint=f"there are {_join_names(SCOPES)}")
         if bundles and set(scopes) != {"mcp"}:
             raise ConfigError(
                 "a token for some bundles cannot see or decide about all of them",
@@ -290,7 +290,7 @@ def _read_token(path: Path) -> str:
     return read_text(path).strip() if path.exists() else ""
 
 
-def _implied(scopes: frozenset[str]) -> frozenset[str]:
+def _expand_scopes(scopes: frozenset[str]) -> frozenset[str]:
     return scopes | {"decide"} if "admin" in scopes else scopes
 
 
@@ -308,18 +308,18 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
-def _listed(names: frozenset[str]) -> str:
+def _join_names(names: frozenset[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def local_token(env: Mapping[str, str]) -> str:
     """The agents' token; created the first time, readable by its owner alone."""
-    return _kept(local_token_file(env))
+    return _load_own_token(local_token_file(env))
 
 
 def decide_token(env: Mapping[str, str]) -> str:
     """The token that approves calls and changes the gateway; created the first time, like the other."""
-    return _kept(decide_token_file(env))
+    return _load_own_token(decide_token_file(env))
 
 
 def agent_token(env: Mapping[str, str], agent: str) -> str:
@@ -350,7 +350,7 @@ def _agent_token_name(agent: str) -> str:
     return f"agent-{agent}"
 
 
-def _kept(path: Path) -> str:
+def _load_own_token(path: Path) -> str:
     require_plain(path)
     _make_private(path)
     token = own_token(path)

@@ -62,7 +62,7 @@ _servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
 
 
 @asynccontextmanager
-async def attached_host(
+async def attach_to_gateway(
     running: RunningGateway, loaded: LoadedConfig, operator: "Operator"
 ) -> AsyncGenerator["ControlClient"]:
     """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it."""
@@ -118,35 +118,35 @@ class ControlClient:
             reviewed=reviewed,
             timeout_ms=request_timeout_ms,
         )
-        return ToolResult(server_id, await self._done(work, on_progress))
+        return ToolResult(server_id, await self._run_command(work, on_progress))
 
     async def allow(self, server_id: str, tool: str) -> None:
         """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
-        await self._done(AllowTool(server_id, tool))
+        await self._run_command(AllowTool(server_id, tool))
 
     async def restart(self, server_id: str) -> None:
         """End every connection that the gateway has to a server, and begin another."""
-        await self._done(RestartServer(server_id))
+        await self._run_command(RestartServer(server_id))
 
     async def servers(self, server_ids: tuple[str, ...], *, refresh: bool) -> dict[str, KnownServer]:
         """What is known of servers, after asking those that never were; with `refresh`, all of them."""
-        return _servers(await self._done(ListServers(server_ids, refresh=refresh)))
+        return _servers(await self._run_command(ListServers(server_ids, refresh=refresh)))
 
     async def _tools(self, work: ListTools) -> tuple[ToolEntry, ...]:
-        return tuple(read_tools(work.server, iter(_definitions(await self._done(work))))[0])
+        return tuple(read_tools(work.server, iter(_definitions(await self._run_command(work))))[0])
 
     # One errand.
 
-    async def _done(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
+    async def _run_command(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
         can: list[Askable] = [ability for ability in ASKABLE if ability in self._operator.abilities]
         try:
             errand = ControlCommand(work, contents_of(self._loaded), tuple(can))
             async with self._post(PATH, errand) as response:
                 if response.status != 200:
-                    raise self._gone(f"answered with status {response.status}")
+                    raise self._gateway_gone(f"answered with status {response.status}")
                 outcome = await self._outcome(response, on_progress)
         except aiohttp.ClientConnectorError as exc:
-            raise self._gone("is not there any more") from exc
+            raise self._gateway_gone("is not there any more") from exc
         except (aiohttp.ClientError, LineTooLong) as exc:
             raise self._broken_off(work) from exc
         if isinstance(outcome, CommandFailed):
@@ -212,7 +212,7 @@ class ControlClient:
         try:
             token = self._running.decide_token()
         except ConfigError as exc:
-            raise self._gone("has a token that cannot be read") from exc
+            raise self._gateway_gone("has a token that cannot be read") from exc
         headers = {"Content-Type": "application/json", "Connection": "close"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -220,12 +220,12 @@ class ControlClient:
         async with self._http.post(url, data=_encode(message), headers=headers) as response:
             yield response
 
-    def _gone(self, what: str) -> GatewayGone:
+    def _gateway_gone(self, what: str) -> GatewayGone:
         return GatewayGone(f"the gateway at {self._running.url} {what}")
 
     def _broken_off(self, work: Work) -> FairleadError:
         if not isinstance(work, CallTool):
-            return self._gone("broke off")
+            return self._gateway_gone("broke off")
         message = f"the gateway at {self._running.url} broke off before it said what came of the call"
         return ConnectionLost(work.server, message, delivery="unknown")
 

@@ -309,14 +309,14 @@ async def _list_servers(client: ClientSession, work: ListServers) -> bytes:
     failures = await host.connect(*ask) if ask else {}
     client.view.release()
     known = {
-        name: _known(member, failures.get(name))
+        name: _describe_server(member, failures.get(name))
         for member in host.members
         if (name := member.server.server_id) in wanted
     }
     return _encode(known)
 
 
-def _known(member: ManagedServer, failure: FairleadError | None) -> KnownServer:
+def _describe_server(member: ManagedServer, failure: FairleadError | None) -> KnownServer:
     snapshot, screened, status = member.snapshot, member.screened, member.status()
     trouble = None
     if status.state in ("error", "auth_required") and status.last_error:

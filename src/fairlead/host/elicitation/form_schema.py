@@ -76,7 +76,7 @@ def read_form_steps(requested_schema: object) -> Steps[Form | FormRefused]:
             raise ValueError(f"it has {len(properties)} fields, and {MAX_FIELDS} are the most")
         required = frozenset(_texts(shape.get("required", []), "required"))
         if missing := required - properties.keys():
-            raise ValueError(f"it requires {_quoted(min(missing))}, which it does not ask for")
+            raise ValueError(f"it requires {_quote_value(min(missing))}, which it does not ask for")
         fields: list[Field] = []
         for name, definition in properties.items():
             fields.append((yield from _read_field(name, _object(definition), required=name in required)))
@@ -139,7 +139,7 @@ def _read_field(name: str, shape: _Shape, *, required: bool) -> Steps[Field]:
             _refuse_secret(name, title, description, shape)
             field = _read_number(common, shape)
         case kind:
-            raise ValueError(f"fields of the type {_quoted(kind)} are not part of the protocol")
+            raise ValueError(f"fields of the type {_quote_value(kind)} are not part of the protocol")
     return _with_default(field, shape.get("default"))
 
 
@@ -154,7 +154,7 @@ def _read_text(common: _Common, shape: _Shape) -> TextField:
     wanted = shape.get("format")
     text_format: TextFormat | None = next((known for known in FORMATS if known == wanted), None)
     if wanted is not None and text_format is None:
-        raise ValueError(f"the format {_quoted(wanted)} is not part of the protocol")
+        raise ValueError(f"the format {_quote_value(wanted)} is not part of the protocol")
     least, most = _count(shape, "minLength") or 0, _count(shape, "maxLength")
     most = MAX_ANSWER_CHARACTERS if most is None else min(most, MAX_ANSWER_CHARACTERS)
     _check_range(least, most)
@@ -235,7 +235,7 @@ def _object(value: object) -> _Shape:
 def _allow_only(shape: _Shape, keys: frozenset[str]) -> None:
     unknown = next((key for key in shape if key not in keys), None)
     if unknown is not None:
-        raise ValueError(f"{_quoted(unknown)} is not part of the protocol's forms")
+        raise ValueError(f"{_quote_value(unknown)} is not part of the protocol's forms")
 
 
 def _list(value: object, key: str) -> list[object]:
@@ -316,5 +316,5 @@ def _line(text: str) -> str:
     return line if len(line) <= MAX_LABEL_CHARACTERS else f"{line[: MAX_LABEL_CHARACTERS - 1]}…"
 
 
-def _quoted(value: object) -> str:
+def _quote_value(value: object) -> str:
     return f"`{_line(value if isinstance(value, str) else type(value).__name__)}`"

@@ -80,7 +80,7 @@ class TextField(_Field):
         if text is not None and self.format is not None:
             text = FORMATS[self.format][1](text.strip())
         if text is None or not self.min_length <= len(text) <= self.max_length:
-            raise _unexpected(self)
+            raise _type_mismatch(self)
         return text
 
 
@@ -108,9 +108,9 @@ class NumberField(_Field):
 
     def read(self, answer: object) -> int | float:
         """The answer as it is sent. Raises `ValueError`, which says what is expected."""
-        number = _typed_number(answer) if isinstance(answer, str) else answer
+        number = _parse_number(answer) if isinstance(answer, str) else answer
         if isinstance(number, bool) or not isinstance(number, int | float) or not self._fits(number):
-            raise _unexpected(self)
+            raise _type_mismatch(self)
         return int(number) if self.whole else number
 
     def _fits(self, number: float) -> bool:
@@ -141,7 +141,7 @@ class YesNoField(_Field):
             return answer
         typed = answer.strip().casefold() if isinstance(answer, str) else None
         if typed not in _YES and typed not in _NO:
-            raise _unexpected(self)
+            raise _type_mismatch(self)
         return typed in _YES
 
 
@@ -155,13 +155,13 @@ class ChoiceField(_Field):
     @property
     def expects(self) -> str:
         """What to answer, in words."""
-        return f"one of {_listed(self.choices)}"
+        return f"one of {_list_choices(self.choices)}"
 
     def read(self, answer: object) -> str:
         """The answer as it is sent. Raises `ValueError`, which says what is expected."""
-        value = _chosen(self.choices, answer)
+        value = _resolve_choice(self.choices, answer)
         if value is None:
-            raise _unexpected(self)
+            raise _type_mismatch(self)
         return value
 
 
@@ -178,21 +178,21 @@ class ChoicesField(_Field):
     def expects(self) -> str:
         """What to answer, in words."""
         count = _between(self.min_items or None, self.max_items)
-        return f"{count or 'any'} of {_listed(self.choices)}"
+        return f"{count or 'any'} of {_list_choices(self.choices)}"
 
     def read(self, answer: object) -> list[str]:
         """The answer as it is sent. Raises `ValueError`, which says what is expected."""
-        values = {_chosen(self.choices, item): None for item in self._items(answer)}
+        values = {_resolve_choice(self.choices, item): None for item in self._items(answer)}
         chosen = [value for value in values if value is not None]
         most = len(self.choices) if self.max_items is None else self.max_items
         if None in values or not self.min_items <= len(chosen) <= most:
-            raise _unexpected(self)
+            raise _type_mismatch(self)
         return chosen
 
     def _items(self, answer: object) -> Collection[object]:
         if isinstance(answer, list | tuple):
             return cast("Collection[object]", answer)
-        if isinstance(answer, str) and _chosen(self.choices, answer) is None:
+        if isinstance(answer, str) and _resolve_choice(self.choices, answer) is None:
             return [item for item in answer.split(",") if item.strip()]
         return [answer]  # one choice, which may have a comma in it
 
@@ -233,13 +233,13 @@ class Form:
                 if answer is not None:
                     content[field.name] = field.read(answer)
                 elif field.required:
-                    raise _unexpected(field)
+                    raise _type_mismatch(field)
             except ValueError as exc:
                 problems[field.name] = str(exc)
         return Problems(by_field=problems) if problems else FormContent(content=content)
 
 
-def _unexpected(field: Field) -> ValueError:
+def _type_mismatch(field: Field) -> ValueError:
     return ValueError(f"must be {field.expects}")
 
 
@@ -255,14 +255,14 @@ def _plain(number: float) -> str:
     return str(int(number)) if abs(number) < 1e15 and number == int(number) else repr(number)
 
 
-def _typed_number(text: str) -> int | float | None:
+def _parse_number(text: str) -> int | float | None:
     text = text.strip()
     if len(text) > _MAX_NUMBER_CHARACTERS or not _NUMBER.fullmatch(text):
         return None
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
-def _chosen(choices: tuple[Choice, ...], answer: object) -> str | None:
+def _resolve_choice(choices: tuple[Choice, ...], answer: object) -> str | None:
     """The value an answer means: the value itself, else what is shown for it, if that is one thing alone."""
     if not isinstance(answer, str):
         return None
@@ -275,7 +275,7 @@ def _chosen(choices: tuple[Choice, ...], answer: object) -> str | None:
     return meant.pop() if len(meant) == 1 else None
 
 
-def _listed(choices: tuple[Choice, ...]) -> str:
+def _list_choices(choices: tuple[Choice, ...]) -> str:
     some = ", ".join(choice.label for choice in choices[:10])
     return some if len(choices) <= 10 else f"{some}, … ({len(choices)} in all)"
 

@@ -102,7 +102,7 @@ class _Bounding:
             size = len(block["data"])
             if size > self._media_left:
                 kind = "an image" if block["type"] == "image" else "a sound"
-                return {"type": "text", "text": self._left_out(f"{kind} of {size:,} bytes")}
+                return {"type": "text", "text": self._omit(f"{kind} of {size:,} bytes")}
             self._media_left -= size
             self.spent += size
         return block
@@ -117,9 +117,9 @@ class _Bounding:
         more = len(encoded) - len(kept.encode())
         self._text_left = 0
         self.spent += len(msgspec.json.encode(kept))
-        return f"{kept}\n{self._left_out(f'{more:,} bytes of text')}"
+        return f"{kept}\n{self._omit(f'{more:,} bytes of text')}"
 
-    def _left_out(self, what: str) -> str:
+    def _omit(self, what: str) -> str:
         self.notes.append(what)
         return f"[{what} left out by Fairlead: more than a request may hold]"
 
@@ -278,7 +278,7 @@ class ServerPeer:
             server_id=self._server_id,
             message=shown(params.message),
             url=url,
-            elicitation_id=_shown_id(params.elicitation_id),
+            elicitation_id=_sanitize_id(params.elicitation_id),
         )
         action = await self._operator.elicit_url(question)
         if action == "accept":
@@ -365,14 +365,14 @@ class ServerPeer:
     def completed(self, elicitation_id: str) -> None:
         """Pass on that all is done on a page that a person was asked to open."""
         if isinstance(self._operator, UrlCompletionListener):
-            self._operator.page_completed(self._server_id, _shown_id(elicitation_id) or "")
+            self._operator.page_completed(self._server_id, _sanitize_id(elicitation_id) or "")
 
     def updated(self, uri: str) -> None:
         """Pass on that a resource changed."""
         self._emit(ResourceUpdated(server_id=self._server_id, uri=gate.content(uri, gate.MAX_TEXT_BYTES)))
 
 
-def _shown_id(elicitation_id: str | None) -> str | None:
+def _sanitize_id(elicitation_id: str | None) -> str | None:
     """The id of an elicitation for operators: the same for its question and for its end."""
     return None if elicitation_id is None else gate.content(elicitation_id, gate.MAX_TEXT_BYTES)
 

@@ -47,12 +47,12 @@ class UrlRefused:
 def show_url(url: str) -> ShownUrl | UrlRefused:
     """Judge a URL that a server wants opened. Nothing is contacted."""
     try:
-        return _judged(url)
+        return _check_url(url)
     except ValueError as exc:
         return UrlRefused(reason=str(exc))
 
 
-def _judged(url: str) -> ShownUrl:
+def _check_url(url: str) -> ShownUrl:
     if len(url) > MAX_URL_CHARACTERS:
         raise ValueError(f"the URL is longer than {MAX_URL_CHARACTERS} characters")
     if not url.isprintable() or " " in url or "\\" in url:
@@ -66,7 +66,7 @@ def _judged(url: str) -> ShownUrl:
         raise ValueError("the URL names a user before the host, which hides where it leads")
     host, port = _split(authority)
     address = _address(host)
-    name = host if address else _encoded(host)
+    name = host if address else _encode_host(host)
     local = address.is_loopback if address else f".{name.rstrip('.')}".endswith(".localhost")
     if scheme == "http" and not local:
         raise ValueError("the URL is not encrypted: only https:// is opened")
@@ -100,7 +100,7 @@ def _address(host: str) -> Address | None:
     return None
 
 
-def _encoded(host: str) -> str:
+def _encode_host(host: str) -> str:
     try:
         name = URL.build(scheme="https", host=host).raw_host or ""
     except ValueError:

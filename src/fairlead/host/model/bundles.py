@@ -50,14 +50,14 @@ class Selection:
 
         Lists and explanations go by this, with all that `Proposal.decide` goes by when a call is made.
         """
-        within = self.within(policy.server.server_id)
-        return policy.decide(tool, within, entry=entry, caller=self.caller, default=self.approval)
+        bundle_filter = self.bundle_filter(policy.server.server_id)
+        return policy.decide(tool, bundle_filter, entry=entry, caller=self.caller, default=self.approval)
 
     def has(self, server_id: str) -> bool:
         """Is this server part of it?"""
         return self.servers is None or server_id in self.servers
 
-    def within(self, server_id: str) -> BundleFilter | None:
+    def bundle_filter(self, server_id: str) -> BundleFilter | None:
         """What it takes from a server, where it does not take all."""
         return self.servers.get(server_id) if self.servers is not None else None
 

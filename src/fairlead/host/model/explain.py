@@ -120,8 +120,8 @@ class Explainer:
                 naming=_naming(key, name),
             )
         assert server.config is not None
-        within = self._selection.within(key.server_id)
-        rule = self._rule(server, key.tool, listed(server.config, key.tool, within))
+        bundle_filter = self._selection.bundle_filter(key.server_id)
+        rule = self._rule(server, key.tool, listed(server.config, key.tool, bundle_filter))
         policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
         decision = self._selection.decide(policy, key.tool, self._entry(key))
         over_gateway = self._over_gateway.decide(policy, key.tool, self._entry(key)).verdict

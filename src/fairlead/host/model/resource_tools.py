@@ -146,15 +146,15 @@ class ReadingTools(HostTools):
         }
 
     async def _resources(self, context: ToolContext, asked: ServerInput) -> OfferSource:
-        return await self._gathered(ResourceOffer, asked.server)
+        return await self._gather_offers(ResourceOffer, asked.server)
 
     async def _templates(self, context: ToolContext, asked: ServerInput) -> OfferSource:
-        return await self._gathered(ResourceTemplate, asked.server)
+        return await self._gather_offers(ResourceTemplate, asked.server)
 
     async def _prompts(self, context: ToolContext, asked: ServerInput) -> OfferSource:
-        return await self._gathered(PromptOffer, asked.server)
+        return await self._gather_offers(PromptOffer, asked.server)
 
-    async def _gathered(
+    async def _gather_offers(
         self, kind: type[ResourceOffer | ResourceTemplate | PromptOffer], server: str | None
     ) -> OfferSource:
         """What the servers of the selection offer: others are neither asked nor started."""
@@ -179,8 +179,10 @@ class ReadingTools(HostTools):
             config = self._host.configured(server_id)
         except FairleadError:
             return None  # what is wrong with it is said when it is asked
-        within = self._selection.within(server_id)
-        listed = config.allow_tools or (within.allow_tools if within is not None and within.grants else None)
+        bundle_filter = self._selection.bundle_filter(server_id)
+        listed = config.allow_tools or (
+            bundle_filter.allow_tools if bundle_filter is not None and bundle_filter.grants else None
+        )
         if config.trust == "trusted" or listed is not None:
             return None
         return "it is not trusted, and nobody has reviewed it yet"
@@ -193,7 +195,7 @@ class ReadingTools(HostTools):
     async def _prompt(self, context: ToolContext, asked: PromptInput) -> Reply[QuotedContent]:
         self._require_readable(asked.server)
         found = await told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
-        blocks = (block for message in found.messages for block in _said(message))
+        blocks = (block for message in found.messages for block in _render_message(message))
         return Reply(output=QuotedContent(), content=tuple(blocks))
 
 
@@ -220,7 +222,7 @@ def _part(part: dict[str, Any]) -> ContentBlock:
     return _block({"type": "resource", "resource": part})
 
 
-def _said(message: Mapping[str, Any]) -> Iterator[ContentBlock]:
+def _render_message(message: Mapping[str, Any]) -> Iterator[ContentBlock]:
     """A message of a prompt, and who says it."""
     content, role = as_object(message.get("content")), f"{message.get('role', 'somebody')}:"
     if isinstance(content.get("text"), str):

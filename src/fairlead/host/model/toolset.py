@@ -155,11 +155,13 @@ class Toolset:
             if (server_id := self._needs_login(name)) is not None:
                 hint = self._host.login_hint(server_id)
                 raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
-            if (key := catalog.hidden_tool(name)) is not None:
-                within = self.selection.within(key.server_id)
+            if (key := catalog.find_hidden_tool(name)) is not None:
+                bundle_filter = self.selection.bundle_filter(key.server_id)
                 caller = GroupedPrincipal(self.principal, self.groups)
                 # Raises why it is not offered, and what settles that.
-                self._host.require_callable(key.server_id, key.tool, within, caller, self.selection.approval)
+                self._host.require_callable(
+                    key.server_id, key.tool, bundle_filter, caller, self.selection.approval
+                )
             # The name of a tool that is not there is no reason to hold up the event loop.
             near = (
                 [hit.key for hit in catalog.find(name, limit=1)]
@@ -308,7 +310,7 @@ class Toolset:
             arguments,
             on_progress=on_progress,
             reviewed=reviewed,
-            within=self.selection.within(tool.key.server_id),
+            bundle_filter=self.selection.bundle_filter(tool.key.server_id),
             principal=self.principal,
             groups=self.groups,
             default=self.selection.approval,

@@ -72,7 +72,7 @@ class CleanAnswer:
             cleaned = await gate.run(gate.answer_steps(original))
         except (ValueError, RecursionError) as exc:
             message = f"what it answered cannot be read: {gate.text(str(exc))}"
-            raise CallFailed(server_id, message, delivery="done") from gate.shown_cause(exc)
+            raise CallFailed(server_id, message, delivery="done") from gate.displayable_cause(exc)
         return cls(server_id, cleaned, original=original, untrusted=untrusted)
 
     @cached_property
@@ -92,7 +92,7 @@ class CleanAnswer:
             said: object = gate.decode(self.raw)
         except (ValueError, RecursionError) as exc:
             message = f"what it answered cannot be read: {gate.text(str(exc))}"
-            raise CallFailed(self._server_id, message, delivery="done") from gate.shown_cause(exc)
+            raise CallFailed(self._server_id, message, delivery="done") from gate.displayable_cause(exc)
         if not is_object(said):
             raise CallFailed(self._server_id, "what it answered is not an object", delivery="done")
         return said
@@ -114,7 +114,7 @@ class ResourceContents(CleanAnswer):
         try:
             return repair_contents(self.data, self.uri)
         except (ValueError, RecursionError) as exc:
-            raise self._not_asked_for(exc) from gate.shown_cause(exc)
+            raise self._not_asked_for(exc) from gate.displayable_cause(exc)
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class ResourceContents(CleanAnswer):
             return base64.b64decode(part.get("blob", ""), validate=True)
         except (binascii.Error, TypeError, ValueError) as exc:
             message = f"its resource is not what it should be: {exc}"
-            raise CallFailed(self._server_id, message, delivery="done") from gate.shown_cause(exc)
+            raise CallFailed(self._server_id, message, delivery="done") from gate.displayable_cause(exc)
 
 
 def _once(parts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -171,7 +171,7 @@ class PromptResult(CleanAnswer):
         try:
             return repair_prompt(self.data)
         except (ValueError, RecursionError) as exc:
-            raise self._not_asked_for(exc) from gate.shown_cause(exc)
+            raise self._not_asked_for(exc) from gate.displayable_cause(exc)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ async def complete(
     except (ValueError, RecursionError) as exc:
         raise CallFailed(
             server_id, f"its completion cannot be read: {gate.text(str(exc))}", delivery="done"
-        ) from gate.shown_cause(exc)
+        ) from gate.displayable_cause(exc)
     shown = tuple(value for value in found.values if gate.content(value, MAX_VALUE_BYTES) == value)
     return msgspec.structs.replace(found, values=shown)
 

@@ -235,7 +235,7 @@ class ResourceOwners:
     def clashes(self) -> tuple[UriConflict, ...]:
         """URIs and templates that several servers list, none of which has the plain one for that."""
         uris = {uri: None for by_uri in self._listed.values() for uri in by_uri}
-        found = [clash for uri in uris if isinstance(clash := self._claimed(uri), UriConflict)]
+        found = [clash for uri in uris if isinstance(clash := self._find_owner(uri), UriConflict)]
         texts = {text: self._with_template(text) for by_text in self._templates.values() for text in by_text}
         found += [
             UriConflict(uri=text, servers=servers)
@@ -248,7 +248,7 @@ class ResourceOwners:
         """Whom a URI leads to; a clash where several servers claim it, and None where no server does."""
         qualified = split_qualified(uri)
         if qualified is None:
-            return self._claimed(uri)
+            return self._find_owner(uri)
         listed = self._listed.get(qualified.server_id)
         if listed is None:
             return None
@@ -263,13 +263,13 @@ class ResourceOwners:
 
     def public_uri(self, server_id: str, uri: str) -> str:
         """The URI under which a resource of this server is reached: the plain one if that leads to it."""
-        owner = None if _is_reserved(uri) else self._claimed(uri)
+        owner = None if _is_reserved(uri) else self._find_owner(uri)
         is_plain = isinstance(owner, OwnedUri) and owner.server_id == server_id and _is_public(uri)
         return uri if is_plain else qualify(server_id, quote_uri(uri))
 
     # Claims.
 
-    def _claimed(self, uri: str) -> OwnedUri | UriConflict | None:
+    def _find_owner(self, uri: str) -> OwnedUri | UriConflict | None:
         listing = self._by_canonical.get(_canonical(uri), ())
         templates = self._matching(uri)
         for candidates in (

@@ -70,12 +70,14 @@ class Skills:
             try:
                 page = _decode(await gate.run(gate.answer_steps(bytes(raw))))
             except (ValueError, RecursionError) as exc:
-                raise self._failed(f"its list of skills cannot be read: {exc}") from gate.shown_cause(exc)
+                raise self._skill_failure(
+                    f"its list of skills cannot be read: {exc}"
+                ) from gate.displayable_cause(exc)
             skills += page.skills
             if page.next_cursor is None:
                 return tuple(skills)
             params = {"cursor": page.next_cursor}
-        raise self._failed(f"its list of skills does not end: {len(skills)} so far")
+        raise self._skill_failure(f"its list of skills does not end: {len(skills)} so far")
 
     @check_types
     async def load(self, skill: Skill) -> str:
@@ -85,9 +87,11 @@ class Skills:
             text = gate.content(content.decode())
             head = await run_in_background(partial(_read_head, text))  # YAML takes long, and long to load
         except ValueError as exc:
-            raise self._failed(f"the head of `{skill.uri}` cannot be read: {exc}") from gate.shown_cause(exc)
+            raise self._skill_failure(
+                f"the head of `{skill.uri}` cannot be read: {exc}"
+            ) from gate.displayable_cause(exc)
         if head != skill.frontmatter:
-            raise self._failed(f"the head of `{skill.uri}` is not what was listed")
+            raise self._skill_failure(f"the head of `{skill.uri}` is not what was listed")
         return text
 
     @check_types
@@ -100,12 +104,12 @@ class Skills:
             )
         content = (await self._host.resources.read(self._server_id, uri)).content(unchanged=True)
         if len(content) != wanted.size:
-            raise self._failed(f"`{uri}` has {len(content)} bytes and should have {wanted.size}")
+            raise self._skill_failure(f"`{uri}` has {len(content)} bytes and should have {wanted.size}")
         if f"sha256:{hashlib.sha256(content).hexdigest()}" != wanted.digest:
-            raise self._failed(f"`{uri}` is not what was listed: its digest is another")
+            raise self._skill_failure(f"`{uri}` is not what was listed: its digest is another")
         return content
 
-    def _failed(self, reason: str) -> CallFailed:
+    def _skill_failure(self, reason: str) -> CallFailed:
         return CallFailed(self._server_id, reason, delivery="done")
 
 
@@ -124,4 +128,4 @@ def _read_head(text: str) -> object:
         head = msgspec.json.encode(reader.load(match[1]))
         return gate.value(msgspec.json.decode(head))  # YAML can spell out what it hides
     except (YAMLError, TypeError, RecursionError) as exc:
-        raise ValueError("it is not YAML") from gate.shown_cause(exc)
+        raise ValueError("it is not YAML") from gate.displayable_cause(exc)

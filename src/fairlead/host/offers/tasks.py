@@ -11,7 +11,7 @@ from fairlead.catalog.results import ToolResult
 from fairlead.config.argument_types import check_types
 from fairlead.config.principal import LOCAL
 from fairlead.connection.failures import calling
-from fairlead.connection.tasks import Task, cancel_task, created_task, get_task, list_tasks
+from fairlead.connection.tasks import Task, cancel_task, get_task, list_tasks, parse_created_task
 from fairlead.errors import CallFailed
 from fairlead.store.protocol import ANY
 
@@ -66,7 +66,7 @@ class Tasks:
         raw = await self._host.begin_call(
             server_id, tool, arguments, reviewed=reviewed, principal=principal, groups=groups
         )
-        task = created_task(raw)
+        task = parse_created_task(raw)
         if task is None:
             result = await self._host.delivered(server_id, tool, raw, principal=principal)
             return StartedCall(server_id=server_id, tool=tool, result=result)
@@ -90,7 +90,7 @@ class Tasks:
         task = await self.get(server_id, task_id, principal=principal)
         connection = await self._host.reach(server_id)
         raw = await connection.finish(task)
-        begun = await self._known(server_id, task_id)
+        begun = await self._load_task(server_id, task_id)
         await self._forget(server_id, task_id)
         return await self._host.delivered(server_id, begun.tool if begun else "", raw, principal=principal)
 
@@ -125,11 +125,11 @@ class Tasks:
 
     async def _require_own(self, server_id: str, task_id: str, principal: str) -> None:
         """Raise where a task is another principal's. One that was begun elsewhere is the local user's."""
-        known = await self._known(server_id, task_id)
+        known = await self._load_task(server_id, task_id)
         if (known.principal if known is not None else LOCAL) != principal:
             raise CallFailed(server_id, f"there is no task `{task_id}`", delivery="not_sent")
 
-    async def _known(self, server_id: str, task_id: str) -> KnownTask | None:
+    async def _load_task(self, server_id: str, task_id: str) -> KnownTask | None:
         store = self._host.store
         found = await store.get(NAMESPACE, _key(server_id, task_id)) if store is not None else None
         return _decode(found.value) if found is not None else None

@@ -113,7 +113,9 @@ class UriTemplate:
 
         Raises `ValueError` where a prefix is wanted of a value that is no text.
         """
-        return "".join(part if isinstance(part, str) else _expanded(part, values) for part in self._parts)
+        return "".join(
+            part if isinstance(part, str) else _expand_expression(part, values) for part in self._parts
+        )
 
     @property
     def is_matchable(self) -> bool:
@@ -125,7 +127,7 @@ class UriTemplate:
         atoms = self._atoms()
         if atoms is None or len(uri) > MAX_URI_CHARACTERS:
             return None
-        reached = _reached(atoms, uri)
+        reached = _reachable_positions(atoms, uri)
         return _values(atoms, reached, uri) if reached[-1] >> len(uri) else None
 
     def typing(self, begun: str) -> TypedVariable | None:
@@ -133,7 +135,7 @@ class UriTemplate:
         atoms = self._atoms()
         if atoms is None or len(begun) > MAX_URI_CHARACTERS:
             return None
-        reached = _reached(atoms, begun)
+        reached = _reachable_positions(atoms, begun)
         for index in range(len(atoms) - 1, -1, -1):
             atom, start = atoms[index], _last(reached[index])
             if isinstance(atom, str) or start is None or not atom.can_hold(begun[start:]):
@@ -180,7 +182,7 @@ def _literal(text: str) -> list[str]:
         raise ValueError(f"a brace of the URI template has no partner, near {gate.content(text, 40)!r}")
     if not text.isprintable():
         raise ValueError("the URI template has control or invisible characters in it")
-    return [_encoded(text, _RESERVED)] if text else []
+    return [_percent_encode(text, _RESERVED)] if text else []
 
 
 def _variables(text: str) -> Iterator[_Variable]:
@@ -195,47 +197,50 @@ def _variables(text: str) -> Iterator[_Variable]:
 # Filling in.
 
 
-def _expanded(expression: _Expression, values: Mapping[str, Value]) -> str:
+def _expand_expression(expression: _Expression, values: Mapping[str, Value]) -> str:
     operator = expression.operator
     texts = [
         text
         for variable in expression.variables
-        for text in _written(variable, values.get(variable.name), operator)
+        for text in _expand_variable(variable, values.get(variable.name), operator)
     ]
     return operator.first + operator.separator.join(texts) if texts else ""
 
 
-def _written(variable: _Variable, value: Value, operator: _Operator) -> Iterator[str]:
+def _expand_variable(variable: _Variable, value: Value, operator: _Operator) -> Iterator[str]:
     """The pieces that a variable adds to its expression: none where it is undefined, more if it explodes."""
     if value is None:
         return
     if isinstance(value, str):
-        yield _piece(variable.name, _encoded(value[: variable.prefix], operator.unquoted), operator)
+        yield _piece(variable.name, _percent_encode(value[: variable.prefix], operator.unquoted), operator)
         return
     if variable.prefix is not None:
         raise ValueError(f"the URI template wants a prefix of `{variable.name}`, which is no text")
     pairs = isinstance(value, Mapping)
     items = [
-        tuple(_encoded(text, operator.unquoted) for text in item)
+        tuple(_percent_encode(text, operator.unquoted) for text in item)
         for item in (value.items() if pairs else ((text,) for text in value))
     ]
     if items and not variable.explode:
         yield _piece(variable.name, ",".join(text for item in items for text in item), operator)
     elif pairs:
-        yield from (_named(key, text, operator.if_empty if operator.named else "=") for key, text in items)
+        yield from (
+            _render_named_value(key, text, operator.if_empty if operator.named else "=")
+            for key, text in items
+        )
     else:
         yield from (_piece(variable.name, text, operator) for (text,) in items)
 
 
 def _piece(name: str, text: str, operator: _Operator) -> str:
-    return _named(name, text, operator.if_empty) if operator.named else text
+    return _render_named_value(name, text, operator.if_empty) if operator.named else text
 
 
-def _named(name: str, text: str, if_empty: str) -> str:
+def _render_named_value(name: str, text: str, if_empty: str) -> str:
     return f"{name}={text}" if text else f"{name}{if_empty}"
 
 
-def _encoded(text: str, unquoted: str) -> str:
+def _percent_encode(text: str, unquoted: str) -> str:
     """Encode all but what is allowed; where reserved characters are, what is encoded already is too."""
     if not unquoted:
         return quote(text, safe="")
@@ -249,7 +254,7 @@ def _encoded(text: str, unquoted: str) -> str:
 _Atoms = Sequence[str | _Blank]
 
 
-def _reached(atoms: _Atoms, text: str) -> list[int]:
+def _reachable_positions(atoms: _Atoms, text: str) -> list[int]:
     """Where one can be before each atom, and after the last. A value has at least one character."""
 
     @cache

@@ -291,7 +291,7 @@ class _PageReader:
 
     async def _step(self, client: aiohttp.ClientSession, url: URL, *, paging: bool) -> CachedPage | str:
         """Return the page at a URL, or where it says to look instead."""
-        kept = await self._kept(url)
+        kept = await self._get_cached_page(url)
         if kept is not None and kept.is_fresh(time.time(), paging=paging):
             return kept
         answer = await self._web.get(client, url, kept.conditions if kept else {})
@@ -305,7 +305,7 @@ class _PageReader:
             await anyio.to_thread.run_sync(self._cache.put, page)
         return page
 
-    async def _kept(self, url: URL) -> CachedPage | None:
+    async def _get_cached_page(self, url: URL) -> CachedPage | None:
         return None if self._cache is None else await anyio.to_thread.run_sync(self._cache.get, str(url))
 
     async def _read(self, answer: FetchedResponse) -> CachedPage:

@@ -168,7 +168,7 @@ class _Builder:
 
     def drop_hidden(self) -> None:
         """Take out what the page's own style sheets hide."""
-        hidden = hidden_selectors("".join(self._css))
+        hidden = find_hidden_selectors("".join(self._css))
         if not hidden:
             return
         for element in self._root.walk():
@@ -255,7 +255,7 @@ def is_hiding(style: str) -> bool:
 
 def _declarations(style: str) -> dict[str, str]:
     """The declarations of a style, plainly written; of two about one thing the last, or the important one."""
-    plain = _ESCAPE.sub(_unescaped, _COMMENT.sub("", style)).lower()
+    plain = _ESCAPE.sub(_unescape_css, _COMMENT.sub("", style)).lower()
     said: dict[str, str] = {}
     important: set[str] = set()
     for declaration in plain.split(";"):
@@ -269,7 +269,7 @@ def _declarations(style: str) -> dict[str, str]:
     return said
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _unescape_css(escape: re.Match[str]) -> str:
     code = int(escape[1], 16) if escape[1] else 0
     return (chr(code) if 0 < code < 0x110000 else "\ufffd") if escape[1] else escape[2]
 
@@ -339,7 +339,7 @@ def _is_off_page(said: dict[str, str]) -> bool:
     return any(length is not None and length <= -_FAR for length in lengths)
 
 
-def hidden_selectors(css: str) -> frozenset[str]:
+def find_hidden_selectors(css: str) -> frozenset[str]:
     """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide for everybody."""
     hidden: set[str] = set()
     depth = 0
@@ -349,7 +349,7 @@ def hidden_selectors(css: str) -> frozenset[str]:
         # One that is deeper is for print, or for other screens.
         if opened and depth == 1 and is_hiding(style):
             hidden.update(
-                _ESCAPE.sub(_unescaped, selector.strip()).lower()
+                _ESCAPE.sub(_unescape_css, selector.strip()).lower()
                 for selector in selectors.split(",")
                 if selector.strip() and _SELECTOR.fullmatch(selector.strip())
             )

@@ -118,7 +118,7 @@ class _Writer:
             raise _Full
 
     @contextmanager
-    def _indented(self, first: str, rest: str = "") -> Generator[None]:
+    def _indent_block(self, first: str, rest: str = "") -> Generator[None]:
         self.end_block()
         if len(self._indents) >= _MAX_INDENTS:
             # Every line is written with all indents: without a bound a page of nested headings is quadratic.
@@ -153,11 +153,11 @@ class _Writer:
         self.end_block()
 
     def visit_heading(self, element: Element) -> None:
-        with self._indented(_HEADINGS[element.tag]), self._plainly():
+        with self._indent_block(_HEADINGS[element.tag]), self._plainly():
             self.visit_children(element)
 
     def visit_quotation(self, element: Element) -> None:
-        with self._indented("> ", "> "):
+        with self._indent_block("> ", "> "):
             self.visit_children(element)
 
     def visit_rule(self, element: Element) -> None:
@@ -171,7 +171,7 @@ class _Writer:
         self._gap = self._gap and not self._indents  # a list in a list goes on with it
         for child in element.elements:
             marker = f"{number}. " if element.tag == "ol" else "- "
-            with self._indented(marker, " " * len(marker)):
+            with self._indent_block(marker, " " * len(marker)):
                 self.visit_children(child)
             self._gap = False
             number += 1
@@ -185,12 +185,12 @@ class _Writer:
         self._gap = True
 
     def visit_term(self, element: Element) -> None:
-        with self._indented("- ", "  "), self._plainly():
+        with self._indent_block("- ", "  "), self._plainly():
             self.visit_children(element)
         self._gap = False
 
     def visit_description(self, element: Element) -> None:
-        with self._indented("  ", "  "):
+        with self._indent_block("  ", "  "):
             self.visit_children(element)
         self._gap = False
 

@@ -73,14 +73,14 @@ async def serving_http(
                 yield
 
         routes = [
-            Route(path, endpoint=_guarded(StreamableHTTPASGIApp(manager), token))
+            Route(path, endpoint=_require_token(StreamableHTTPASGIApp(manager), token))
             for path, manager in managers.items()
         ]
         async with listening(Starlette(routes=routes, lifespan=lifespan), listener):
             yield ServedEndpoint(url=url, token=token)
 
 
-def _guarded(app: ASGIApp, token: str | None) -> ASGIApp:
+def _require_token(app: ASGIApp, token: str | None) -> ASGIApp:
     return app if token is None else TokenGuard(app, token)
 
 

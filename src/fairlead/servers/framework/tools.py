@@ -80,14 +80,14 @@ async def run_tool(tool: AnyTool, context: ToolContext, arguments: Mapping[str, 
     """Call a tool. Whatever goes wrong is told to the model that called it, and nothing else of it."""
     try:
         checked: BaseModel = tool.input.model_validate(arguments)
-        return _answered(await tool.handler(context, checked))
+        return _success_result(await tool.handler(context, checked))
     except ValidationError as exc:
-        return _failed(_what_is_wrong(exc))
+        return _error_result(_what_is_wrong(exc))
     except ToolFailed as exc:
-        return _failed(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
+        return _error_result(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
     except Exception:
         logger.exception("a first-party tool broke", extra={"tool": tool.name})
-        return _failed(f"`{tool.name}` broke: this is a bug in it, not in what you asked")
+        return _error_result(f"`{tool.name}` broke: this is a bug in it, not in what you asked")
 
 
 class _PlainSchema(GenerateJsonSchema):
@@ -114,7 +114,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
 
-def _answered(answer: BaseModel | Reply[Any]) -> types.CallToolResult:
+def _success_result(answer: BaseModel | Reply[Any]) -> types.CallToolResult:
     output = answer.output if isinstance(answer, Reply) else answer
     structured: dict[str, Any] = output.model_dump(mode="json", by_alias=True, exclude_none=True)
     content: list[types.ContentBlock] = (
@@ -125,7 +125,7 @@ def _answered(answer: BaseModel | Reply[Any]) -> types.CallToolResult:
     return types.CallToolResult(content=content, structured_content=structured)
 
 
-def _failed(text: str) -> types.CallToolResult:
+def _error_result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 

@@ -194,7 +194,7 @@ def ripgrep(program: str, runner: Runner, folder: OpenFolder, search: ScanQuery,
     if _has_odd_ignore_file(folder):
         return False  # ripgrep would find out the slow way
     try:
-        with _rules_file(search) as rules, _confined(program, folder, rules) as confine:
+        with _rules_file(search) as rules, _confine_ripgrep(program, folder, rules) as confine:
             if confine is None:
                 logger.info("ripgrep cannot be confined here, so Python searches")
                 return False
@@ -238,17 +238,17 @@ _Confine = Callable[[ScanQuery, Literal["none", "path"]], Job]
 
 
 @contextmanager
-def _confined(program: str, folder: OpenFolder, rules: Path | None) -> Generator[_Confine | None]:
+def _confine_ripgrep(program: str, folder: OpenFolder, rules: Path | None) -> Generator[_Confine | None]:
     """What confines ripgrep to a folder, for the length of the block; None where nothing can."""
-    needed = needed_files(program)
+    needed = find_needed_files(program)
     with ExitStack() as opened:
         if landlock_version() and needed:
             reach = ReadAccess(
-                folders=(_opened(opened, folder.path) if folder.fd is None else folder.fd,),
+                folders=(_open_path(opened, folder.path) if folder.fd is None else folder.fd,),
                 files=tuple(
-                    _opened(opened, path) for path in (rules, _LOADER_CACHE) if path and path.exists()
+                    _open_path(opened, path) for path in (rules, _LOADER_CACHE) if path and path.exists()
                 ),
-                programs=tuple(_opened(opened, path) for path in needed),
+                programs=tuple(_open_path(opened, path) for path in needed),
             )
             yield lambda search, sort: Job(
                 command=ripgrep_command(program, search, rules, sort=sort), reach=reach, is_limited=True
@@ -272,14 +272,14 @@ _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 _ELF = b"\x7fELF"
 
 
-def _opened(stack: ExitStack, path: Path) -> int:
+def _open_path(stack: ExitStack, path: Path) -> int:
     fd = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
     stack.callback(os.close, fd)
     return fd
 
 
 @functools.cache
-def needed_files(program: str) -> tuple[Path, ...]:
+def find_needed_files(program: str) -> tuple[Path, ...]:
     """A program and what it needs to run: its loader and libraries. None at all where that cannot be told."""
     real = Path(os.path.realpath(program))
     try:
@@ -298,13 +298,13 @@ def needed_files(program: str) -> tuple[Path, ...]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     libraries = [Path(path) for path in _LIBRARY.findall(traced.stdout.decode("utf-8", "replace"))]
-    return tuple(dict.fromkeys([Path(program), real, *libraries, *map(_resolved, libraries)]))
+    return tuple(dict.fromkeys([Path(program), real, *libraries, *map(_resolve_path, libraries)]))
 
 
 _TRACE_SECONDS = 5.0
 
 
-def _resolved(path: Path) -> Path:
+def _resolve_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 

@@ -209,7 +209,7 @@ def read_part(file: OpenFile, head: FileHead, *, offset: int, max_bytes: int) ->
     start = max(offset + -offset % head.unit, len(head.mark))
     data = read_bytes(file, max_bytes, start)
     is_cut = start + len(data) < size
-    text, encoding, used = _decoded(data, head.encoding, is_cut=is_cut, may_begin_inside=offset > 0)
+    text, encoding, used = _decode_text(data, head.encoding, is_cut=is_cut, may_begin_inside=offset > 0)
     if not used and len(data) == max_bytes:
         return read_part(file, head, offset=offset, max_bytes=max_bytes + 1)
     return Excerpt(text=text, encoding=encoding, is_cut=is_cut, end=start + used)
@@ -224,9 +224,9 @@ def read_lines(file: OpenFile, head: FileHead, *, first: int, last: int | None, 
     if first > 1 and not data:
         raise _too_few_lines(file.shown, first - 1)
     if head.unit > 1:
-        text, _, _ = _decoded(data, "utf-8", is_cut=is_cut)
+        text, _, _ = _decode_text(data, "utf-8", is_cut=is_cut)
         return Excerpt(text=text, encoding=head.encoding, is_cut=is_cut, end=None)
-    text, encoding, used = _decoded(data, head.encoding, is_cut=is_cut)
+    text, encoding, used = _decode_text(data, head.encoding, is_cut=is_cut)
     return Excerpt(text=text, encoding=encoding, is_cut=is_cut, end=len(head.mark) + skipped + used)
 
 
@@ -278,7 +278,7 @@ def _too_few_lines(shown: str, count: int) -> ToolFailed:
     return ToolFailed(f"`{shown}` has only {count} {'line' if count == 1 else 'lines'}")
 
 
-def _decoded(
+def _decode_text(
     data: bytes, encoding: Encoding, *, is_cut: bool, may_begin_inside: bool = False
 ) -> tuple[str, Encoding, int]:
     """The text, how it was encoded, and how many bytes that took: a character that is cut off is left out."""
@@ -291,11 +291,11 @@ def _decoded(
     try:
         text, used = codecs.utf_8_decode(data[begin:], "strict", not is_cut)
     except UnicodeDecodeError:
-        return _decoded_anyway(data, is_cut=is_cut)
+        return _decode_with_fallback(data, is_cut=is_cut)
     return text, encoding, begin + used
 
 
-def _decoded_anyway(data: bytes, *, is_cut: bool) -> tuple[str, Encoding, int]:
+def _decode_with_fallback(data: bytes, *, is_cut: bool) -> tuple[str, Encoding, int]:
     """The text of what is not all UTF-8: UTF-8 with a few faults, or no UTF-8 at all."""
     text, used = codecs.utf_8_decode(data, "replace", not is_cut)
     faults = text.count("\N{REPLACEMENT CHARACTER}")
@@ -440,10 +440,10 @@ def _read_text(file: OpenFile, head: FileHead, asked: ReadFileInput) -> Reply[Re
         encoding=excerpt.encoding,
         next_offset=excerpt.end if excerpt.is_cut else None,
     )
-    return Reply(output=output, content=tuple(map(_text, _told(output))))
+    return Reply(output=output, content=tuple(map(_text, _render_file(output))))
 
 
-def _told(output: ReadFileOutput) -> list[str]:
+def _render_file(output: ReadFileOutput) -> list[str]:
     """The text itself, and then what has to be known about it."""
     told = [output.content or "(there is no text here)"]
     if output.truncated:
@@ -503,10 +503,10 @@ def _list_dir(confinement: Confinement, asked: ListDirInput) -> Reply[ListDirOut
     entries, is_cut = list_folder(confinement, names, max_entries=asked.max_entries, depth=depth)
     path = "/".join(map(escaped, names)) or "."
     output = ListDirOutput(path=path, entries=entries, truncated=is_cut)
-    return Reply(output=output, content=(_text(_listed(output)),))
+    return Reply(output=output, content=(_text(_render_listing(output)),))
 
 
-def _listed(output: ListDirOutput) -> str:
+def _render_listing(output: ListDirOutput) -> str:
     """A line for each entry: a folder ends in `/`, a file is followed by its size."""
     lines = [f"{entry.name}{_MARKS.get(entry.type) or f'  {entry.size_bytes}'}" for entry in output.entries]
     if not lines:

@@ -35,10 +35,10 @@ def escaped(name: str) -> str:
     r"""A file name fit to be shown: what is not UTF-8, or cannot be seen, becomes `\xff` or `\u200b`."""
     if name.isprintable() and "\\" not in name:
         return name
-    return "".join(map(_escaped, name))
+    return "".join(map(_escape_character, name))
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     code = ord(character)
     if character == "\\":
         return r"\\"
@@ -130,7 +130,7 @@ class OpenFolder:
     @property
     def shown(self) -> str:
         """The path as callers know it."""
-        return shown_path(self.root, self.names)
+        return display_path(self.root, self.names)
 
     def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         """Its entries, as `os.scandir` gives them."""
@@ -143,7 +143,7 @@ class OpenFolder:
     @contextmanager
     def file(self, name: str) -> Generator[OpenFile]:
         """The file of that name."""
-        shown = self._shown(name)
+        shown = self._child_path(name)
         if any(map(is_private, self.names)):
             raise ToolFailed(
                 f"`{shown}` belongs to version control, which can keep credentials there; it is not read",
@@ -155,7 +155,7 @@ class OpenFolder:
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (self.fd is None and not os.path.samestat(before, found)):
-                raise _swapped(shown)
+                raise _swap_detected(shown)
             yield OpenFile(fd=fd, stat=found, shown=shown)
         finally:
             os.close(fd)
@@ -163,7 +163,7 @@ class OpenFolder:
     def enter(self, name: str) -> "OpenFolder":
         """The folder of that name; the caller closes it."""
         self._look(name, stat.S_IFDIR)
-        with in_words(self._shown(name)):
+        with in_words(self._child_path(name)):
             fd = None if self.fd is None else os.open(name, FOLDER, dir_fd=self.fd)
         return OpenFolder(root=self.root, names=(*self.names, name), fd=fd)
 
@@ -175,12 +175,12 @@ class OpenFolder:
     def _at(self, name: str) -> str:
         return name if self.fd is not None else os.path.join(self.path, name)
 
-    def _shown(self, name: str) -> str:
-        return shown_path(self.root, (*self.names, name))
+    def _child_path(self, name: str) -> str:
+        return display_path(self.root, (*self.names, name))
 
     def _look(self, name: str, wanted: int) -> os.stat_result:
         """What that name stands for now. Only what is wanted is opened: opening a pipe wakes its writer."""
-        shown = self._shown(name)
+        shown = self._child_path(name)
         with in_words(shown):
             try:
                 found = self.status(name)
@@ -207,7 +207,7 @@ class OpenFolder:
                 names = [entry.name for entry in itertools.islice(entries, _NAMES_TO_COMPARE)]
         except OSError:
             return None
-        meant = " or ".join(f"`{self._shown(match)}`" for match in similar(name, names))
+        meant = " or ".join(f"`{self._child_path(match)}`" for match in similar(name, names))
         return f"did you mean {meant}?" if meant else None
 
     def _target(self, name: str) -> str:
@@ -220,11 +220,11 @@ class OpenFolder:
         if not path.is_relative_to(self.root.path):
             return "it points out of the folder that may be read"
         return (
-            f"it points to `{shown_path(self.root, path.relative_to(self.root.path).parts)}`: use that path"
+            f"it points to `{display_path(self.root, path.relative_to(self.root.path).parts)}`: use that path"
         )
 
 
-def shown_path(root: Root, names: Iterable[str]) -> str:
+def display_path(root: Root, names: Iterable[str]) -> str:
     """A path below a root as callers know it."""
     return (root.prefix + "/".join(map(escaped, names))).rstrip("/") or "."
 
@@ -236,12 +236,12 @@ def in_words(shown: str) -> Generator[None]:
         yield
     except OSError as error:
         if error.errno in _SWAPPED:
-            raise _swapped(shown) from error
+            raise _swap_detected(shown) from error
         reason = (error.strerror or "the system says no").lower()
         raise ToolFailed(f"`{shown}` cannot be read: {reason}") from error
 
 
-def _swapped(shown: str) -> ToolFailed:
+def _swap_detected(shown: str) -> ToolFailed:
     return ToolFailed(f"`{shown}` was swapped for something else while it was opened", hint="try again")
 
 
@@ -312,7 +312,7 @@ class Confinement:
     def folder_at(self, names: Sequence[str]) -> Generator[OpenFolder]:
         """The folder at the end of a row of names, each as `names` or a scan gave it."""
         root, rest = self._root_of(names)
-        folder = self._opened_anew(root)
+        folder = self._reopen_root(root)
         try:
             for name in rest:
                 inner = folder.enter(name)
@@ -346,7 +346,7 @@ class Confinement:
         plain = os.path.normpath(path)
         for root in self.roots:
             if os.path.isabs(plain) and Path(plain).is_relative_to(root.path):
-                return f"use `{shown_path(root, Path(plain).relative_to(root.path).parts)}`"
+                return f"use `{display_path(root, Path(plain).relative_to(root.path).parts)}`"
         if os.path.isabs(plain) or plain.startswith("..") or _DRIVE.match(plain):
             return "paths start at the folder that may be read: `.` is that folder"
         return f"use `{escaped(plain)}`"
@@ -360,7 +360,7 @@ class Confinement:
         wrong = f"there is no `{escaped(names[0])}` here" if names else "this is not one folder but several"
         raise ToolFailed(wrong, hint=f"paths start with one of {', '.join(f'`{name}`' for name in known)}")
 
-    def _opened_anew(self, root: Root) -> OpenFolder:
+    def _reopen_root(self, root: Root) -> OpenFolder:
         """A root with a descriptor of its own, since listing moves the position of the one all share."""
         if not self._is_open:
             raise ToolFailed("files are no longer read here: the server is stopping")
@@ -369,7 +369,7 @@ class Confinement:
         if os.fstat(root.fd).st_nlink == 0:
             gone = escaped(str(root.path))
             raise ToolFailed(f"`{gone}` was removed since the server started", hint="start it again")
-        with in_words(shown_path(root, ())):
+        with in_words(display_path(root, ())):
             return OpenFolder(root=root, names=(), fd=os.open(".", FOLDER, dir_fd=root.fd))
 
 

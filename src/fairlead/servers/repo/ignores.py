@@ -28,7 +28,7 @@ class IgnoreRules:
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        rules = [rule for line in lines for rule in _parsed(line)]
+        rules = [rule for line in lines for rule in _parse_rule_line(line)]
         self._keeps = tuple(rule.keeps for rule in rules)
         self._by_name = _Table([(number, rule.name) for number, rule in enumerate(rules) if rule.name])
         self._by_path = _Table([(number, rule.path) for number, rule in enumerate(rules) if rule.path])
@@ -56,7 +56,7 @@ class IgnoreFiles:
     stacks: tuple[tuple[tuple[int, IgnoreRules], ...], ...] = ((),) * len(FILES)
     """For each kind of file, the nearest first: its rules, and where the paths relative to it start."""
 
-    def joined_by(self, found: Mapping[str, IgnoreRules], start: int) -> "IgnoreFiles":
+    def with_folder(self, found: Mapping[str, IgnoreRules], start: int) -> "IgnoreFiles":
         """With the files of one more folder, below the others."""
         if not found:
             return self
@@ -100,7 +100,7 @@ def narrowing(globs: Iterable[str]) -> GlobFilter:
     names_hidden = asked = False
     for glob in globs:
         excluded = glob.startswith("!")
-        for plain in _checked(glob):
+        for plain in _parse_glob(glob):
             if excluded:
                 lines.append(f"\\{plain}" if plain[0] in "!#" else plain)
                 continue
@@ -112,10 +112,10 @@ def narrowing(globs: Iterable[str]) -> GlobFilter:
     return GlobFilter(lines=("*", "!*/", *lines) if asked else tuple(lines), names_hidden=names_hidden)
 
 
-def _checked(glob: str) -> list[str]:
+def _parse_glob(glob: str) -> list[str]:
     """The plain globs that a caller's one stands for, without its `!`."""
     try:
-        globs = _expanded(glob.removeprefix("!").removeprefix("./"))
+        globs = _expand_braces(glob.removeprefix("!").removeprefix("./"))
         for plain in globs:
             if not plain.strip("/ ") or not plain.isprintable():
                 raise GlobInvalid("it is empty, or holds characters that no glob has")
@@ -144,7 +144,7 @@ class _Rule:
     """
 
 
-def _parsed(line: str) -> list[_Rule]:
+def _parse_rule_line(line: str) -> list[_Rule]:
     """The rules a line stands for: none if it is empty, a comment, or makes no sense."""
     if line.startswith("#"):
         return []
@@ -160,8 +160,12 @@ def _parsed(line: str) -> list[_Rule]:
     try:
         bare = text.removeprefix("**/")
         if not anchored and "/" not in bare and bare != "**":
-            return [_Rule(keeps=keeps, name=f"{_name_expression(glob)}/{end}") for glob in _expanded(bare)]
-        return [_Rule(keeps=keeps, path=_path_expression(glob.split("/")) + end) for glob in _expanded(text)]
+            return [
+                _Rule(keeps=keeps, name=f"{_name_expression(glob)}/{end}") for glob in _expand_braces(bare)
+            ]
+        return [
+            _Rule(keeps=keeps, path=_path_expression(glob.split("/")) + end) for glob in _expand_braces(text)
+        ]
     except GlobInvalid:
         return []
 
@@ -258,7 +262,7 @@ def _class_expression(name: str, start: int) -> tuple[str, int]:
 _BRACES = re.compile(r"\\.|\[[!^]?.[^\]]*\]|.", re.DOTALL)
 
 
-def _expanded(glob: str) -> list[str]:
+def _expand_braces(glob: str) -> list[str]:
     """The globs that one with `{a,b}` in it stands for."""
     parts = [[""]]
     is_open = False

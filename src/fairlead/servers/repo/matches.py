@@ -98,7 +98,7 @@ class MatchReader:
             if file != self._file:
                 self._enter(_WARNING.sub(b"", file, count=1))
             if self._path is not None and not self.is_done:
-                self._line(self._path, int(number), cleaned(_decoded(text)), is_match=mark == b":")
+                self._line(self._path, int(number), cleaned(_decode_line(text)), is_match=mark == b":")
         self._pending = [output[position:]]
 
     def fork(self, *, limit: int | None = None) -> "MatchReader":
@@ -137,7 +137,7 @@ class MatchReader:
         self.is_done = self.is_full and not is_near_last
 
 
-def _decoded(raw: bytes) -> str:
+def _decode_line(raw: bytes) -> str:
     return raw[: 4 * (LINE_CHARACTERS + 1)].decode("utf-8", "replace").rstrip("\r")
 
 

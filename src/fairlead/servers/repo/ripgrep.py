@@ -16,7 +16,7 @@ from fairlead.errors import ToolFailed
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 from fairlead.servers.repo import engines
 from fairlead.servers.repo.engines import Runner
-from fairlead.servers.repo.folders import Confinement, Root, is_private, shown_path
+from fairlead.servers.repo.folders import Confinement, Root, display_path, is_private
 from fairlead.servers.repo.ignores import GlobFilter, GlobInvalid, IgnoreRules, narrowing
 from fairlead.servers.repo.matches import Match, MatchReader, as_text, cleaned
 from fairlead.servers.repo.scan import ScanQuery
@@ -74,12 +74,12 @@ def search_tool(confinement: Confinement, *, program: str | None = "rg") -> AnyT
         ),
         input=SearchInput,
         output=SearchOutput,
-        handler=_Searcher(confinement, _found(program)).search,
+        handler=_Searcher(confinement, _find_program(program)).search,
         annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
 
 
-def _found(program: str | None) -> str | None:
+def _find_program(program: str | None) -> str | None:
     """The absolute path of a program. One found by a relative path would be looked for in the project."""
     path = shutil.which(program) if program else None
     return path if path and os.path.isabs(path) else None
@@ -139,7 +139,7 @@ class _Searcher:
         return engine
 
     def _search_root(self, root: Root, asked: SearchInput, reader: MatchReader, runner: Runner) -> Engine:
-        wanted = _wanted(asked.globs, root)
+        wanted = _build_glob_filter(asked.globs, root)
         search = ScanQuery(
             query=asked.query,
             is_fixed=asked.fixed,
@@ -150,7 +150,7 @@ class _Searcher:
             narrowing=wanted.lines,
             with_hidden=wanted.names_hidden,
         )
-        reader.begin(partial(_shown, root, IgnoreRules(wanted.lines)))
+        reader.begin(partial(_visible_path, root, IgnoreRules(wanted.lines)))
         with self._confinement.folder(root.name if root.prefix else ".") as folder:
             if self._program and engines.ripgrep(self._program, runner, folder, search, reader):
                 return "ripgrep"
@@ -173,7 +173,7 @@ def _is_sensitive(asked: SearchInput) -> bool:
     return any(map(str.isupper, letters))
 
 
-def _wanted(globs: list[str], root: Root) -> GlobFilter:
+def _build_glob_filter(globs: list[str], root: Root) -> GlobFilter:
     """What is left out for a caller's globs."""
     try:
         return narrowing(_below(root, glob) for glob in globs)
@@ -191,7 +191,7 @@ def _below(root: Root, glob: str) -> str:
     return ("!" if glob.startswith("!") else "") + "/" + (path[len(root.prefix) :] or "**")
 
 
-def _shown(root: Root, rules: IgnoreRules, path: str) -> str | None:
+def _visible_path(root: Root, rules: IgnoreRules, path: str) -> str | None:
     """What a path is called, or None if it is not to be seen.
 
     ripgrep lets a `.gitignore` bring back what globs leave out, and has no notion of what is private.
@@ -199,7 +199,7 @@ def _shown(root: Root, rules: IgnoreRules, path: str) -> str | None:
     names = path.split("/")
     if any(map(is_private, names)) or rules.leave_out(path):
         return None
-    return shown_path(root, names)
+    return display_path(root, names)
 
 
 def _in_words(output: SearchOutput) -> str:

@@ -81,7 +81,7 @@ def main(request: str) -> None:
     root = Root(name="", path=Path(asked["path"]), prefix="", fd=None)
     folder = OpenFolder(root=root, names=(), fd=asked["fd"])
     try:
-        for line in found_lines(folder, ScanQuery(**asked["search"])):
+        for line in find_lines(folder, ScanQuery(**asked["search"])):
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
     except PatternInvalid as error:
@@ -89,12 +89,12 @@ def main(request: str) -> None:
         sys.exit(FAILED)
 
 
-def found_lines(folder: OpenFolder, search: ScanQuery) -> Generator[bytes]:
+def find_lines(folder: OpenFolder, search: ScanQuery) -> Generator[bytes]:
     """The lines to print. Raises `PatternInvalid`."""
     pattern = line_pattern(search.query, is_fixed=search.is_fixed, is_sensitive=search.is_sensitive)
     left = search.limit
     for path, text in _Files(search).below(folder, IgnoreFiles()):
-        for is_match, line in _printed(os.fsencode(path), text, pattern, search.context):
+        for is_match, line in _iter_printed_lines(os.fsencode(path), text, pattern, search.context):
             left -= is_match
             if left < 0:
                 return
@@ -116,7 +116,7 @@ class _Files:
         are_folders = _entries(folder)
         above = "".join(f"{name}/" for name in folder.names)
         own = {name: _rules(folder, name) for name in FILES if are_folders.get(name) is False}
-        ignores = ignores.joined_by(own, len(above))
+        ignores = ignores.with_folder(own, len(above))
         for name in sorted(are_folders, key=os.fsencode):
             path = above + name
             if is_private(name) or self._leaves_out(path, ignores, is_folder=are_folders[name]):
@@ -205,7 +205,7 @@ def _matching_lines(text: str, pattern: LinePattern) -> Iterator[int]:
     search = pattern.expression.search
     last = len(text) - text.endswith("\n")
     # To find fixed texts is many times faster than `re` is.
-    searched = text if pattern.is_sensitive or not pattern.literals else _lowered(text)
+    searched = text if pattern.is_sensitive or not pattern.literals else _lower_case(text)
     candidates = _Candidates(searched, pattern.literals) if pattern.literals and searched else None
     position = 0
     while position <= last:
@@ -239,7 +239,7 @@ class _Candidates:
         return min((hit for hit in self._next.values() if hit >= 0), default=-1)
 
 
-def _lowered(text: str) -> str | None:
+def _lower_case(text: str) -> str | None:
     """The text in lower case, place by place, with all that is one letter to a search without case."""
     lowered = text.lower()
     if not text.isascii():
@@ -270,7 +270,9 @@ class _FileLines:
         return self._path + b"\0" + line
 
 
-def _printed(path: bytes, text: str, pattern: LinePattern, context: int) -> Iterator[tuple[bool, bytes]]:
+def _iter_printed_lines(
+    path: bytes, text: str, pattern: LinePattern, context: int
+) -> Iterator[tuple[bool, bytes]]:
     """Each line to print, and whether it is one that matches."""
     lines = _FileLines(path, text)
     after = 0

@@ -13,12 +13,12 @@ async def show(visit: PageRequest) -> Response:
     # A browser that fetches pages in advance would use the code up.
     if not code or visit.request.method != "GET" or "prefetch" in purpose:
         return HTMLResponse(_login_page(visit, failed=False))
-    return _answered(visit, await visit.entrance.redeem(code))
+    return _login_response(visit, await visit.entrance.redeem(code))
 
 
 async def log_in(visit: PageRequest) -> Response:
     """Begin a session for a token."""
-    return _answered(visit, await visit.entrance.log_in(visit.field("secret").strip()))
+    return _login_response(visit, await visit.entrance.log_in(visit.field("secret").strip()))
 
 
 async def log_out(visit: PageRequest) -> Response:
@@ -29,7 +29,7 @@ async def log_out(visit: PageRequest) -> Response:
     return response
 
 
-def _answered(visit: PageRequest, session: BrowserSession | None) -> Response:
+def _login_response(visit: PageRequest, session: BrowserSession | None) -> Response:
     if session is None:
         return HTMLResponse(_login_page(visit, failed=True), 403)
     response = see(f"{session.base}/")

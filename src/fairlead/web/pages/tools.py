@@ -27,9 +27,9 @@ def catalog(panel: Panel) -> Answer:
             live(
                 "tools",
                 _summary(found),
-                _found(found),
+                _render_tools(found),
                 _pages(query, server_id, start, found),
-                _hidden(found),
+                _render_hidden(found),
             ),
         )
         return HTMLResponse(page(visit, panel, "Tools", *content))
@@ -64,7 +64,7 @@ def _summary(found: ToolPage) -> Html:
     )
 
 
-def _found(found: ToolPage) -> Html:
+def _render_tools(found: ToolPage) -> Html:
     if not found.tools:
         return tag("p", "No tool fits.")
     rows = [
@@ -111,7 +111,7 @@ def _pages(query: str, server_id: str, start: int, found: ToolPage) -> Child:
     )
 
 
-def _hidden(found: ToolPage) -> Child:
+def _render_hidden(found: ToolPage) -> Child:
     if not found.hidden:
         return None
     rows = [
