@@ -157,7 +157,7 @@ async def test_a_model_reads_what_is_wrong_with_its_call(machine: Machine, tmp_p
         {"max_structured_bytes": True},
         {"groups": ["team"]},
         {"groups": "team"},
-        {"within": "bundle"},
+        {"bundle_filter": "bundle"},
         {"default": "yes"},
         {"default": True},
     ],
