@@ -53,7 +53,7 @@ def is_shared(member: ManagedServer) -> bool:
 @asynccontextmanager
 async def beside(host: Host, *, operator: Operator) -> AsyncGenerator["ClientHost"]:
     """Run a host beside another for the length of the block. Its own connections end with it."""
-    async with task_owner("BesideHost") as tasks:
+    async with task_owner("ClientHost") as tasks:
         made = ClientHost(host, tasks, operator)
         try:
             yield made
