@@ -304,7 +304,7 @@ def test_what_is_neither_text_nor_media_is_left_out_whole() -> None:
 def test_what_cannot_be_kept_is_said_to_be_lost() -> None:
     over = handed(body(text("a" * 9999), structuredContent={"a": "a" * 9999}), keeping=False)
     assert over.kept == ()
-    assert over.result.text.count("could not be kept") == 2
+    assert over.result.text.count("could not be stored") == 2
     assert "artifact://" not in over.result.text
 
 
