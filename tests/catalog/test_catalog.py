@@ -248,7 +248,7 @@ def test_what_cannot_be_read_as_text_is_rejected(bad: bytes) -> None:
     only = ToolEntry(key=ToolKey("s", "t"), definition=raw)
     catalog = Catalog([CatalogPart(server_id="s", tools=(only,))])
     assert catalog.tools == ()
-    assert catalog.hidden[only.key].reason == "its definition cannot be read"
+    assert catalog.hidden[only.key].reason == "its definition cannot be parsed"
 
 
 @pytest.mark.requirement("HARD-41")

@@ -349,7 +349,7 @@ PROMISING = json.dumps(
 def test_structured_content_is_held_against_what_the_tool_promised() -> None:
     assert shown(body(structuredContent={"n": 1}), definition=PROMISING).notes == ()
     (note,) = shown(body(structuredContent={"n": "one"}), definition=PROMISING).notes
-    assert "not what the tool promised" in note
+    assert "does not match its output schema" in note
     assert "n:" in note
 
 
