@@ -1,42 +1,42 @@
-"""Every error this package raises on purpose.
+"""All errors that this package raises on purpose, in one tree.
 
 FairleadError                     catch this to catch them all
-├── ConfigError                   the configuration cannot be used as it is; nothing was contacted
-│   ├── ConfigInvalid             what the files say is wrong; carries every `Problem` at once
+├── ConfigError                   the configuration cannot be used; nothing was contacted
+│   ├── ConfigInvalid             the files have mistakes; carries every `Problem` at once
 │   ├── ConfigUnreadable          a file cannot be read
-│   ├── ConfigUnwritable          a file cannot be changed; it is as it was
-│   ├── SecretUnavailable         a `${…}` reference points at nothing
+│   ├── ConfigUnwritable          a file cannot be changed; it is unchanged
+│   ├── SecretUnavailable         a `${…}` reference has no value
 │   ├── UnknownServer             no server has that id
 │   └── UnknownBundle             no bundle has that name
 ├── StoreError                    the state on disk cannot be used
-│   ├── VersionConflict           somebody else changed the value first; read it again
-│   ├── ValueTooLarge             a value is larger than any may be; it was not read
-│   ├── LockBusy                  somebody else holds the lock, and went on holding it
+│   ├── VersionConflict           another writer changed the value first; read it again
+│   ├── ValueTooLarge             a value is over the size limit; it was not read
+│   ├── LockBusy                  the lock stayed held by another holder
 │   └── LockLost                  a lease ran out before its holder was done
 ├── ServerError                   one server failed; the others are unaffected
 │   ├── ConnectFailed             it never became ready
-│   ├── ConsentRequired           it comes from a project file and nobody approved it yet
-│   ├── AuthRequired              it wants a login first
-│   ├── LoginFailed               logging in to it did not work
-│   │   └── TokenRefused          the issuer will not renew a login; only a new one helps
-│   ├── IssuerUnavailable         the issuer cannot be asked right now; what is known is kept
-│   ├── ListFailed                it is connected, but would not say what it offers
+│   ├── ConsentRequired           it comes from a project file without the user's consent
+│   ├── AuthRequired              it requires a login
+│   ├── LoginFailed               the login failed
+│   │   └── TokenRefused          the issuer refuses a token refresh; a new login is needed
+│   ├── IssuerUnavailable         the issuer cannot be reached now; tokens are kept
+│   ├── ListFailed                it is connected, but listing what it offers failed
 │   └── CallFailed                a request to it failed; `delivery` says how far it got
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
-│       └── ConnectionLost        it went away
-├── ModelFailed                   the model's API would not do what it was asked
-│   └── ModelUnavailable          it cannot be asked right now
-├── ListenFailed                  a port cannot be had
-├── GatewayGone                   a gateway that was found is not there any more; nothing was sent to it
-├── CallDenied                    policy says no, or a person
-│   ├── ApprovalRequired          a person must be asked, and nobody can be
-│   └── RunCancelled              a person was asked, and wants the whole run ended
+│       └── ConnectionLost        the connection broke
+├── ModelFailed                   the model's API refused a request
+│   └── ModelUnavailable          it cannot be reached now
+├── ListenFailed                  a port cannot be bound
+├── GatewayGone                   a running gateway cannot be reached any more; nothing was sent to it
+├── CallDenied                    policy or the user denied the call
+│   ├── ApprovalRequired          the call needs approval, and there is no way to ask the user
+│   └── RunCancelled              the user was asked, and cancelled the whole run
 ├── UnknownTool                   that server has no such tool
-├── UnknownArtifact               nothing is kept under that handle, or not for this principal
-├── ArgumentsInvalid              what was given does not fit the tool's schema; nothing was sent
+├── UnknownArtifact               no artifact has that handle for this principal
+├── ArgumentsInvalid              the arguments do not match the tool's schema; nothing was sent
 ├── WrongType                     a function of the library was passed a wrong type; also a `TypeError`
-└── ToolFailed                    a first-party tool could not do what it was asked
+└── ToolFailed                    a first-party tool failed
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ _DELIVERY_NOTICES: dict[Delivery, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One thing that is wrong in a configuration, and where."""
+    """One problem of a configuration, and its position."""
 
     message: str
     hint: str | None = None
@@ -66,7 +66,7 @@ class Problem:
 
     @property
     def where(self) -> str:
-        """The place, as editors and terminals like to link it: `file:line:column`."""
+        """Position in the form that editors and terminals link: `file:line:column`."""
         place = self.file or "<config>"
         if self.line is not None:
             place += f":{self.line}:{self.column or 1}"
@@ -74,7 +74,7 @@ class Problem:
 
     @property
     def json_path(self) -> str:
-        """The place inside the document, like `servers.github.args[0]`."""
+        """Path inside the document, such as `servers.github.args[0]`."""
         text = ""
         for step in self.path:
             if isinstance(step, int):
@@ -89,11 +89,11 @@ class Problem:
 
 
 class FairleadError(Exception):
-    """Base of every error here: a message for a person, a stable `code`, and a `hint` where there is one."""
+    """Base of all errors: a message for the user, a stable `code`, and a `hint` where there is one."""
 
     code: ClassVar[str] = "error"
     delivery: Delivery = "not_sent"
-    """How far a call got that failed with it: not to its server, unless an error says otherwise."""
+    """Delivery of the call that failed with it: not sent, unless an error overrides it."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -101,18 +101,18 @@ class FairleadError(Exception):
 
     @property
     def delivery_notice(self) -> str | None:
-        """What the user of a call that failed with it has to know before repeating the call, if anything."""
+        """What the user has to know before repeating the failed call, if anything."""
         return _DELIVERY_NOTICES.get(self.delivery)
 
 
 class ConfigError(FairleadError):
-    """The configuration cannot be used as it is; nothing was contacted."""
+    """The configuration cannot be used; nothing was contacted."""
 
     code = "config_error"
 
 
 class ConfigInvalid(ConfigError):
-    """What the files say is wrong. `problems` holds all of it, not only the first."""
+    """The files have mistakes. `problems` holds all of them, not only the first."""
 
     code = "config_invalid"
 
@@ -129,13 +129,13 @@ class ConfigUnreadable(ConfigError):
 
 
 class ConfigUnwritable(ConfigError):
-    """A file cannot be changed. It is as it was."""
+    """A file cannot be changed. It is unchanged."""
 
     code = "config_unwritable"
 
 
 class SecretUnavailable(ConfigError):
-    """A `${…}` reference points at nothing."""
+    """A `${…}` reference has no value."""
 
     code = "secret_unavailable"
 
@@ -159,13 +159,13 @@ class StoreError(FairleadError):
 
 
 class VersionConflict(StoreError):
-    """Somebody else changed the value first. Read it again and decide anew."""
+    """Another writer changed the value first. Read it again and decide anew."""
 
     code = "version_conflict"
 
 
 class ValueTooLarge(StoreError):
-    """A stored value is larger than any may be. It was not read."""
+    """A stored value is over the size limit. It was not read."""
 
     code = "value_too_large"
 
@@ -175,7 +175,7 @@ class ValueTooLarge(StoreError):
 
 
 class LockBusy(StoreError):
-    """Somebody else holds the lock, and went on holding it."""
+    """The lock stayed held by another holder."""
 
     code = "lock_busy"
 
@@ -192,7 +192,7 @@ class ServerError(FairleadError):
     code = "server_error"
 
     def __init__(self, server_id: str, message: str, *, hint: str | None = None) -> None:
-        # An error that is made from another one of the same server names it once.
+        # An error made from another one of the same server names it once.
         subject = f"server `{server_id}`: "
         super().__init__(subject + message.removeprefix(subject), hint=hint)
         self.server_id = server_id
@@ -205,13 +205,13 @@ class ConnectFailed(ServerError):
 
 
 class ConsentRequired(ServerError):
-    """The server comes from a project file and nobody approved it yet."""
+    """The server comes from a project file without the user's consent."""
 
     code = "consent_required"
 
 
 class AuthRequired(ServerError):
-    """The server wants a login first. `challenge` is what it said, as it said it."""
+    """The server requires a login. `challenge` is its own, unchanged."""
 
     code = "auth_required"
 
@@ -227,29 +227,29 @@ class AuthRequired(ServerError):
         super().__init__(server_id, message, hint=hint)
         self.challenge = challenge
         self.wants_more = wants_more
-        """There is a login, and what is wanted is more than it may do."""
+        """Whether there is a login, with too few OAuth scopes."""
 
 
 class LoginFailed(ServerError):
-    """Logging in did not work. What was there before is as it was."""
+    """The login failed. Earlier tokens are unchanged."""
 
     code = "login_failed"
 
 
 class TokenRefused(LoginFailed):
-    """The issuer will not renew a login (`invalid_grant`). Only a new one helps."""
+    """The issuer refuses a token refresh (`invalid_grant`). A new login is needed."""
 
     code = "token_refused"
 
 
 class IssuerUnavailable(ServerError):
-    """The issuer of a login cannot be asked right now. Tokens are kept, and it is asked again later."""
+    """The issuer cannot be reached now. Tokens are kept, and the refresh is tried again later."""
 
     code = "issuer_unavailable"
 
 
 class ListFailed(ServerError):
-    """The server is connected, but would not say what it offers."""
+    """The server is connected, but listing what it offers failed."""
 
     code = "list_failed"
 
@@ -273,7 +273,7 @@ class CallTimedOut(CallFailed):
 class CallRejected(CallFailed):
     """The server answered with a protocol error.
 
-    `words` is its message alone and `data` what it sent along, both cleaned, bounded and masked.
+    `words` is its message alone and `data` what it sent along, both sanitized, bounded and masked.
     """
 
     code = "call_rejected"
@@ -293,53 +293,53 @@ class CallRejected(CallFailed):
         self.words = message
         self.data = data
         self.untrusted = untrusted
-        """It comes from a server that is not trusted: to a model it is data, never instructions."""
+        """Whether an untrusted server sent it: for a model it is data, never instructions."""
 
 
 class ConnectionLost(CallFailed):
-    """The server was ready and went away."""
+    """The connection to a ready server broke."""
 
     code = "connection_lost"
 
 
 class ModelFailed(FairleadError):
-    """A model's API would not do what it was asked: a wrong key, a wrong name, too long a conversation."""
+    """A model's API refused a request: a wrong key, a wrong name, too long a conversation."""
 
     code = "model_failed"
 
 
 class ModelUnavailable(ModelFailed):
-    """A model's API cannot be asked right now: it is down, too busy, or not where it should be."""
+    """A model's API cannot be reached now: it is down, too busy, or at another address."""
 
     code = "model_unavailable"
 
 
 class ListenFailed(FairleadError):
-    """A port cannot be had."""
+    """A port cannot be bound."""
 
     code = "listen_failed"
 
 
 class GatewayGone(FairleadError):
-    """A gateway that was found running cannot be asked any more. Nothing it was asked had an effect."""
+    """A running gateway cannot be reached any more. Nothing sent to it had an effect."""
 
     code = "gateway_gone"
 
 
 class CallDenied(FairleadError):
-    """Policy says no, or a person does. Nothing was sent."""
+    """Policy or the user denied the call. Nothing was sent."""
 
     code = "call_denied"
 
 
 class ApprovalRequired(CallDenied):
-    """A person must be asked about this call, and nobody can be. Nothing was sent."""
+    """The call needs approval, and there is no way to ask the user. Nothing was sent."""
 
     code = "approval_required"
 
 
 class RunCancelled(CallDenied):
-    """A person was asked about a call and wants the whole run ended. Nothing was sent."""
+    """The user was asked about a call and cancelled the whole run. Nothing was sent."""
 
     code = "run_cancelled"
 
@@ -351,13 +351,13 @@ class UnknownTool(FairleadError):
 
 
 class UnknownArtifact(FairleadError):
-    """Nothing is kept under that handle, not any more, or not for this principal."""
+    """No artifact has that handle for this principal, or not any more."""
 
     code = "unknown_artifact"
 
 
 class ArgumentsInvalid(FairleadError):
-    """What was given does not fit the tool's schema. Nothing was sent."""
+    """The arguments do not match the tool's schema. Nothing was sent."""
 
     code = "arguments_invalid"
 
@@ -369,7 +369,7 @@ class WrongType(FairleadError, TypeError):
 
 
 class ToolFailed(FairleadError):
-    """A first-party tool could not do what it was asked. Message and hint are what the model reads."""
+    """A first-party tool failed. Message and hint are for the model."""
 
     code = "tool_failed"
     delivery = "done"

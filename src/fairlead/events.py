@@ -1,4 +1,4 @@
-"""What happened, as values. Surfaces render these; nothing else observes a host.
+"""Events of a host, as values. Surfaces render these; nothing else observes a host.
 
 An event never carries arguments, results, headers or tokens: it is safe to print and to log.
 """
@@ -10,15 +10,15 @@ from typing import Literal
 import msgspec
 
 State = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
-"""Where a server is in its life, as people see it."""
+"""State of a server, as shown to users."""
 
 StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancelled"]
-"""How a server's start is doing. All but the first are how it ended."""
+"""Progress of a server's start. All but the first are its outcome."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateChanged:
-    """A server moved to another state; `reason` says why where it is not obvious."""
+    """A server changed its state; `reason` says why where it is not obvious."""
 
     server_id: str
     state: State
@@ -27,9 +27,9 @@ class StateChanged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class McpStartupUpdate:
-    """One of the servers that are started together begins to start, or is done; `error` says what is wrong.
+    """A server of those started together begins to start, or is done; `error` says what failed.
 
-    `auth_required` waits for a person to log in, `cancelled` was closed before it was ready.
+    `auth_required` waits for the user's login, `cancelled` was closed before it was ready.
     """
 
     server_id: str
@@ -39,18 +39,18 @@ class McpStartupUpdate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class McpStartupComplete:
-    """All of the servers that were started together are done, one way or another."""
+    """All servers started together are done: ready, failed, waiting for a login, or cancelled."""
 
     ready: tuple[str, ...] = ()
     failed: Mapping[str, str]
-    """Why, by server."""
+    """Reasons by server."""
     auth_required: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class McpToolsChanged:
-    """A server's tools were listed, and are not what they were."""
+    """A server's tools were listed, and have changed."""
 
     server_id: str
     tools: int
@@ -58,7 +58,7 @@ class McpToolsChanged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OffersChanged:
-    """A server's resources or prompts were listed, and are not what they were."""
+    """A server's resources or prompts were listed, and have changed."""
 
     server_id: str
     kind: Literal["resources", "prompts"]
@@ -66,17 +66,17 @@ class OffersChanged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolsQuarantined:
-    """Tools of a server are not what was reviewed or locked, and cannot be used until somebody looks."""
+    """Tools of a server differ from what was reviewed or locked, and are quarantined until a review."""
 
     server_id: str
     tools: tuple[str, ...]
 
 
-# Events of calls are Structs, which take a tenth of the time to make: there are two of them for every call.
+# Events of calls are Structs, which take a tenth of the time to create: there are two of them for every call.
 
 
 class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call was let through and goes to its server."""
+    """A tool call was allowed and is sent to its server."""
 
     call_id: int
     server_id: str
@@ -84,7 +84,7 @@ class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool reported how far it is."""
+    """A tool reported its progress."""
 
     call_id: int
     progress: float
@@ -93,7 +93,7 @@ class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call ended, well or badly; `error` is the code of what it ended with."""
+    """A tool call ended; `error` is the code of its error, if it failed."""
 
     call_id: int
     server_id: str
@@ -105,7 +105,7 @@ class McpToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourceUpdated:
-    """A resource that somebody subscribed to has changed."""
+    """A subscribed resource has changed."""
 
     server_id: str
     uri: str
@@ -113,22 +113,22 @@ class ResourceUpdated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerLogged:
-    """A server sent a log message: its own words, made safe to show."""
+    """A server sent a log message, sanitized and masked here."""
 
     server_id: str
     level: str
     message: str
     logger: str | None = None
-    """What part of it says so."""
+    """Logger that the server named."""
     json: bytes | None = field(default=None, repr=False, compare=False)
-    """All of it as JSON, for programs that hand it on; None where that is too much. Nothing hides in it."""
+    """The whole message as sanitized JSON, for programs that pass it on; None where that is too large."""
     untrusted: bool = False
-    """It comes from a server that is not trusted: to a model it is data, never instructions."""
+    """Whether an untrusted server sent it: for a model it is data, never instructions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElicitationRequest:
-    """A server asks a person something."""
+    """A server requests input from the user."""
 
     server_id: str
     kind: Literal["form", "url"]
@@ -136,9 +136,9 @@ class ElicitationRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElicitationComplete:
-    """A question is over: `accept`, `decline` or `cancel` is what the person did with it.
+    """An elicitation ended: the user chose `accept`, `decline` or `cancel`.
 
-    It was `refused` where nobody was asked, `withdrawn` where nobody waits for the answer any more, and it
+    It was `refused` where the user was not asked, `withdrawn` where the server does not wait any more, and it
     `failed` where the operator did.
     """
 

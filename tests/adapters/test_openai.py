@@ -113,14 +113,14 @@ def test_a_tool_without_arguments_can_be_strict() -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ({}, "takes anything"),
-        (False, "takes nothing"),
-        ({"type": "object"}, "takes properties that are not named"),
+        ({}, "accepts anything"),
+        (False, "accepts nothing"),
+        ({"type": "object"}, "accepts properties that are not named"),
         (
             {"type": "object", "properties": {"x": {"type": "null"}}, "additionalProperties": True},
             "not named",
         ),
-        ({"type": "array"}, "takes anything"),
+        ({"type": "array"}, "accepts anything"),
         ({"type": "array", "prefixItems": [{"type": "null"}]}, "has `prefixItems`"),
         ({"type": "object", "patternProperties": {"x": {}}}, "has `patternProperties`"),
         ({"allOf": [{"type": "string"}, {"minLength": 1}]}, "combines several schemas"),

@@ -62,7 +62,7 @@ def test_structured_content_stands_in_where_there_is_no_text() -> None:
 
 def test_there_is_always_something_to_say() -> None:
     assert text_of(answer()) == "(the tool returned nothing)"
-    assert text_of(answer(isError=True)) == "(the tool failed and did not say why)"
+    assert text_of(answer(isError=True)) == "(the tool failed without an error message)"
 
 
 def untrusted(result: ToolResult, remarks: ResultNotes | None = None) -> ToolResult:
@@ -111,7 +111,7 @@ def test_media_that_a_provider_does_not_take_are_named_with_their_handle() -> No
         "s", answer(text("Listen:"), sound).raw, remarks=ResultNotes(handles={1: "artifact://a"})
     )
     for shown in (openai_result(result, "1"), openai_messages(result, "1"), anthropic_result(result, "1")):
-        assert "it is kept as artifact://a" in json.dumps(shown)
+        assert "stored as artifact://a" in json.dumps(shown)
         assert PIXEL not in json.dumps(shown)
     (part,) = gemini_result(result, "f")["functionResponse"]["parts"]
     assert part["inlineData"]["data"] == PIXEL
@@ -135,4 +135,4 @@ def test_a_tool_that_failed_fails_in_the_words_of_each_provider() -> None:
     assert openai_messages(failed, "1")[0]["content"] == "(the tool failed)\nno such file"
     assert anthropic_result(failed, "1")["is_error"] is True
     assert gemini_result(failed, "f")["functionResponse"]["response"] == {"error": "no such file"}
-    assert openai_result(answer(isError=True), "1")["output"] == "(the tool failed and did not say why)"
+    assert openai_result(answer(isError=True), "1")["output"] == "(the tool failed without an error message)"

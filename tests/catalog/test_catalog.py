@@ -50,7 +50,7 @@ def test_what_is_not_offered_is_there_with_its_reason() -> None:
             entry("s", "no"),
         ),
         rejected=(RejectedTool(name="broken", reason="no name"),),
-        denied={"no": HiddenTool(absence="denied", reason="it is in deny_tools", origin="fairlead.json:3")},
+        denied={"no": HiddenTool(absence="denied", reason="listed in deny_tools", origin="fairlead.json:3")},
     )
     catalog = Catalog([server])
     assert [tool.key.tool for tool in catalog.tools] == ["fine"]
@@ -248,7 +248,7 @@ def test_what_cannot_be_read_as_text_is_rejected(bad: bytes) -> None:
     only = ToolEntry(key=ToolKey("s", "t"), definition=raw)
     catalog = Catalog([CatalogPart(server_id="s", tools=(only,))])
     assert catalog.tools == ()
-    assert catalog.hidden[only.key].reason == "its definition cannot be read"
+    assert catalog.hidden[only.key].reason == "its definition cannot be parsed"
 
 
 @pytest.mark.requirement("HARD-41")
@@ -265,7 +265,7 @@ def test_a_tool_is_found_by_what_is_left_of_its_name() -> None:
 @pytest.mark.requirement("HARD-41")
 def test_a_name_that_a_hidden_tool_has_leads_to_no_other() -> None:
     hiding, denied = entry("s", "read\u200bFile"), entry("s", "readFile")
-    no = HiddenTool(absence="denied", reason="it is in deny_tools")
+    no = HiddenTool(absence="denied", reason="listed in deny_tools")
     catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, denied), denied={"readFile": no})])
     (tool,) = catalog.tools
     assert catalog.called("s.readFile") is None

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize import cleaner, gate
 from fairlead.catalog.sanitize.slices import SLICE_BYTES
 from fairlead.config.secrets.masking import MASK, SECRETS, Masker
 from fairlead.policy.results import MAX_IMAGE, ResultSource, hand_over_steps
@@ -401,6 +401,12 @@ def test_binary_data_of_prompts_and_resources_stays_as_it_is(data: str) -> None:
         assert json.loads(gate.finish(gate.answer_steps(raw))) == {**answer, "hidden": ""}
 
 
+def _use_secrets(monkeypatch: pytest.MonkeyPatch, masker: Masker) -> None:
+    """Let both modules of the gate know these secrets alone."""
+    for module in (gate, cleaner):
+        monkeypatch.setattr(module, "SECRETS", masker)
+
+
 ODD_SECRETS = [
     "CORP\\nadmin77",
     "a\\x41bcdef99",
@@ -417,7 +423,7 @@ ODD_SECRETS = [
 def test_a_secret_that_looks_like_an_escape_is_masked(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     masker = Masker()
     masker.learn(secret)
-    monkeypatch.setattr(gate, "SECRETS", masker)
+    _use_secrets(monkeypatch, masker)
     one_escaped = json.dumps({"a": f"x {secret} y"}).replace("d", "\\u0064").replace("b", "\\u0062")
     for said in (json.dumps({"a": secret}), json.dumps({secret: 1}), one_escaped):
         cleaned = json.loads(gate.json_bytes(said.encode()) or b"null")
@@ -596,7 +602,7 @@ def test_every_control_character_is_seen_in_results_of_every_size(
     size: int, knows_secrets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not knows_secrets:
-        monkeypatch.setattr(gate, "SECRETS", Masker())
+        _use_secrets(monkeypatch, Masker())
     plain = b'{"content":[{"type":"text","text":"' + b"word, " * (size // 6) + b'"}]}\n\t'
     assert gate.is_plain(plain)
     for code in {*range(0x80)} - {*b"\\"}:
@@ -624,7 +630,7 @@ def test_every_control_character_is_seen_in_results_of_every_size(
 def test_what_is_not_plain_is_noticed_at_any_size_and_place(
     monkeypatch: pytest.MonkeyPatch, masker: Masker, size: int, hidden: str
 ) -> None:
-    monkeypatch.setattr(gate, "SECRETS", masker)
+    _use_secrets(monkeypatch, masker)
     spare = size - len(hidden.encode())
     for before in (0, spare // 2, spare):
         raw = b"x" * before + hidden.encode() + b"x" * (spare - before)

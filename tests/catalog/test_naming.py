@@ -158,7 +158,7 @@ def test_names_that_look_alike_are_reported() -> None:
     plain, hidden, cyrillic = (ToolKey("x", name) for name in ("readFile", "read\u200bFile", "r\u0435adFile"))
     findings = name_tools([plain, hidden, cyrillic, ToolKey("y", "readFile")], "gateway").findings
     assert [(finding.key, finding.message) for finding in findings if finding.key == hidden] == [
-        (hidden, "has characters in its name that nobody sees"),
+        (hidden, "has invisible characters in its name"),
         (hidden, "looks like `x/readFile`"),
         (hidden, "looks like `y/readFile`"),
     ]

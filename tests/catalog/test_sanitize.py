@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fairlead.adapters.definition import description_of
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.cleaner import MAX_SAMPLE_CHARACTERS
 from fairlead.catalog.sanitize.text import (
     MAX_READ_CHARACTERS,
     HiddenText,
@@ -241,7 +242,7 @@ def test_a_reviewer_reads_what_was_hidden() -> None:
 def test_a_sample_is_short_and_hides_nothing_itself() -> None:
     (tags,) = inspect("\U000e0041" * 10_000).findings
     assert tags == HiddenText(kind="tag", count=10_000, sample="A" * MAX_READ_CHARACTERS)
-    assert gate.sample(tags.sample) == "A" * (gate.MAX_SAMPLE_CHARACTERS - 1) + "…"
+    assert gate.sample(tags.sample) == "A" * (MAX_SAMPLE_CHARACTERS - 1) + "…"
     (selectors,) = inspect("x\U000e010b\U000e014b\ufe00").findings  # they stand for an escape sequence
     assert selectors.sample == "⟨U+E010B⟩⟨U+E014B⟩⟨U+FE00⟩"
 

@@ -38,7 +38,7 @@ def call(number: int, *, at: float | None = None, **fields: object) -> AuditReco
         call=f"run-{number}",
         stage="returned",
         verdict="allow",
-        reason="it is in allow_tools",
+        reason="listed in allow_tools",
         by="policy",
         seconds=0.0123,
         bytes=456,
@@ -85,8 +85,8 @@ def test_each_call_is_one_line_however_many_records_it_has(fairlead: Fairlead, m
     assert header.split() == ["TIME", "WHO", "WHAT", "DECISION", "OUTCOME", "MS", "BYTES"]
     told = [" ".join(line.split()[2:]) for line in lines]
     assert told == [
-        "local github/tool_1 allow: it is in allow_tools ok 12.3 456",
-        "local github/tool_2 allow: it is in allow_tools not finished - -",
+        "local github/tool_1 allow: listed in allow_tools ok 12.3 456",
+        "local github/tool_2 allow: listed in allow_tools not finished - -",
         "local github/tool_3 deny: no call_denied - -",
         "local github/tool_4 - not answered - -",
         "local github/tool_5 allow by person: yes call_timed_out, may have been done (bidi, tag) 12.3 456",

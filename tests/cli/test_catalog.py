@@ -275,7 +275,7 @@ def test_a_denied_tool_is_explained_down_to_the_line_of_the_pattern(
     outcome = fairlead("explain", "tool", "get-weather")
     assert outcome.status == 0
     assert outcome.out.startswith("code/get-weather: denied\n")
-    assert f"it is in deny_tools, as `get-*`  [{line_of(machine, 'get-*')}]" in outcome.out
+    assert f"listed in deny_tools, as `get-*`  [{line_of(machine, 'get-*')}]" in outcome.out
     allowed = explained(fairlead, "find_symbol")
     assert allowed["state"] == "direct"
     assert allowed["rule"]["place"] == line_of(machine, '"trust"')
@@ -289,12 +289,12 @@ def test_deny_beats_allow_and_an_untrusted_server_needs_an_allow_list(
     rules = {"allow_tools": ["get-*", "delete_everything"], "deny_tools": ["delete_everything"]}
     configure(servers={"code": server.entry(trust="untrusted", **rules)})
     assert explained(fairlead, "get-weather")["rule"] == {
-        "reason": "it is in allow_tools, as `get-*`",
+        "reason": "listed in allow_tools, as `get-*`",
         "place": line_of(machine, "get-*"),
     }
-    assert explained(fairlead, "delete_everything")["because"]["reason"] == "it is in deny_tools"
+    assert explained(fairlead, "delete_everything")["because"]["reason"] == "listed in deny_tools"
     missing = explained(fairlead, "find_symbol")
-    assert (missing["state"], missing["because"]["reason"]) == ("denied", "it is not in allow_tools")
+    assert (missing["state"], missing["because"]["reason"]) == ("denied", "not listed in allow_tools")
     assert missing["because"]["place"] == line_of(machine, '"allow_tools"')
     configure(servers={"code": server.entry(trust="untrusted")})
     assert "the tool has not been reviewed" in explained(fairlead, "find_symbol")["because"]["reason"]

@@ -95,7 +95,7 @@ def test_what_a_lock_holds_back_gets_the_hint_that_helps(fairlead: Fairlead, mac
     says(script, {**ECHO, "description": "Other."})
     outcome = fairlead("call", "own", "echo", "--yes")
     assert outcome.status != 0
-    assert "not what fairlead.lock says" in outcome.err
+    assert "differs from fairlead.lock" in outcome.err
     assert "fairlead review" not in outcome.err
     assert "`fairlead lock --check --only own`" in outcome.err
     assert "own/echo: changed" in fairlead("lock", "--check", "--only", "own").out
@@ -111,7 +111,7 @@ def test_a_lock_that_cannot_be_read_gets_the_hint_that_helps(fairlead: Fairlead,
     (lock,) = machine.home.rglob("fairlead.lock")
     lock.write_text("{")
     outcome = fairlead("call", "own", "echo", "--yes")
-    assert "write it anew with `fairlead lock`" in outcome.err
+    assert "write a new one with `fairlead lock`" in outcome.err
     assert fairlead("lock").status == 0
     assert fairlead("call", "own", "echo", "--yes").status == 0
 

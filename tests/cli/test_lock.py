@@ -87,13 +87,13 @@ def test_what_is_not_as_locked_is_not_offered(fairlead: Fairlead, scripts: dict[
     tools = json.loads(fairlead("tools", "a", "--json").out)["tools"]
     assert {tool["name"]: tool["quarantined"] for tool in tools} == {
         "echo": "its definition has changed since it was first used",
-        "delete": "it is new, and nobody has reviewed it",
+        "delete": "it is new and has not been reviewed",
     }
     fairlead("review", "a", "--approve-all")
     tools = json.loads(fairlead("tools", "a", "--json").out)["tools"]
     assert {tool["name"]: tool["quarantined"] for tool in tools} == {
-        "echo": "it is not what fairlead.lock says",
-        "delete": "fairlead.lock does not have it",
+        "echo": "it differs from fairlead.lock",
+        "delete": "it is not in fairlead.lock",
     }
     fairlead("lock", "--only", "a")
     tools = json.loads(fairlead("tools", "a", "--json").out)["tools"]

@@ -342,4 +342,4 @@ def test_a_run_allows_nothing_that_was_not_reviewed_and_nothing_that_is_denied(
         outcome = fairlead("run", "do", "--allow", "echo")
     assert outcome.status == 1
     assert "`fairlead review x --allow echo`" in outcome.err
-    assert "agents get none of its tools before they are reviewed" in outcome.err
+    assert "agents get none of its tools until they are reviewed" in outcome.err

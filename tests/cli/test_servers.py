@@ -252,7 +252,7 @@ def test_a_server_that_no_file_has_is_not_switched_in_another(
     assert "enabled already" in fairlead("enable", "a").err
     outcome = fairlead("disable", "a")
     assert outcome.status == 1
-    assert "which is no file" in outcome.err
+    assert "which is not a file" in outcome.err
     assert "write `enabled` there" in outcome.err
     assert not machine.project_file.exists()
 

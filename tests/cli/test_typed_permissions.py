@@ -59,7 +59,7 @@ def test_the_users_own_word_makes_no_call_that_is_denied_reviewed_or_not(
     if denial in ("a rule", "a rule for all tools"):
         assert re.search(r"change that rule in \S+fairlead\.json:\d+", outcome.err), outcome.err
         explained = json.loads(fairlead("explain", "tool", "echo", "--json").out)["tools"][0]
-        assert "a rule of the policy says `deny`" in explained["approval"]["reason"]
+        assert "a policy rule says `deny`" in explained["approval"]["reason"]
 
 
 @pytest.mark.parametrize("lists", LISTS)

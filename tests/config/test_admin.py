@@ -221,7 +221,7 @@ def test_references_are_compared_as_what_they_stand_for_and_stay_secret(
     assert not server.usable
     assert "hunter2" not in str(server.problems)
     unknown = loaded(machine, command="true", args=["${file:/nowhere}"])
-    assert "cannot be held against the administrator's policy" in unknown.problems[0].message
+    assert "cannot be checked against the administrator's policy" in unknown.problems[0].message
 
 
 def test_what_changed_since_it_was_read_is_judged_again_at_the_start(

@@ -442,7 +442,7 @@ def test_a_project_may_not_say_by_reference_what_is_executed(
     server = server_of(machine, entry)
     assert not server.usable
     [problem] = [problem for problem in server.problems if problem.severity == "error"]
-    assert "a project file may not say" in problem.message
+    assert "a project file may not use" in problem.message
     assert problem.path[:3] == ("servers", "x", field)
     assert (problem.file, problem.line) == (str(machine.project_file), 1)
     assert problem.hint
@@ -462,7 +462,7 @@ def test_a_project_may_not_have_the_content_of_files_in_arguments(
 ) -> None:
     server = server_of(machine, entry)
     assert not server.usable
-    assert any("could say anything later" in problem.message for problem in server.problems)
+    assert any("its content could change later" in problem.message for problem in server.problems)
 
 
 @pytest.mark.requirement("HARD-74")

@@ -125,7 +125,7 @@ async def test_a_review_at_the_command_line_reaches_live_clients_at_once_and_res
                 assert await agent.names() == {"s_echo", "s_pid"}
             await typed("review", "s", "--deny", "echo")
             for agent in clients:
-                assert "it is in deny_tools" in await agent.call("echo")
+                assert "listed in deny_tools" in await agent.call("echo")
                 await agent.heard()
                 assert await agent.names() == {"s_pid"}
             await typed("review", "s", "--allow", "echo")
@@ -251,7 +251,7 @@ async def test_a_review_counts_for_calls_that_wait_for_an_answer(
                     await to_thread.run_sync(lambda: fairlead("approvals", "answer", *answers))
             assert await to_thread.run_sync(waiting) == []
     if called is False:
-        assert all("it is in deny_tools" in each for each in said), said
+        assert all("listed in deny_tools" in each for each in said), said
         assert server.calls("echo") == 0
     else:
         assert said == ["{}", "{}"]

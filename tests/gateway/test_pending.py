@@ -85,7 +85,7 @@ async def test_a_destructive_tool_of_a_trusted_server_is_asked_about(tmp_path: P
         called = await client.modern("tools/call", name="a_echo", arguments={})
         assert called["result"]["isError"] is True
         assert "no one approved it" in text_of(called)
-        assert "annotated as destructive" in text_of(called)
+        assert "annotated destructive" in text_of(called)
         assert "`fairlead review a --allow echo`" in text_of(called)
     assert server.calls("echo") == 0
 

@@ -136,7 +136,7 @@ async def test_a_denied_tool_is_hidden_and_refused(tmp_path: Path, mode: Any) ->
             refused = await client.call_tool(name, {})
             assert refused.is_error
             (said,) = refused.content
-            assert "it is in deny_tools" in getattr(said, "text", "")
+            assert "listed in deny_tools" in getattr(said, "text", "")
         with pytest.raises(MCPError, match="no tool is called"):
             await client.call_tool("a_nothing", {})
     assert server.calls("pid") == 0

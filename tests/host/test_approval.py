@@ -77,7 +77,7 @@ async def test_a_person_is_shown_the_server_the_tool_and_all_arguments(
         await host.call("x", "echo", arguments)
     (question,) = person.asked
     assert (question.server_id, question.tool, question.arguments) == ("x", "echo", arguments)
-    assert question.claims == ("it only reads",)  # claimed, and asked about all the same
+    assert question.claims == ("read-only",)  # claimed, and asked about all the same
     assert server.calls("echo") == 1
 
 
@@ -288,7 +288,7 @@ async def test_an_answer_to_what_was_denied_meanwhile_calls_nothing_and_is_not_r
 
     with anyio.fail_after(30):
         async with Host.open(configured(), env=machine.env, operator=Callbacks(on_approve=approve)) as host:
-            with pytest.raises(CallDenied, match="a rule of the policy says `deny`"):
+            with pytest.raises(CallDenied, match="a policy rule says `deny`"):
                 await host.call("x", "echo")
             await host.reload(configured())
             await host.call("x", "echo")

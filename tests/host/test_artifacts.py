@@ -180,7 +180,7 @@ async def test_what_may_not_be_kept_does_not_fail_the_call(tmp_path: Path, max_b
         artifacts = Artifacts(store, tmp_path / "artifacts", ArtifactLimits(max_bytes=max_bytes))
         result = await artifacts.deliver(json.dumps({"content": [text("a" * 9000)]}).encode(), source)
         assert [*await artifacts.of()] == []
-    assert "could not be kept" in result.text
+    assert "could not be stored" in result.text
     assert "artifact://" not in result.text
 
 
@@ -188,7 +188,7 @@ async def test_a_folder_that_cannot_be_written_does_not_fail_the_call(machine: M
     async with parrot(machine) as host:
         _spoil(machine.home / ".local" / "state" / "fairlead" / "artifacts")
         result = await answer(host, content=[text("a" * 9000)])
-    assert "could not be kept" in result.text
+    assert "could not be stored" in result.text
 
 
 def _spoil(folder: Path) -> None:
@@ -199,7 +199,7 @@ async def test_without_a_store_there_are_no_artifacts(tmp_path: Path) -> None:
     artifacts = Artifacts(None, tmp_path, ArtifactLimits())
     source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
     result = await artifacts.deliver(json.dumps({"content": [text("a" * 9000)]}).encode(), source)
-    assert "could not be kept" in result.text
+    assert "could not be stored" in result.text
     assert not artifacts.are_kept
     with pytest.raises(UnknownArtifact):
         await artifacts.read("artifact://" + "0" * 64)

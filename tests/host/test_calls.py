@@ -64,7 +64,7 @@ async def test_a_result_of_another_shape_is_an_error_when_it_is_read(
     async with hosting(machine, x=server.entry()) as host:
         result = await host.call("x", "no_result")
         assert json.loads(result.raw) == {"content": "a text is no list"}
-        with pytest.raises(CallFailed, match="not a tool result") as raised:
+        with pytest.raises(CallFailed, match="not a valid tool result") as raised:
             _ = result.text
         assert raised.value.delivery == "done"
 

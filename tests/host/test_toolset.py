@@ -174,7 +174,7 @@ async def test_what_may_not_be_called_is_neither_offered_nor_found_nor_called(
         found = await host.tools.search("find symbol")
         assert found.hits == ()
         hidden = {key.tool: why.reason for key, why in host.tools.catalog.hidden.items()}
-        assert hidden == {"find_symbol": "it is not in allow_tools", "pid": "it is in deny_tools"}
+        assert hidden == {"find_symbol": "not listed in allow_tools", "pid": "listed in deny_tools"}
         with pytest.raises(CallDenied):
             await host.call("x", "pid")
 

@@ -26,7 +26,7 @@ async def call_forever(path: Path) -> None:
             call = audit.proposed(
                 principal=LOCAL, server="s", tool=f"tool_{number}", arguments={"number": number}
             )
-            call.decided("allow", "it is in allow_tools")
+            call.decided("allow", "listed in allow_tools")
             call.sent()
             if number % 2:
                 call.returned("ok", "done", size=number)

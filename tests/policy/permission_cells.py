@@ -92,7 +92,7 @@ class Cell:
             case "deny" if self.is_by_rule:
                 assert re.search(r"a rule denies it: change that rule in \S+fairlead\.json:\d+", said), said
             case "deny":
-                reasons = ("not in allow_tools", "in deny_tools", "has not been reviewed")
+                reasons = ("not listed in allow_tools", "in deny_tools", "has not been reviewed")
                 assert any(reason in said for reason in reasons), said
                 assert review in said, said
             case "ask" if self.is_by_rule:

@@ -79,13 +79,13 @@ async def kept(store: SqliteStore) -> list[AuditRecord]:
 @pytest.mark.requirement("NEED-30")
 async def test_a_quick_call_is_one_record_that_tells_it_whole(audit: AuditLog, store: SqliteStore) -> None:
     call = propose(audit, query="where", limit=3)
-    call.decided("allow", "it is in allow_tools")
+    call.decided("allow", "listed in allow_tools")
     call.sent()
     call.returned("ok", "done", size=321, findings=["bidi"])
     (record,) = await kept(store)
     assert (record.kind, record.stage, record.principal) == ("call", "returned", LOCAL)
     assert (record.server, record.tool, record.definition_digest) == ("github", "search", "d1")
-    assert (record.verdict, record.reason, record.by) == ("allow", "it is in allow_tools", "policy")
+    assert (record.verdict, record.reason, record.by) == ("allow", "listed in allow_tools", "policy")
     assert (record.outcome, record.delivery, record.bytes) == ("ok", "done", 321)
     assert record.findings == ("bidi",)
     assert record.arguments == {"query": "string(5)", "limit": "integer"}
@@ -116,15 +116,15 @@ async def test_a_call_that_lasts_is_on_disk_before_it_ends(
 
 async def test_a_refused_call_says_why_and_that_nothing_was_sent(audit: AuditLog, store: SqliteStore) -> None:
     call = propose(audit)
-    call.decided("deny", "it is in deny_tools")
+    call.decided("deny", "listed in deny_tools")
     call.refused("call_denied")
     (record,) = await kept(store)
-    assert (record.stage, record.verdict, record.reason) == ("refused", "deny", "it is in deny_tools")
+    assert (record.stage, record.verdict, record.reason) == ("refused", "deny", "listed in deny_tools")
     assert (record.outcome, record.delivery, record.sent_at) == ("call_denied", "not_sent", None)
 
 
 async def test_nothing_is_kept_of_a_call_that_was_only_proposed(audit: AuditLog, store: SqliteStore) -> None:
-    propose(audit).decided("allow", "no rule says otherwise")
+    propose(audit).decided("allow", "no rule matches")
     assert await kept(store) == []
 
 
@@ -432,10 +432,10 @@ async def test_a_call_recorded_in_one_step_reads_as_one_recorded_step_by_step(
 ) -> None:
     arguments: dict[str, Any] = {"query": "where", "limit": 3, "deep": None}
     by_steps = propose(audit, **arguments)
-    by_steps.decided("allow", "it is in allow_tools")
+    by_steps.decided("allow", "listed in allow_tools")
     by_steps.sent()
     subject = CallSubject(server="github", tool="search", definition_digest="d1")
-    at_once = audit.send(subject, LOCAL, arguments, "it is in allow_tools")
+    at_once = audit.send(subject, LOCAL, arguments, "listed in allow_tools")
     arguments["later"] = "changed"
     for call in (by_steps, at_once):
         call.returned("ok", "done", size=5)

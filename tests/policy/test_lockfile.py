@@ -115,12 +115,12 @@ def test_what_is_not_as_locked_is_held_back(machine: Machine) -> None:
     assert verdicts.instructions_changed
     screened = screen(project_server(machine), other, None, lock)
     assert screened.quarantined == {
-        "search": "it is not what fairlead.lock says",
-        "more": "fairlead.lock does not have it",
+        "search": "it differs from fairlead.lock",
+        "more": "it is not in fairlead.lock",
     }
     assert screened.listing.instructions is None
     (note,) = screened.listing.notes
-    assert note.startswith("2 tools are not what fairlead.lock says: run `fairlead lock --check --only x`")
+    assert note.startswith("2 tools differ from fairlead.lock: run `fairlead lock --check --only x`")
 
 
 def test_other_default_texts_than_the_locked_ones_are_left_out(machine: Machine) -> None:

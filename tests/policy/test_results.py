@@ -304,7 +304,7 @@ def test_what_is_neither_text_nor_media_is_left_out_whole() -> None:
 def test_what_cannot_be_kept_is_said_to_be_lost() -> None:
     over = handed(body(text("a" * 9999), structuredContent={"a": "a" * 9999}), keeping=False)
     assert over.kept == ()
-    assert over.result.text.count("could not be kept") == 2
+    assert over.result.text.count("could not be stored") == 2
     assert "artifact://" not in over.result.text
 
 
@@ -349,7 +349,7 @@ PROMISING = json.dumps(
 def test_structured_content_is_held_against_what_the_tool_promised() -> None:
     assert shown(body(structuredContent={"n": 1}), definition=PROMISING).notes == ()
     (note,) = shown(body(structuredContent={"n": "one"}), definition=PROMISING).notes
-    assert "not what the tool promised" in note
+    assert "does not match its output schema" in note
     assert "n:" in note
 
 

@@ -257,7 +257,7 @@ async def test_what_cannot_be_done_says_why(machine: Machine) -> None:
         assert (await client.get("/servers/nobody/review")).status == 404
         refused = await client.send("/", "/servers/x", do="disable")
         assert refused.status == 409
-        assert "which is no file" in refused.text
+        assert "which is not a file" in refused.text
         assert (await client.send("/", "/servers/x", do="dance")).status == 409
         assert (await client.send("/", "/servers/x", do="log_in")).status == 303
         assert (await client.send("/", "/servers/x", do="finish_login", address="a")).status == 409

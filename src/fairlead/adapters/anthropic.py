@@ -16,9 +16,9 @@ DOCUMENTS = frozenset({"application/pdf"})
 
 
 def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
-    """A tool as `tools` takes it: `name`, `description` and `input_schema`.
+    """Convert a tool to an item of `tools`: `name`, `description` and `input_schema`.
 
-    The API refuses a whole request for one schema that is not sound by draft 2020-12, is composed at its top,
+    The API refuses a whole request for one schema that is invalid by draft 2020-12, is composed at its top,
     or has property names outside of `[a-zA-Z0-9_.-]{1,64}`.
     """
 
@@ -31,7 +31,7 @@ def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
 
 
 def anthropic_result(result: ToolResult, tool_use_id: str) -> dict[str, Any]:
-    """What a tool brought as a `tool_result` block, for the next user message."""
+    """Convert a result to a `tool_result` block, for the next user message."""
     content = [_block(part) for part in parts_of(result)]
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
     return block | {"is_error": True} if result.is_error else block

@@ -1,4 +1,4 @@
-"""Tools for whoever speaks to several providers: what all of them take."""
+"""Tools in a form that all providers accept, for programs that use several."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from fairlead.catalog.tools import ToolEntry
 
 
 def to_common(entry: ToolEntry, name: str) -> AdaptedTool:
-    """A tool with a plain JSON Schema: `name`, `description` and `input_schema`.
+    """Convert a tool to a plain JSON Schema: `name`, `description` and `input_schema`.
 
-    Nothing is composed at its top, lists and objects say what is in them, and property names are ones that
-    most providers take. Clients of Gemini rewrite the rest.
+    Nothing is composed at its top, lists and objects describe their content, and property names are ones that
+    most providers accept. Clients of Gemini rewrite the rest.
     """
 
     def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""What a tool brought, cut into what every provider understands: text and media."""
+"""Results of tools as parts that every provider understands: text and media."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from fairlead.config.untyped import as_object
 
 NOTHING = "(the tool returned nothing)"
 FAILED = "(the tool failed)"
-UNEXPLAINED = "(the tool failed and did not say why)"
+UNEXPLAINED = "(the tool failed without an error message)"
 DEFAULT_MIME_TYPE = "application/octet-stream"
 
 
@@ -23,11 +23,11 @@ class Media:
     mime_type: str
     data: str = field(repr=False)
     handle: str | None = None
-    """Where it is kept, for a model that does not take it."""
+    """Artifact of it, for a model that does not accept it."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
         return len(self.data) * 3 // 4
 
 
@@ -35,10 +35,9 @@ Part = str | Media
 
 
 def parts_of(result: ToolResult) -> list[Part]:
-    """Everything a model should see, in order. There is always something.
+    """Everything of a result that a model should see, in order; never empty.
 
-    What comes from an untrusted server stands between two lines that say so, and that it cannot have known.
-    What we say about it at the end stands after them.
+    Untrusted content stands between two random delimiter lines that say so. Our notes follow after them.
     """
     parts: list[Part] = []
     has_words, ends = False, 0
@@ -60,13 +59,13 @@ def parts_of(result: ToolResult) -> list[Part]:
 
 
 def text_of(result: ToolResult) -> str:
-    """The same for who can show text alone."""
+    """Like `parts_of`, as text alone."""
     return "\n".join(part if isinstance(part, str) else unseen(part) for part in parts_of(result))
 
 
 def unseen(media: Media) -> str:
-    """What stands in for media that a provider does not take."""
-    kept = f"; it is kept as {media.handle}" if media.handle else ""
+    """Text in place of media that a provider does not accept."""
+    kept = f"; stored as {media.handle}" if media.handle else ""
     return f"({media.mime_type}, {media.size} bytes: cannot be shown here{kept})"
 
 

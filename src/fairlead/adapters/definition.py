@@ -1,4 +1,4 @@
-"""A tool in a model provider's words: its definition, what had to change on the way, and the way back."""
+"""A tool converted for a model provider: its definition, the changes, and the original argument names."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Caller = Callable[[ToolKey, dict[str, Any]], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdaptedTool:
-    """One tool for one provider. `definition` is None where it was `refused`; the other tools work."""
+    """One tool for one provider. `definition` is None where it was `refused`; other tools work."""
 
     key: ToolKey
     name: str
@@ -27,10 +27,10 @@ class AdaptedTool:
     changes: tuple[SchemaChange, ...] = ()
     refused: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names of arguments that the provider does not take as they are: its name for each, and the server's."""
+    """Renamed arguments: the provider's name for each, and the server's."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a model's call, as the server calls them."""
+        """Arguments of a model's call under the server's names."""
         if not self.renamed:
             return {**given}
         return {self.renamed.get(name, name): self._restore_names(value) for name, value in given.items()}
@@ -42,28 +42,28 @@ class AdaptedTool:
 
 
 class DefinitionChanges:
-    """What is changed on the way, collected."""
+    """Collector of the changes to a definition."""
 
     def __init__(self, screened: ScreenedSchema) -> None:
         self.made = [*screened.changes]
 
     def note(self, where: str, what: str) -> None:
-        """Report a change at that place of the schema."""
+        """Report a change at that path of the schema."""
         self.made.append(SchemaChange(where=where, what=what))
 
     def leave(self, schema: dict[str, Any], keywords: Iterable[str], where: str) -> None:
-        """Report that the provider's schema is without these rules, where there are any."""
+        """Report these keywords, where present, as left out of the provider's schema."""
         for keyword in keywords:
             if keyword in schema:
                 self.note(below(where, keyword), "is left for the server to check")
 
 
 Rewrite = Callable[[dict[str, Any], DefinitionChanges], tuple[dict[str, Any], Mapping[str, str]]]
-"""From a screened schema to a tool's definition but for its name, and the arguments that were renamed."""
+"""From a screened schema to a tool's definition without its name, and the renamed arguments."""
 
 
 def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
-    """A tool as `rewrite` has it, or the reason why nobody can have it."""
+    """Convert a tool by `rewrite`, or return the reason why it cannot be used."""
     screened = screen_definition(entry.definition)
     if screened.rejected is not None:
         return AdaptedTool(key=entry.key, name=name, definition=None, refused=screened.rejected)
@@ -79,7 +79,7 @@ def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
 
 
 def description_of(entry: ToolEntry, hint: str | None = None) -> str:
-    """What a model reads about a tool: where it comes from, then what the server says about it."""
+    """Description of a tool for a model: its server, then the server's own text."""
     label = f"{entry.key.server_id}/{entry.key.shown_tool}"[:_MAX_LABEL]
     said = gate.content(entry.description or "").strip() or gate.content(entry.title or "")
     return " ".join(part for part in (f"[{label}]", said, hint) if part)

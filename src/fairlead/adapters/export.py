@@ -1,11 +1,8 @@
-"""Servers in another agent's format: never with more than may be used here, and never with a secret.
+"""Export of servers to another agent's format: never with more permissions than here, never with a secret.
 
-What narrows a server here (lists of tools, reviews, rules, approval, a sandbox) is written as far as the
-other format can say it. Where it cannot, the server is left out and the note says what would be lost; the
-user may name that loss and have it exported all the same. A project's server that was not approved is never
-exported.
-
-The configured servers as Codex takes them, for backends that bring their own MCP client.
+Restrictions of a server (lists of tools, reviews, rules, approval, a sandbox) are written as far as the other
+format supports them. Where it does not, the server is left out and a note names the loss; the user may accept
+that loss and export it all the same. A project's server without consent is never exported.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,9 +27,9 @@ LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 _PLAIN = "left out: a secret in plain text would go with it; move it to `env` or a reference first"
 _MEANS: Mapping[Loss, str] = {
-    "tools": "which of its tools may be called",
-    "rules": "the rules of your policy about its calls",
-    "approval": "that you are asked before calls",
+    "tools": "its allowed tools",
+    "rules": "your policy rules about its calls",
+    "approval": "approval before calls",
     "sandbox": "its sandbox: it would run with all your rights",
 }
 _FIELDS: Mapping[str, Loss] = {
@@ -42,15 +39,15 @@ _FIELDS: Mapping[str, Loss] = {
     "sandbox": "sandbox",
 }
 _OURS = frozenset({"description", "trust"})
-"""Fields that say something to us and to no other agent."""
+"""Fields that no other agent has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolLists:
-    """The tools of a server that may be called elsewhere, by exact names."""
+    """Tools of a server that may be called elsewhere, by exact names."""
 
     allowed: tuple[str, ...] | None
-    """None where all may be but the denied."""
+    """None where all are allowed except the denied."""
     denied: tuple[str, ...] = ()
 
 
@@ -65,14 +62,16 @@ def export_servers(
     """Write servers in another agent's format.
 
     Args:
-        dialect: The format.
-        servers: What to write; built-in servers are left out.
-        known: What each server offers, less what waits for a review. Without it patterns allow nothing.
-        approved: Ids of the project's servers that the user approved.
-        lose: What the user agreed to lose where the format cannot say it.
+        dialect: The format. servers: The servers to write; built-in ones are left out. known: The listing of
+        each server, without tools that wait for a review. Without it patterns allow nothing. approved: Ids of
+        the project's servers that the user consented to. lose: Losses that the user accepted where the format
+        does not support a restriction.
 
     Returns:
         The document, and a note for everything that is not in it.
+
+    Raises:
+        ConfigError: The format can only be read.
     """
     if dialect.write is None:
         raise ConfigError(f"Fairlead reads the format of {dialect.title}, but does not write it")
@@ -88,14 +87,14 @@ def export_servers(
 
 
 def _may_leave(server: LoadedServer, approved: Collection[str], notes: list[ConversionNote]) -> bool:
-    """May a server go to another agent at all?"""
+    """Whether a server may be exported at all."""
     reason = None
     if server.config is None:
         reason = "its entry is not valid"
     elif server.ruling.refusals:
         reason = f"the administrator's policy refuses it ({server.ruling.refusals[0].message})"
     elif any(True for _ in reference_problems(server.definition)):
-        reason = "its project file has a reference where it says what is executed"
+        reason = "its project file uses a reference for what is executed"
     elif server.needs_consent and server.server_id not in approved:
         reason = (
             "it comes from a project file, and you have not approved it; "
@@ -113,7 +112,7 @@ def _portable(
     lose: Collection[Loss],
     notes: list[ConversionNote],
 ) -> dict[str, Any] | None:
-    """A server's entry for another agent; None where it may not go there as that format can say it."""
+    """Entry of a server for another agent; None where the format does not support its restrictions."""
     entry = _without_plain_secrets(server, notes)
     if entry is None:
         return None
@@ -129,14 +128,14 @@ def _portable(
     if _asks(server) and "approval" not in entry:
         entry["approval"] = "ask"
     lost |= _find_losses(dialect, server.server_id, entry)
-    # An empty list means all tools to some, and a name with a star is a pattern to others.
+    # An empty list means all tools to some formats, and a name with a star is a pattern to others.
     unsaid = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
     if unsaid and not (dialect.name == "codex" and lists is not None and not lists.denied):
         lost.add("tools")
     missing: list[Loss] = [loss for loss in LOSSES if loss in lost and loss not in lose]
     for loss in missing:
         message = (
-            f"left out: {dialect.title} cannot be told {_MEANS[loss]}; "
+            f"left out: {dialect.title} does not support {_MEANS[loss]}; "
             f"`--lose {loss}` exports it without that, `--gateway` keeps everything"
         )
         notes.append(ConversionNote(server_id=server.server_id, field=loss, message=message))
@@ -149,7 +148,7 @@ def _portable(
 
 
 def _find_losses(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[Loss]:
-    """What a format cannot say of an entry, as its writer notes."""
+    """Restrictions of an entry that a format does not support, by its writer's notes."""
     assert dialect.write is not None
     written = dialect.write({server_id: entry})
     said = (note.field.partition(".")[0] for note in written.notes if note.server_id == server_id)
@@ -161,13 +160,13 @@ def _worth_telling(notes: Iterable[ConversionNote]) -> list[ConversionNote]:
 
 
 def _has_lost_rules(server: LoadedServer) -> bool:
-    """Do rules ask, or deny by arguments? No format can say that; other denials are in the lists."""
+    """Whether rules ask, or deny by arguments. No format supports that; other denials are in the lists."""
     rules = (loaded.rule for loaded in (*server.rules, *server.admin_rules))
     return any(rule.action == "ask" or (rule.action == "deny" and rule.arguments) for rule in rules)
 
 
 def _asks(server: LoadedServer) -> bool:
-    """Does the user or the administrator want to be asked about calls of all servers?"""
+    """Whether the user or the administrator requires approval for calls to all servers."""
     return "ask" in (server.approval, server.admin_approval)
 
 
@@ -180,7 +179,7 @@ def _lists_as_written(lists: ToolLists) -> dict[str, Any]:
 def tool_lists(
     server: LoadedServer, known: ScreenedListing | None, notes: list[ConversionNote]
 ) -> ToolLists | None:
-    """Which tools may be called elsewhere: never more than here. None where that cannot be said by names."""
+    """Tools that may be called elsewhere: never more than here. None where names cannot express that."""
     assert server.config is not None
     config, policy = server.config, CallPolicy(server)
     quarantined: Mapping[str, str] = known.quarantined if known else dict[str, str]()
@@ -208,7 +207,7 @@ def tool_lists(
 
 
 def _denies_by_policy(server: LoadedServer) -> bool:
-    """Does something besides the lists deny tools?"""
+    """Whether anything besides the lists denies tools."""
     assert server.config is not None
     approval = server.config.approval
     modes = {server.approval, server.admin_approval}
@@ -221,7 +220,7 @@ def _denies_by_policy(server: LoadedServer) -> bool:
 
 
 def _without_plain_secrets(server: LoadedServer, notes: list[ConversionNote]) -> dict[str, Any] | None:
-    """The entry with a variable in the place of each secret in plain text; None where it can have none."""
+    """Entry with a variable for each secret in plain text; None where that is impossible."""
     entry = {**server.entry}
     for path in literal_secrets(server.entry):
         field = ".".join(map(str, path))
@@ -243,12 +242,12 @@ def to_codex_mcp_servers_config(
     approved: Collection[str] = (),
     lose: Collection[Loss] = (),
 ) -> ExportedDocument:
-    """The servers as `mcp_servers` tables, with the tools that may be called there and secrets as references.
+    """Servers as `mcp_servers` tables, with the tools that may be called there and secrets as references.
 
-    Codex knows exact names of tools only: with `listings` (what each server offers) patterns become names,
-    without them a pattern allows nothing. A server that a project file describes goes along only where its id
-    is among the `approved`: Codex would start it unasked. One that is narrowed by what Codex cannot be told
-    (a sandbox, rules about arguments) is left out unless `lose` names that.
+    Codex knows exact names of tools only: with `listings` patterns become names, without them a pattern
+    allows nothing. A project's server is included only where its id is among the `approved`: Codex would
+    start it without asking. One with restrictions that Codex does not support (a sandbox, rules about
+    arguments) is left out unless `lose` names them.
     """
     known = {name: ScreenedListing(listing=listing) for name, listing in (listings or {}).items()}
     return export_to_codex(loaded, known=known, approved=approved, lose=lose)
@@ -262,7 +261,7 @@ def export_to_codex(
     approved: Collection[str] = (),
     lose: Collection[Loss] = (),
 ) -> ExportedDocument:
-    """The same for some servers, with what waits for a review told apart."""
+    """Like `to_codex_mcp_servers_config`, with tools that wait for a review left out of `known`."""
     servers = [loaded.server(name) for name in (loaded.servers if server_ids is None else server_ids)]
     exported = export_servers(CODEX, servers, known=known, approved=approved, lose=lose)
     written: dict[str, Any] = exported.document["mcp_servers"]
@@ -270,5 +269,5 @@ def export_to_codex(
         table = written.get(server.server_id)
         lists = tool_lists(server, (known or {}).get(server.server_id), []) if table is not None else None
         if table is not None and lists is not None and lists.allowed == ():
-            table["enabled_tools"] = []  # to Codex, an empty list is a list
+            table["enabled_tools"] = []  # Codex takes an empty list literally
     return exported

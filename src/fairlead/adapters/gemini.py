@@ -1,6 +1,6 @@
-"""Tools for Google's Gemini API.
+"""Tools for Google's Gemini API, in its subset of OpenAPI 3.0.
 
-Gemini's subset of OpenAPI 3.0: one type per schema, no references, choices of strings alone.
+One type per schema, no references, enums of strings alone.
 """
 
 import re
@@ -25,7 +25,7 @@ from fairlead.catalog.schema.validate import is_pattern
 from fairlead.catalog.tools import ToolEntry
 
 MAX_SCHEMAS = 1_000
-"""With every reference written out."""
+"""Limit with every reference expanded."""
 FORMATS = {
     "STRING": frozenset({"date-time"}),
     "INTEGER": frozenset({"int32", "int64"}),
@@ -44,7 +44,7 @@ _ONLY_NULL = frozenset(("null",))
 
 
 def gemini_schema(root: dict[str, Any], changes: DefinitionChanges) -> dict[str, Any]:
-    """The parameters of a tool, which has some."""
+    """Convert the parameters of a tool that has some."""
     changes.leave(root, _LEFT, "")
     return _GeminiSubset(root, changes).object_with(root, "")
 
@@ -54,11 +54,11 @@ class _GeminiSubset:
         self._root = root
         self._changes = changes
         self._types = TypesOf(root)
-        self._open: list[int] = []  # what is being written out, to notice circles
+        self._open: list[int] = []  # schemas being expanded, to detect cycles
         self._schemas = 0
 
     def object_with(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
-        """An object with the properties of this schema."""
+        """Object with the properties of this schema."""
         properties = schema["properties"]
         place = below(where, "properties")
         new: dict[str, Any] = {
@@ -77,7 +77,7 @@ class _GeminiSubset:
         whole = self._whole(schema)
         try:
             if whole is None or self._schemas > MAX_SCHEMAS:
-                self._changes.note(where, "goes on without end; asked for as text")
+                self._changes.note(where, "is recursive; requested as text")
                 return _as_text("JSON")
             self._changes.leave(whole, _LEFT, where)
             return self._adapt_alternatives(whole, where) or self._adapt_by_type(whole, where)
@@ -85,7 +85,7 @@ class _GeminiSubset:
             del self._open[opened:]
 
     def _whole(self, schema: Schema) -> dict[str, Any] | None:
-        """The schema with all it refers to and combines written out; None if there is no end to that."""
+        """Schema with its references and combinations expanded; None if it is recursive."""
         if isinstance(schema, bool):
             return {}
         whole = {keyword: value for keyword, value in schema.items() if keyword not in ("$ref", "allOf")}
@@ -105,7 +105,7 @@ class _GeminiSubset:
         return whole
 
     def _adapt_alternatives(self, schema: dict[str, Any], where: str) -> dict[str, Any] | None:
-        """Alternatives, where there are any and nothing else is said."""
+        """Alternatives, where there are any and no other keywords."""
         choices = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         if not choices:
             return None
@@ -122,7 +122,7 @@ class _GeminiSubset:
         types = types_named(schema, self._types(schema))
         names = [name for name in types if name != "null"]
         if not names:
-            self._changes.note(where, "takes anything; asked for as a string, number or boolean")
+            self._changes.note(where, "accepts anything; requested as a string, number or boolean")
         adapted = [self._of_type(name, schema, where) for name in names or _ANYTHING]
         return _alternatives(adapted, schema, nullable="null" in types)
 
@@ -130,23 +130,23 @@ class _GeminiSubset:
         if name == "object":
             if schema.get("properties"):
                 if schema.get("additionalProperties", False) is not False:
-                    self._changes.note(below(where, "additionalProperties"), "cannot be said")
+                    self._changes.note(below(where, "additionalProperties"), "not supported by Gemini")
                 return self.object_with(schema, where)
-            self._changes.note(where, "has properties that are not named; asked for as text")
+            self._changes.note(where, "has properties that are not named; requested as text")
             return _as_text("a JSON object")
         if name == "array":
             return {"type": "ARRAY", "items": self._items(schema, where)} | _limits("ARRAY", schema)
         choices = _choices(name, schema)
         if choices:
             if name != "string":
-                self._changes.note(below(where, "enum"), "has values that are no strings; asked for as text")
+                self._changes.note(below(where, "enum"), "has values that are not strings; requested as text")
             return {"type": "STRING", "enum": choices}
         return {"type": name.upper()} | self._rules(name.upper(), schema, where)
 
     def _items(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
         if "prefixItems" not in schema:
             return self._schema(schema.get("items", True), below(where, "items"))
-        self._changes.note(below(where, "prefixItems"), "is said as a list of any of these")
+        self._changes.note(below(where, "prefixItems"), "becomes a list of any of these")
         adapted: list[dict[str, Any]] = []
         for index, item in enumerate(schema["prefixItems"]):
             new = self._schema(item, f"{below(where, 'prefixItems')}[{index}]")
@@ -168,7 +168,7 @@ class _GeminiSubset:
 
 
 def _alternatives(adapted: list[dict[str, Any]], schema: dict[str, Any], *, nullable: bool) -> dict[str, Any]:
-    """One schema for several. Beside `anyOf` nothing else may stand, so the first of them says the rest."""
+    """One schema for several. No keyword may stand beside `anyOf`, so the first of them has the rest."""
     first, *others = adapted
     if not first.get("anyOf"):
         first = _add_description(first, schema) | ({"nullable": True} if nullable else {})
@@ -176,7 +176,7 @@ def _alternatives(adapted: list[dict[str, Any]], schema: dict[str, Any], *, null
 
 
 def _add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Add the description, and keep a remark that is there already."""
+    """Add the description, and keep an existing remark."""
     whole = described({}, schema).get("description", "")
     remark = new.get("description", "")
     said = f"{whole} {remark}".strip() if remark not in whole else whole
@@ -188,7 +188,7 @@ def _as_text(what: str) -> dict[str, Any]:
 
 
 def _choices(name: str, schema: dict[str, Any]) -> list[str]:
-    """The values of a choice, as text. There is none among booleans, and an empty string is not taken."""
+    """Values of an enum as text. Booleans have none, and an empty string is not accepted."""
     values: list[Any] = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if name not in ("string", "number", "integer"):
         return []
@@ -201,7 +201,7 @@ def _choices(name: str, schema: dict[str, Any]) -> list[str]:
 def _limits(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     limits = {keyword: schema[keyword] for keyword in LIMITS.get(kind, ()) if keyword in schema}
     if kind in ("INTEGER", "NUMBER"):
-        step = 1 if kind == "INTEGER" else 0  # the next number after 0.5 cannot be said: that much is widened
+        step = 1 if kind == "INTEGER" else 0  # there is no next number after 0.5: that much is widened
         if "exclusiveMinimum" in schema:
             limits.setdefault("minimum", schema["exclusiveMinimum"] + step)
         if "exclusiveMaximum" in schema:
@@ -215,10 +215,10 @@ MEDIA = ("image/", "audio/", "application/pdf")
 
 
 def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
-    """A tool as a `FunctionDeclaration`, to be listed under `functionDeclarations`.
+    """Convert a tool to a `FunctionDeclaration`, for `functionDeclarations`.
 
-    What its subset of OpenAPI cannot say (an object whose properties are not named, a choice of numbers) is
-    asked for as text: `coerce` makes of it what the server's own schema demands.
+    What the subset of OpenAPI does not support (an object whose properties are not named, an enum of numbers)
+    is requested as text: `coerce` converts it to what the server's own schema requires.
     """
 
     def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
@@ -228,7 +228,9 @@ def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
         if root.get("properties"):  # an object without any is refused
             declaration["parameters"] = gemini_schema(root, changes)
         elif root.get("additionalProperties") not in (None, False):
-            changes.note("additionalProperties", "cannot be said; the tool seems to take no arguments")
+            changes.note(
+                "additionalProperties", "not supported by Gemini; the tool seems to take no arguments"
+            )
         return declaration, renamed
 
     return adapt(entry, name, rewrite)
@@ -237,7 +239,7 @@ def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
 def gemini_result(
     result: ToolResult, name: str, call_id: str | None = None, *, media: bool = True
 ) -> dict[str, Any]:
-    """What a tool brought as a `functionResponse` part. Models before Gemini 3 take no `media` in it."""
+    """Convert a result to a `functionResponse` part. Models before Gemini 3 accept no `media` in it."""
     parts = parts_of(result)
     taken = [part for part in parts if isinstance(part, Media) and media and part.mime_type.startswith(MEDIA)]
     said = "\n".join(_render_part(part) for part in parts if part not in taken)
@@ -254,9 +256,9 @@ def gemini_result(
 def _response(result: ToolResult, said: str) -> dict[str, Any]:
     if result.is_error:
         return {"error": said}
-    if result.structured is None or result.remarks.ours:  # what was left out is only said in words
+    if result.structured is None or result.remarks.ours:  # omissions are described in text only
         return {"output": said}
-    if result.untrusted:  # without `output` in it, all of a response is what the function put out
+    if result.untrusted:  # without `output` in it, all of a response is the function's output
         begin, end = gate.fence(result.server_id)
         return {"output": f"{begin}\n{msgspec.json.encode(result.structured).decode()}\n{end}"}
     return {"output": result.structured}

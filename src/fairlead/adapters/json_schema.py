@@ -1,4 +1,4 @@
-"""Steps that more than one provider needs on the way from JSON Schema to what it takes."""
+"""Conversions of JSON Schema that more than one provider needs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ FURTHER_RULES = (
     *("contains", "minContains", "maxContains", "minProperties", "maxProperties"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
-"""What only narrows a value further, and no subset takes."""
+"""Keywords that only narrow a value further, and that no subset has."""
 MAX_HINT = 300
 MAX_DEFAULT = 80
 
@@ -39,19 +39,19 @@ _CHOICES = ("anyOf", "oneOf")
 def without_root_choices(
     schema: dict[str, Any], changes: DefinitionChanges
 ) -> tuple[dict[str, Any], str | None]:
-    """The schema with nothing composed at its root, where no provider takes it, and a hint on what that lost.
+    """Remove composition at the root, which no provider accepts, and return a hint on what that lost.
 
-    What all alternatives require stays required; what only some do becomes optional.
+    Properties that all alternatives require stay required; others become optional.
     """
     root = {keyword: value for keyword, value in schema.items() if keyword not in _REFUSED_AT_ROOT}
     for keyword in (keyword for keyword in _REFUSED_AT_ROOT if keyword in schema):
-        changes.note(keyword, "is not taken at the top; left for the server to check")
+        changes.note(keyword, "is not accepted at the top; left for the server to check")
     if not any(keyword in root for keyword in _COMPOSED):
         return root, None
     properties, required = _Members(schema).of(schema)
     for keyword in _COMPOSED:
         if root.pop(keyword, None) is not None:
-            changes.note(keyword, "is not taken at the top; its properties stand beside the others")
+            changes.note(keyword, "is not accepted at the top; its properties are merged with the others")
     root["properties"] = properties
     if required:
         root["required"] = required
@@ -59,7 +59,7 @@ def without_root_choices(
 
 
 class _Members:
-    """The properties that objects of a schema may have, and those they must."""
+    """Properties that objects of a schema may have, and those they must."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -69,7 +69,7 @@ class _Members:
         if isinstance(schema, bool):
             return {}, []
         if id(schema) not in self._known:
-            self._known[id(schema)] = {}, []  # what whoever comes back here in a circle finds
+            self._known[id(schema)] = {}, []  # found by a circular reference
             self._known[id(schema)] = self._of(schema)
         return self._known[id(schema)]
 
@@ -93,7 +93,7 @@ def _all(branches: list[tuple[dict[str, Schema], list[str]]]) -> list[str]:
 
 
 def _one_of_each(branches: Iterable[dict[str, Schema]]) -> dict[str, Schema]:
-    """The properties of all branches. One that several define may be as any of them has it."""
+    """Properties of all branches. One that several define may be as in any of them."""
     found: dict[str, list[Schema]] = {}
     for branch in branches:
         for name, schema in branch.items():
@@ -103,7 +103,7 @@ def _one_of_each(branches: Iterable[dict[str, Schema]]) -> dict[str, Schema]:
 
 
 def _hint_on_choices(schema: dict[str, Any]) -> str | None:
-    """What a model should know about alternatives that can no longer be seen."""
+    """Hint for a model about alternatives that were removed."""
     members = _Members(schema)
     for keyword in _CHOICES:
         branches = [members.of(branch) for branch in schema.get(keyword, ())]
@@ -119,7 +119,7 @@ def _hint_on_choices(schema: dict[str, Any]) -> str | None:
 def with_legal_names(
     schema: dict[str, Any], legal: re.Pattern[str], changes: DefinitionChanges
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The schema with property names that a provider takes, and the server's name for each new one."""
+    """Rename properties to names that a provider accepts; returns the server's name for each new one."""
     names = {name for inner in all_schemas(schema) for name in inner.get("properties", ())}
     new_names = {name: _legal_name(name, legal) for name in sorted(names) if not legal.fullmatch(name)}
     if not new_names:
@@ -141,7 +141,7 @@ def with_legal_names(
 
 
 def _legal_name(name: str, legal: re.Pattern[str]) -> str:
-    """A legal name like this one. The hash keeps it from being another's."""
+    """A legal name like this one. The hash makes it unique."""
     slug = re.sub(r"[^a-zA-Z0-9_]+", "_", name[:200]).strip("_")[:50]
     new = f"{slug}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
     return new if legal.fullmatch(new) else f"_{new}"
@@ -152,7 +152,7 @@ def _step(step: str, new_names: Mapping[str, str]) -> str:
 
 
 def described(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Add the description, with the default in it: providers take that nowhere else."""
+    """Add the description, with the default in it: providers accept that nowhere else."""
     said = schema.get("description", "")
     if "default" in schema and schema["default"] is not None:
         default = msgspec.json.encode(schema["default"]).decode()
@@ -162,14 +162,14 @@ def described(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def types_named(schema: dict[str, Any], accepted: Types) -> list[str]:
-    """The types to name for a schema, which may name none; empty where it takes anything."""
+    """Types to name for a schema, which may name none; empty where it accepts anything."""
     if accepted >= set(TYPES):
         return ["object"] if "properties" in schema else ["array"] if "items" in schema else []
     return [name for name in TYPES if name in accepted and not (name == "integer" and "number" in accepted)]
 
 
 def with_sound_patterns(schema: dict[str, Any], changes: DefinitionChanges) -> dict[str, Any]:
-    """The schema without `pattern`s that are no regular expressions."""
+    """Remove `pattern`s that are no regular expressions."""
 
     def drop(inner: dict[str, Any], where: str) -> Schema:
         if "pattern" in inner and not is_pattern(inner["pattern"]):
@@ -181,7 +181,7 @@ def with_sound_patterns(schema: dict[str, Any], changes: DefinitionChanges) -> d
 
 
 def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with `{}` for `true` where a provider wants an object. It means the same."""
+    """Replace `true` by `{}` where a provider requires an object. It means the same."""
 
     def spell_out(inner: dict[str, Any], _: str) -> Schema:
         for keyword, value in inner.items():
@@ -197,7 +197,7 @@ def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with `items` in every list and `properties` in every object, which OpenAI wants to see."""
+    """Add `items` to every list and `properties` to every object, as OpenAI requires."""
 
     def complete(inner: dict[str, Any], _: str) -> Schema:
         types = inner.get("type", ())

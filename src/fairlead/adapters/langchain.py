@@ -13,7 +13,7 @@ from fairlead.catalog.tools import ToolEntry
 
 
 class FairleadTool(BaseTool):
-    """One tool of an MCP server. What the server answered, as it came, is the message's `artifact`."""
+    """One tool of an MCP server. The message's `artifact` is the server's result."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -25,7 +25,7 @@ class FairleadTool(BaseTool):
     def _run(self, /, **_: object) -> NoReturn:
         raise NotImplementedError("MCP tools are asynchronous: use `ainvoke`")
 
-    # Arguments may be called anything, `self` and `config` too.
+    # Arguments may have any name, also `self` and `config`.
     async def _arun(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
         result = await self.call(self.adapted.key, self.adapted.arguments(arguments))
         if result.is_error:
@@ -34,7 +34,7 @@ class FairleadTool(BaseTool):
 
 
 def to_langchain(entry: ToolEntry, name: str, call: Caller) -> FairleadTool | None:
-    """A tool that calls through `call`; None where it was refused (`to_common` says why)."""
+    """Convert a tool to one that calls through `call`; None where it was refused (`to_common` says why)."""
     adapted = to_common(entry, name)
     if adapted.definition is None:
         return None

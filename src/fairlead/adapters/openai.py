@@ -1,6 +1,6 @@
-"""Tools for OpenAI's Responses and Chat Completions APIs.
+"""Tools for OpenAI's Responses and Chat Completions APIs, also in its strict subset of JSON Schema.
 
-OpenAI's strict subset of JSON Schema: closed objects, every property required, few keywords.
+Strict: closed objects, every property required, few keywords.
 """
 
 import re
@@ -39,7 +39,7 @@ _LEFT = (*FURTHER_RULES, "minLength", "maxLength")
 
 
 class NotStrict(Exception):
-    """A schema that says something the subset cannot. The message ends a sentence about `where`."""
+    """A schema that the strict subset does not support. The message is a predicate about `where`."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
@@ -47,9 +47,9 @@ class NotStrict(Exception):
 
 
 def strict_schema(root: dict[str, Any], changes: DefinitionChanges) -> dict[str, Any]:
-    """The schema within the subset. What only narrows a value further is left for the server to check.
+    """Convert a schema to the strict subset. Keywords that only narrow a value are left to the server.
 
-    An optional property is required there and may be null: `coerce` takes such nulls out of a call again.
+    An optional property is required there and may be null: `coerce` removes such nulls from a call again.
     """
     closed: dict[str, Any] = (
         {} if root.get("properties") else {"properties": {}, "additionalProperties": False}
@@ -68,13 +68,13 @@ class _StrictSubset:
     def document(self, root: dict[str, Any]) -> dict[str, Any]:
         new = self._schema(root, "", 1)
         definitions: dict[str, Any] = {}
-        for name in self._wanted:  # which grows on the way
+        for name in self._wanted:  # grows meanwhile
             definitions[name] = self._schema(self._defined[name], f"$defs.{name}", 1)
         return new | {"$defs": definitions} if definitions else new
 
     def _schema(self, schema: Schema, where: str, depth: int) -> dict[str, Any]:
         if isinstance(schema, bool):
-            raise NotStrict(where, "takes anything" if schema else "takes nothing")
+            raise NotStrict(where, "accepts anything" if schema else "accepts nothing")
         if depth > MAX_DEPTH:
             raise NotStrict(where, f"is more than {MAX_DEPTH} levels deep")
         schema = self._simplify(schema, where)
@@ -85,7 +85,7 @@ class _StrictSubset:
             return described(new, schema)
         types = types_named(schema, self._types(schema))
         if not types:
-            raise NotStrict(where, "takes anything")
+            raise NotStrict(where, "accepts anything")
         new: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
         new |= {keyword: schema[keyword] for keyword in _KEPT if keyword in schema}
         self._enum_values += len(schema.get("enum", ()))
@@ -98,7 +98,7 @@ class _StrictSubset:
         return described(new | self._text_rules(schema, where), schema)
 
     def _simplify(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
-        """The schema without what is only another way to say something."""
+        """Schema without redundant forms."""
         for keyword in ("patternProperties", "prefixItems"):
             if keyword in schema:
                 raise NotStrict(where, f"has `{keyword}`")
@@ -109,12 +109,12 @@ class _StrictSubset:
                 raise NotStrict(where, "combines several schemas")
             schema = only | {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
         if "oneOf" in schema:
-            self._changes.note(below(where, "oneOf"), "is said as `anyOf`")
+            self._changes.note(below(where, "oneOf"), "becomes `anyOf`")
             schema = schema | {"anyOf": [*schema.get("anyOf", ()), *schema["oneOf"]]}
         if "anyOf" in schema and any(
             keyword in schema for keyword in ("properties", "items", "enum", "const")
         ):
-            raise NotStrict(where, "combines alternatives with something else")
+            raise NotStrict(where, "combines alternatives with other keywords")
         return schema
 
     def _reference(self, reference: str, where: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class _StrictSubset:
         properties = schema.get("properties", {})
         others = schema.get("additionalProperties")
         if others not in (None, False) or (not properties and others is not False):
-            raise NotStrict(where, "takes properties that are not named")
+            raise NotStrict(where, "accepts properties that are not named")
         self._properties += len(properties)
         required = schema.get("required", ())
         new: dict[str, Any] = {}
@@ -185,11 +185,11 @@ def to_openai(
     strict: bool = False,
     max_description: int | None = None,
 ) -> AdaptedTool:
-    """A tool as `tools` takes it in one of the two APIs.
+    """Convert a tool to an item of `tools` in one of the two APIs.
 
-    With `strict` the model is held to the schema, where it can be said within the strict subset; a tool whose
-    schema cannot is sent without, and the change is noted. `max_description` is for services that speak this
-    API and take no more than so many characters.
+    With `strict` the model is held to the schema, where the strict subset supports it; otherwise the tool is
+    sent without, and the change is noted. `max_description` is for services with this API and a limit on
+    descriptions.
     """
 
     def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
@@ -207,7 +207,7 @@ def to_openai(
 
 
 def openai_arguments(text: str) -> dict[str, Any]:
-    """The arguments of a function call, which come as JSON text. Raises ValueError if it is no object."""
+    """Parse the arguments of a function call, which are JSON text. Raises `ValueError` if not an object."""
     try:
         return msgspec.json.decode(text.strip() or "{}", type=dict[str, Any])
     except RecursionError as exc:
@@ -215,7 +215,7 @@ def openai_arguments(text: str) -> dict[str, Any]:
 
 
 def openai_result(result: ToolResult, call_id: str) -> dict[str, Any]:
-    """What a tool brought as a `function_call_output` item of the Responses API."""
+    """Convert a result to a `function_call_output` item of the Responses API."""
     parts = _parts(result)
     output: str | list[dict[str, Any]] = _text(parts)
     if any(isinstance(part, Media) for part in parts):
@@ -224,9 +224,9 @@ def openai_result(result: ToolResult, call_id: str) -> dict[str, Any]:
 
 
 def openai_messages(result: ToolResult, call_id: str) -> list[dict[str, Any]]:
-    """What a tool brought as messages of the Chat Completions API.
+    """Convert a result to messages of the Chat Completions API.
 
-    A tool's message takes no images there. They follow in a message of the user's, which must come after the
+    A tool's message accepts no images there. They follow in a user message, which must come after the
     messages of all tools that were called together.
     """
     parts = _parts(result)
@@ -248,12 +248,12 @@ def _parameters(root: dict[str, Any], changes: DefinitionChanges, *, strict: boo
             del changes.made[kept:]
             changes.note(exc.where, f"{exc}; the tool is sent without `strict`")
     root = completed(with_objects_for_booleans(with_sound_patterns(root, changes)))
-    # The Responses API takes what says nothing about `strict` as strict.
+    # The Responses API takes a definition without `strict` as strict.
     return {"parameters": root, "strict": False}
 
 
 def _parts(result: ToolResult) -> list[Part]:
-    """What a tool brought. That it failed can only be said in words here."""
+    """Parts of a result. A failure can only be described in text here."""
     parts = parts_of(result)
     return [FAILED, *parts] if result.is_error and parts != [UNEXPLAINED] else parts
 

@@ -1,4 +1,4 @@
-"""The model providers by name, for whoever checks tools against several of them."""
+"""Converters of all model providers by name, to check tools against several of them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from fairlead.adapters.openai import to_openai
 from fairlead.catalog.tools import ToolEntry
 
 Adapter = Callable[[ToolEntry, str], AdaptedTool]
-"""From a tool and its public name to what a provider takes."""
+"""From a tool and its public name to a provider's definition."""
 
 PROVIDERS: dict[str, Adapter] = {
     "openai": to_openai,

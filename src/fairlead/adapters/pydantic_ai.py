@@ -13,9 +13,9 @@ from fairlead.catalog.tools import ToolEntry
 
 
 def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller) -> Tool[Any] | None:
-    """A tool that calls through `call`; None where it was refused (`to_common` says why).
+    """Convert a tool to one that calls through `call`; None where it was refused (`to_common` says why).
 
-    A tool that fails tells the model so and lets it try again, as far as the agent's retries go.
+    A failing tool tells the model so and lets it try again, within the agent's retries.
     """
     adapted = to_common(entry, name)
     if adapted.definition is None:

@@ -1,4 +1,4 @@
-"""All tools of all servers at one moment: named, screened, searchable. Immutable; a change makes another."""
+"""Catalog of all tools of all servers at one moment: named, screened, searchable. Immutable."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _SURELY_SOUND_BYTES = 8 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HiddenTool:
-    """A tool that is not offered: what kind of reason, the reason, and who gave it where somebody did."""
+    """A tool that is not offered: the kind of reason, the reason, and its origin where it has one."""
 
     absence: Absence
     reason: str
@@ -35,7 +35,7 @@ class HiddenTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogPart:
-    """One server's part of a catalog: what it listed, and what of that is not offered."""
+    """One server's part of a catalog: its listing, and the tools of it that are not offered."""
 
     server_id: str
     tools: tuple[ToolEntry, ...]
@@ -46,7 +46,7 @@ class CatalogPart:
 
 
 class CatalogTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A tool that is offered, under its public name. Nothing is hidden in its definition."""
+    """An offered tool under its public name, with a sanitized definition."""
 
     name: str
     entry: ToolEntry
@@ -59,7 +59,7 @@ class CatalogTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Catalog:
-    """A snapshot over servers. The same offerings give the same names in the same order, byte for byte."""
+    """Snapshot over servers. The same parts give the same names in the same order, byte for byte."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Catalog:
             for offering, entry in offered
         ]
         self.tools = tuple(sorted(tools, key=lambda tool: tool.key))
-        """Every tool that is offered, in one order wherever it runs."""
+        """Every offered tool, in the same order on every machine."""
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_key = {tool.key: tool for tool in self.tools}
         self._before = before
@@ -99,15 +99,15 @@ class Catalog:
         return self._by_name[name]
 
     def get(self, name: str) -> CatalogTool | None:
-        """The tool of that public name."""
+        """Tool of that public name, or None."""
         return self._by_name.get(name)
 
     def of(self, key: ToolKey) -> CatalogTool | None:
-        """The tool with that identity."""
+        """Tool with that identity, or None."""
         return self._by_key.get(key)
 
     def called(self, name: str) -> CatalogTool | None:
-        """The tool that is meant by its public name, or by `server.tool`, as it is or as it is shown."""
+        """Tool of a public name, or of `server.tool`, literally or as displayed."""
         if (tool := self._by_name.get(name)) is not None:
             return tool
         server_id, _, rest = name.partition(".")  # ids of servers have no dots
@@ -115,9 +115,9 @@ class Catalog:
         return self._by_key.get(key) or self._by_shown_key.get(key)
 
     def find_hidden_tool(self, name: str) -> ToolKey | None:
-        """The tool that is not offered and that a name means: `server.tool`, or what it would be called.
+        """Hidden tool that a name means: `server.tool`, or the public name it would have.
 
-        Its public name is read, not rendered: there may be thousands that are not offered.
+        The public name is parsed, not rendered: there may be thousands of hidden tools.
         """
         server_id, dot, rest = name.partition(".")
         if dot and (key := ToolKey(server_id, rest)) in self.hidden:
@@ -126,20 +126,20 @@ class Catalog:
         for server_id in self.offerings:
             rest = begun.removeprefix(f"{server_id}_")
             if rest != begun:
-                for tool in (rest, rest.rpartition("_")[0]):  # there may be a hash behind it
+                for tool in (rest, rest.rpartition("_")[0]):  # a hash may follow it
                     if (key := ToolKey(server_id, tool)) in self.hidden:
                         return key
         return None
 
     def shown(self, key: ToolKey) -> str:
-        """A tool's name for a model: `server.tool`, or its public name where that would lead to another."""
+        """Display name for a model: `server.tool`, or the public name where that would mean another tool."""
         name = f"{key.server_id}.{key.shown_tool}"
         tool = self._by_key.get(key)
         return name if tool is None or self.called(name) is tool else tool.name
 
     @cached_property
     def _by_shown_key(self) -> dict[ToolKey, CatalogTool]:
-        """The tools that are not called what they are shown as, where no other is shown so too."""
+        """Tools whose display name differs from their name, where it is unique."""
         count = Counter(_display_key(key) for key in {*self._by_key, *self.hidden})
         tools = {_display_key(tool.key): tool for tool in self.tools}
         return {key: tool for key, tool in tools.items() if key != tool.key and count[key] == 1}
@@ -152,20 +152,20 @@ class Catalog:
         limit: int = 5,
         by_meaning: bool = False,
     ) -> tuple[SearchHit, ...]:
-        """The tools that fit best. `by_meaning` finds other words for it, too: an extra (`search`)."""
+        """Tools that match best. `by_meaning` also finds synonyms: needs the extra `search`."""
         index = self.index
         meaning = self.meaning if by_meaning else None
         return search(index, queries, server=server, limit=limit, meaning=meaning)
 
     @cached_property
     def findings(self) -> dict[ToolKey, tuple[DefinitionFinding, ...]]:
-        """What servers hid in the definitions of tools, offered or not. Read when somebody first asks."""
+        """Hidden text in the definitions of tools, offered or not. Computed on first use."""
         found = ((entry.key, hidden_text(entry)) for entry in self._hiding)
         return {key: findings for key, findings in found if findings}
 
     @cached_property
     def index(self) -> Index:
-        """The search index: made when somebody first searches, from the one before where there is one."""
+        """Search index, built on first use, from the previous catalog's where there is one."""
         before, self._before = self._before, None
         if before is None or "index" not in before.__dict__:
             return Index.build(document for name in self.offerings for document in self._documents(name))
@@ -182,7 +182,7 @@ class Catalog:
 
     @cached_property
     def meaning(self) -> "ToolVectors":
-        """The tools by their meaning, for a search that does not stick to words. Needs the extra `search`."""
+        """Tools as vectors, for search by meaning. Needs the extra `search`."""
         from fairlead.catalog.search.vectors import ToolVectors, shared_encoder  # an extra, and large
 
         documents = (document for name in self.offerings for document in self._documents(name))
@@ -202,7 +202,7 @@ class Catalog:
                 )
 
     def _sound(self, offering: CatalogPart) -> Iterator[ToolEntry]:
-        """The tools of a server that are offered; why the others are not goes into `hidden`."""
+        """Offered tools of a server; the reasons for the others go into `hidden`."""
         for tool in offering.rejected:
             key = ToolKey(offering.server_id, tool.name)
             self.hidden[key] = HiddenTool(absence="rejected", reason=tool.reason)
@@ -230,7 +230,7 @@ _decode = msgspec.json.Decoder(_ToolDefinition).decode
 
 
 def _schema_of(entry: ToolEntry) -> dict[str, Any]:
-    """A tool's schema as it came: the search only takes words from it."""
+    """Schema of a tool, unvalidated: the search only takes words from it."""
     try:
         return _decode(entry.definition).input_schema
     except (msgspec.DecodeError, RecursionError):
@@ -238,7 +238,7 @@ def _schema_of(entry: ToolEntry) -> dict[str, Any]:
 
 
 def usable_tool(entry: ToolEntry) -> CleanTool:
-    """A tool as it may be offered; `rejected` says why its definition cannot be used, if that is so."""
+    """A tool as it may be offered; `rejected` is why its definition cannot be used, if so."""
     reason = unsound(entry)
     cleaned = clean_tool(entry)
     reason = reason or cleaned.rejected
@@ -248,12 +248,12 @@ def usable_tool(entry: ToolEntry) -> CleanTool:
 
 
 def unsound(entry: ToolEntry) -> str | None:
-    """Why a tool's schema makes it unusable, if it does. Most are so plain that nobody need read them."""
+    """Why a tool's schema makes it unusable, if it does. Most are so plain that they need no parsing."""
     definition = entry.definition
     plain = (
         len(definition) <= _SURELY_SOUND_BYTES
         and b"$" not in definition
-        and b"\\u" not in definition  # which may be one as well
+        and b"\\u" not in definition  # an escape may spell one as well
         and b'"pattern' not in definition
         and definition.count(b"{") <= MAX_HEIGHT
         and b'"object"' in definition

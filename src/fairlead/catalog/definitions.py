@@ -1,17 +1,14 @@
-"""The visible definition: the part of what a server lists that clients, models and pages may see.
+"""Visible definitions, and the digests of them that pins and locks compare.
 
 A definition is reduced to the fields that the protocol names. Icons are bounded, of `_meta` only the keys in
 `META_KEYS` are kept, and every other field is dropped. All surfaces show visible definitions, and pins and
-locks are digests of visible definitions: a field that is not pinned does not reach a client.
+locks are digests of them: a field that is not pinned does not reach a client.
 
-What a definition says, as a digest: to tell whether a tool is still the one that somebody looked at.
-
-There are servers that write another text into the `default` of a parameter at every start. So there are two
-digests: one of everything, and one that leaves out the texts which schemas have as defaults. Where only the
-first differs the tool is the same but for those texts, and `without_default_texts` takes them out of it.
-
-Digests have a format, which pins and locks record. Format 1 is a digest of six fields of the definition as it
-came; format 2, of every field of the visible definition (see `catalog.definitions`).
+Some servers write another text into the `default` of a parameter at every start. So there are two digests:
+one of everything, and one without the texts that schemas have as defaults. Where only the first differs the
+tool is the same but for those texts, and `without_default_texts` removes them. Digests have a format, which
+pins and locks record: format 1 covers six fields of the raw definition, format 2 every field of the visible
+one.
 """
 
 import hashlib
@@ -48,11 +45,11 @@ META_KEYS: Final = frozenset(
 """Keys of `_meta` that clients are known to act on."""
 
 MAX_META_BYTES: Final = 8 * 1024
-"""Per value in `_meta`, as JSON."""
+"""Most bytes of a value in `_meta`, as JSON."""
 MAX_ICONS: Final = 8
 MAX_ICON_URL: Final = 2 * 1024
 MAX_ICON_DATA: Final = 64 * 1024
-"""Characters of an icon's `data:` URI."""
+"""Most characters of an icon's `data:` URI."""
 
 _IMAGE_TYPES = ("png", "jpeg", "jpg", "svg+xml", "webp", "gif", "x-icon", "vnd.microsoft.icon", "avif", "bmp")
 _DATA_PREFIXES = tuple(
@@ -67,20 +64,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 def visible_definition(kind: Kind, definition: bytes) -> bytes:
-    """Reduce a definition to what may be seen; the same object where nothing has to be dropped.
+    """Reduce a definition to its visible fields; the same object where nothing has to be dropped.
 
-    A field that is given more than once counts as it was given last, which is also how it is read here.
+    Of a field that is given more than once the last counts, as in the parser here.
 
     Args:
         kind: What is defined.
         definition: The definition as the server listed it, JSON.
 
     Returns:
-        The visible definition. It is its own visible definition.
+        The visible definition, which is its own visible definition.
 
     Raises:
-        ValueError: It is no JSON object, or cannot be read.
-        RecursionError: It is nested too deeply to be read.
+        ValueError: It is not a JSON object, or cannot be parsed.
+        RecursionError: It is nested too deeply.
     """
     fields = _decode_fields(definition)
     reduced = _FIELDS[kind]
@@ -92,7 +89,7 @@ def visible_definition(kind: Kind, definition: bytes) -> bytes:
         elif (kept := reduce(_decode(value))) is not None:
             visible[name] = kept
     encoded = _encode(visible)
-    # Equal length: no field, no space and no escape in a name is gone, so it is the same text.
+    # Equal length: no field, space or escape in a name is gone, so it is the same text.
     return definition if len(encoded) == len(definition) and encoded == definition else encoded
 
 
@@ -105,7 +102,7 @@ def _scalar(value: object) -> object:
 
 
 def _only(names: tuple[str, ...]) -> Callable[[object], dict[str, Any] | None]:
-    """Keep these fields of an object, where they are plain values or lists of plain values."""
+    """Reducer that keeps these fields of an object, where they are plain values or lists of plain values."""
 
     def reduce(value: object) -> dict[str, Any] | None:
         if not is_object(value):
@@ -132,7 +129,7 @@ def _icons(value: object) -> list[dict[str, Any]] | None:
 
 
 def _may_show(src: object) -> bool:
-    """Is it an image, or a link to one over HTTP? Other schemes, such as `javascript:`, are dropped."""
+    """Whether it is an image, or an HTTP link to one. Other schemes, such as `javascript:`, are dropped."""
     if not isinstance(src, str):
         return False
     scheme = src[:40].lower()
@@ -156,7 +153,7 @@ def _arguments(value: object) -> list[dict[str, Any]] | None:
 
 
 _Reduce = Callable[[object], object] | None
-"""Makes the visible value of a field, None to drop it; where it is None itself, the field stays as it is."""
+"""Reduces a field to its visible value, None to drop it; a field without a reducer stays unchanged."""
 _COMMON: dict[str, _Reduce] = {
     "name": _scalar,
     "title": _scalar,
@@ -167,7 +164,7 @@ _COMMON: dict[str, _Reduce] = {
 _RESOURCE: dict[str, _Reduce] = _COMMON | {"mimeType": _scalar, "annotations": _only(_RESOURCE_HINTS)}
 _FIELDS: Mapping[Kind, Mapping[str, _Reduce]] = {
     "tool": {
-        "name": None,  # a text: a tool is not read otherwise
+        "name": None,  # always a text, or the tool is not read
         "title": _scalar,
         "description": _scalar,
         "icons": _icons,
@@ -192,18 +189,18 @@ TOOL_FIELDS: Final = (
     "icons",
     "_meta",
 )
-"""The fields of a visible tool, in the order in which people are shown them."""
+"""Fields of a visible tool, in display order."""
 
 
 FORMAT: Final = 2
-"""The format of digests made now."""
+"""Format of digests made now."""
 _FORMAT_1_FIELDS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 
 _SINGLES = frozenset((*SINGLES, "additionalItems", "contentSchema"))
 _LISTS = frozenset((*LISTS, "items"))
 _MAPS = frozenset((*MAPS, "definitions", "dependencies"))
-"""Older drafts included: what is taken for a schema here is where a default is a default."""
+"""Keywords with schemas, older drafts included: only inside a schema is a `default` a default."""
 
 _STRING_OR_KEY = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"(\s*+:)?', re.DOTALL)
 _MAYBE_DEFAULT_TEXT = re.compile(rb'"default"\s*+:\s*+"|\\u')
@@ -214,14 +211,14 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A definition in two digests; to `loose` it does not matter what texts the schemas have as defaults."""
+    """Two digests of a definition; `loose` ignores the texts that schemas have as defaults."""
 
     strict: str
     loose: str
 
 
 def definition_digest(definition: bytes) -> str:
-    """The digest of everything that counts, in whatever order its keys stand."""
+    """Digest of all fields that count, independent of the order of keys."""
     return digests_of(definition).strict
 
 
@@ -240,12 +237,12 @@ def digests_of(definition: bytes, format: int = FORMAT) -> Digests:  # noqa: A00
         }
         return Digests(strict=strict, loose=_digest(_encode_sorted(loose)))
     except (ValueError, RecursionError):
-        raw = _digest(counted_bytes)  # what cannot be read for certain counts byte for byte
+        raw = _digest(counted_bytes)  # an ambiguous definition counts byte for byte
         return Digests(strict=raw, loose=raw)
 
 
 def entry_digests(entry: ToolEntry, format: int = FORMAT) -> Digests:  # noqa: A002 - what pins call it
-    """Both digests of a tool as its server listed it, worked out once for as long as it is known."""
+    """Both digests of a tool as its server listed it, computed once per entry."""
     if entry.listed_digests is not None:
         strict, loose = entry.listed_digests[format - 1]
         return Digests(strict=strict, loose=loose)
@@ -253,7 +250,7 @@ def entry_digests(entry: ToolEntry, format: int = FORMAT) -> Digests:  # noqa: A
 
 
 def all_digests(entry: ToolEntry) -> tuple[tuple[str, str], ...]:
-    """The digests of a tool in every format, to be kept beside a definition with secrets masked."""
+    """Digests of a tool in every format, to be stored beside a definition with secrets masked."""
     found = (entry_digests(entry, format) for format in range(1, FORMAT + 1))  # noqa: A001
     return tuple((digests.strict, digests.loose) for digests in found)
 
@@ -263,7 +260,7 @@ def _digests(entry: ToolEntry, format: int) -> Digests:  # noqa: A002
 
 
 def _digest_input(definition: bytes, format: int) -> tuple[bytes, tuple[str, ...]]:  # noqa: A002
-    """The bytes a digest is made of, and the fields of them that count."""
+    """Input of a digest, and the fields of it that count."""
     if format == 1:
         return definition, _FORMAT_1_FIELDS
     try:
@@ -273,9 +270,11 @@ def _digest_input(definition: bytes, format: int) -> tuple[bytes, tuple[str, ...
 
 
 def read_for_certain(definition: bytes) -> dict[str, Any]:
-    """A definition that says nothing twice: of those that do, it is up to who reads them what they say.
+    """Parse a definition without repeated keys: parsers differ in which of them counts.
 
-    Raises `ValueError` and `RecursionError` for others.
+    Raises:
+        ValueError: It is not JSON, or repeats a key.
+        RecursionError: It is nested too deeply.
     """
     whole = _decode_object(definition)
     if _says_twice(definition, whole):
@@ -284,7 +283,7 @@ def read_for_certain(definition: bytes) -> dict[str, Any]:
 
 
 def field_digests(definition: bytes, format: int = FORMAT) -> dict[str, str]:  # noqa: A002
-    """A short digest of each field that counts, to name the ones that changed."""
+    """Short digest of each field that counts, to name the ones that changed."""
     counted_bytes, fields = _digest_input(definition, format)
     try:
         whole = _decode_object(counted_bytes)
@@ -295,14 +294,14 @@ def field_digests(definition: bytes, format: int = FORMAT) -> dict[str, str]:  #
 
 
 def text_digest(text: str) -> str:
-    """The digest of a text, such as a server's instructions."""
+    """Digest of a text, such as a server's instructions."""
     return _digest(text.encode(errors="surrogatepass"))
 
 
 def without_default_texts(definition: bytes, known: bytes | None = None) -> bytes:
-    """The definition without the texts that its schemas have as defaults, but for those that are `known`.
+    """Remove the texts that schemas have as defaults, except those in `known`.
 
-    `known` is a definition that was looked at: what it has in the same place may stay.
+    `known` is a reviewed definition: what it has at the same place may stay.
     """
     seen = _default_texts(_decode_object(known)) if known is not None else {}
     whole = _decode_object(definition)
@@ -319,10 +318,10 @@ def _digest(content: bytes) -> str:
 
 
 def _says_twice(definition: bytes, whole: dict[str, Any]) -> bool:
-    """Does any object have one key more than once? Readers differ in which of them they take."""
+    """Whether any object repeats a key. Parsers differ in which one counts."""
     read = msgspec.json.encode(whole)
     if msgspec.json.format(definition, indent=-1) == read:
-        return False  # what was read is all there is
+        return False  # as many keys as were parsed
     return _count_keys(definition) != _count_keys(read)
 
 
@@ -349,7 +348,7 @@ def _default_texts(whole: dict[str, Any]) -> dict[_Place, str]:
 def _map_default_texts(
     schema: object, change: Callable[[_Place, str], str | None], place: _Place = ()
 ) -> object:
-    """The schema with every default that is a text as `change` has it, or without it where that is None.
+    """Replace every default that is a text by what `change` returns, or remove it where that is None.
 
     Only the keyword counts: a property may be called `default`, and an example may have one.
     """

@@ -1,7 +1,7 @@
-"""Public names of tools: legal for every provider, the same on every machine, and never another tool's.
+"""Public names of tools: valid for every provider, the same on every machine, and never another tool's.
 
-A name is a label. It is made from a `ToolKey` and leads back to it through a `NameTable` only; nothing ever
-takes a name apart.
+A name is a label. It is made from a `ToolKey` and leads back to it only through a `NameTable`; no code ever
+parses a name.
 """
 
 import unicodedata
@@ -20,11 +20,11 @@ Scheme = Literal["stable", "readable", "gateway", "plain"]
 
 MAX_PUBLIC_NAME = 64
 MAX_GATEWAY_NAME = 45
-"""Clients put a prefix of their own before what a server calls a tool."""
+"""Longest name: clients put a prefix of their own before a tool's name."""
 MAX_TWINS = 3
-"""Names that one is said to look like. More say no more, and all pairs of many would be far too many."""
+"""Most names that one is reported to look like: all pairs of many would be far too many."""
 RESERVED_PREFIX = "mcp_"
-"""Our own tools are called like this. No other name without a hash begins so."""
+"""Prefix of Fairlead's own tools. No other name without a hash begins with it."""
 
 _HASH_DIGITS = (0, 8, 16, 32, 64)
 _TWINS = str.maketrans(
@@ -40,7 +40,7 @@ class _NameStyle:
     joiner: str
     longest: int
     digits: int
-    """Of the hash, to begin with."""
+    """Initial length of the hash."""
     with_server: bool = True
 
 
@@ -54,7 +54,7 @@ _STYLES: dict[Scheme, _NameStyle] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameFinding:
-    """A name that a person may take for another one, and why."""
+    """A name that may be taken for another one, and why."""
 
     key: ToolKey
     message: str
@@ -62,7 +62,7 @@ class NameFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameTable:
-    """Every tool's public name, and the way back."""
+    """Every tool's public name, and the tool of each name."""
 
     names: Mapping[ToolKey, str]
     keys: Mapping[str, ToolKey]
@@ -79,7 +79,7 @@ class NameTable:
 
 
 def public_name(key: ToolKey) -> str:
-    """The name of a tool in the library: `mcp_<server>_<tool>_<hash8>`."""
+    """Name of a tool in the library: `mcp_<server>_<tool>_<hash8>`."""
     return _render(key, _STYLES["stable"], 8)
 
 
@@ -92,8 +92,8 @@ def name_tools(
 ) -> NameTable:
     """Name all tools at once, so that no two share a name, nor one that is `reserved`.
 
-    Of tools that would share one, each gets a longer hash, whoever came first: a name that somebody was
-    allowed to call never comes to mean another tool. Only a `first_party` tool keeps its name.
+    Of tools that would share one, each gets a longer hash, in any order: a name that was approved never comes
+    to mean another tool. Only a `first_party` tool keeps its name.
     """
     style = _STYLES[scheme]
     wanted = {key: _digits_needed(key, style) for key in dict.fromkeys(keys)}
@@ -111,7 +111,7 @@ def name_tools(
 
 
 def skeleton(name: str) -> str:
-    """What a name looks like: two names with the same skeleton are hard to tell apart."""
+    """Visual skeleton of a name: two names with the same skeleton are hard to tell apart."""
     shown = unicodedata.normalize("NFKD", name[:LONGEST_NAME_READ]).casefold().translate(_TWINS)
     return "".join(
         character for character in shown if unicodedata.category(character) not in HIDDEN_CATEGORIES
@@ -119,10 +119,10 @@ def skeleton(name: str) -> str:
 
 
 def _digits_needed(key: ToolKey, style: _NameStyle) -> int:
-    """How long a hash must be where no other tool is in the way."""
+    """Length of the hash that a tool needs without any collision."""
     if style.digits:
         return style.digits
-    # What a slug drops may be all that tells two tools apart, and one listed later must not rename this one.
+    # A slug may drop all that tells two tools apart, and one listed later must not rename this one.
     lossy = not key.tool.isascii() or not key.tool.isprintable() or not slug(key.tool)
     plain = _plain(key, style)
     return 8 if lossy or len(plain) > style.longest or plain.casefold().startswith(RESERVED_PREFIX) else 0
@@ -131,7 +131,7 @@ def _digits_needed(key: ToolKey, style: _NameStyle) -> int:
 def _clashing(
     names: Mapping[ToolKey, str], taken: Collection[str], first_party: Collection[ToolKey]
 ) -> list[ToolKey]:
-    """The tools that must get another name. Names that differ only in case count as the same."""
+    """Tools that need another name. Names that differ only in case collide."""
     groups: dict[str, list[ToolKey]] = defaultdict(list)
     for key, name in names.items():
         groups[name.casefold()].append(key)
@@ -152,7 +152,7 @@ def _render(key: ToolKey, style: _NameStyle, digits: int) -> str:
     suffix = f"_{_hash(key)[:digits]}"[: style.longest - 1]
     room = style.longest - len(suffix)
     if len(plain) > room:
-        # Half of the room is the tool's: its name says more than its server's.
+        # The tool gets half of the room: its name says more than its server's.
         tool = slug(key.tool) or "tool"
         server = max(room // 2 - len(style.prefix), room - len(style.prefix + style.joiner) - len(tool))
         plain = _ensure_valid_start(f"{style.prefix}{_server(key, style)[:server]}{style.joiner}{tool}")[
@@ -170,12 +170,12 @@ def _server(key: ToolKey, style: _NameStyle) -> str:
 
 
 def _ensure_valid_start(name: str) -> str:
-    """Begin a name as all providers want it: with a letter or an underscore."""
+    """Prefix a name where needed to begin with a letter or an underscore, as all providers require."""
     return name if name[:1].isalpha() or name.startswith("_") else f"_{name}"
 
 
 def _hash(key: ToolKey) -> str:
-    # A server's id has no NUL in it, so that nothing else is written like this.
+    # A server's id has no NUL in it, so the input is unambiguous.
     return sha256(f"{key.server_id}\0{key.tool}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -192,7 +192,7 @@ def _look_alikes(keys: Iterable[ToolKey]) -> Iterable[NameFinding]:
         shown = skeleton(key.tool)
         letters = key.tool[:LONGEST_NAME_READ]
         if any(unicodedata.category(letter) in HIDDEN_CATEGORIES - {"Mn"} for letter in letters):
-            yield NameFinding(key=key, message="has characters in its name that nobody sees")
+            yield NameFinding(key=key, message="has invisible characters in its name")
         same = twins[shown]
         for twin in same:
             yield NameFinding(key=key, message=f"looks like `{twin}`")

@@ -1,4 +1,4 @@
-"""What a tool call brought."""
+"""Results of tool calls, kept as bytes and parsed on demand."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 DELIVERY = "fairlead/delivery"
-"""Where `_meta` of a failed call's result, or the data of its error, says how far the call got."""
+"""Key of `_meta` in a failed call's result, or of its error's data, with the delivery of the call."""
 
 
 class _Shape(msgspec.Struct, rename="camel"):
@@ -34,24 +34,24 @@ _decode = msgspec.json.Decoder(_Shape).decode
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultNotes:
-    """What there is to say about a result that is not in it."""
+    """Facts about a result that are not in it."""
 
     findings: tuple[HiddenText, ...] = ()
-    """Text that was hidden in it, and was taken out."""
+    """Hidden text that was removed from it."""
     notes: tuple[str, ...] = ()
     handles: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Where media are kept that not every model takes, by the place of their block."""
+    """Artifacts of media that not every model takes, by the index of their block."""
     ours: frozenset[int] = frozenset()
-    """The places of blocks that say what was left out. All others are the server's."""
+    """Indexes of blocks that say what was left out. All others are the server's."""
     is_made_here: bool = False
-    """No server sent this result: it stands for a call that failed, and its `_meta` is ours."""
+    """Whether no server sent this result: it represents a failed call, and its `_meta` is ours."""
 
 
 _NONE = ResultNotes()
 
 
 class ToolResult:
-    """A tool's result: bytes, read when somebody asks. What was cut off or taken out is in `original`."""
+    """Result of a tool as bytes, parsed on demand. `original` has what was cut or removed."""
 
     def __init__(
         self,
@@ -65,29 +65,29 @@ class ToolResult:
     ) -> None:
         self.server_id = server_id
         self.raw = raw if type(raw) is bytes else bytes(raw)
-        """The result as it may be handed on."""
+        """Result as prepared for delivery."""
         self._original = original
         self.untrusted = untrusted
-        """It comes from a server nobody vouches for: to a model it is data, never instructions."""
+        """Whether an untrusted server sent it: for a model it is data, never instructions."""
         self.remarks = remarks
         self.definition = definition
-        """The definition of the tool as it is listed, as far as it is known."""
+        """Definition of the tool as listed, where it is known."""
 
     @classmethod
     def failed(cls, text: str) -> "ToolResult":
-        """A result that says why there is none, for a model to read."""
+        """Error result with this text, for a model."""
         content = {"content": [{"type": "text", "text": text}], "isError": True}
         return cls("", msgspec.json.encode(content))
 
     @classmethod
     def of_error(cls, error: FairleadError, *, untrusted: bool = False) -> "ToolResult":
-        """A result for a call that failed: what happened, how far it got, and what helps.
+        """Result for a failed call: what happened, the delivery, and the hint.
 
-        `_meta["fairlead/delivery"]` says how far for programs.
+        `_meta["fairlead/delivery"]` has the delivery for programs.
 
         Args:
             error: What went wrong.
-            untrusted: May its message quote an untrusted server? Our advice is a block of its own then.
+            untrusted: Whether its message may quote an untrusted server. Our hint is a block of its own then.
         """
         ours = [error.delivery_notice, f"hint: {error.hint}" if error.hint else None]
         advice = "\n\n".join(part for part in ours if part)
@@ -99,7 +99,7 @@ class ToolResult:
         return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
     def noted(self, note: str) -> "ToolResult":
-        """The same result with a block at its end that says something about it."""
+        """Copy with a text block at its end."""
         fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
         blocks = msgspec.json.decode(fields.get("content", b"[]"), type=list[msgspec.Raw])
         blocks.append(msgspec.Raw(msgspec.json.encode({"type": "text", "text": f"[{note}]"})))
@@ -119,16 +119,16 @@ class ToolResult:
 
     @property
     def original(self) -> bytes:
-        """The result as the server wrote it, hidden text and all: for programs, not for models."""
+        """Result as the server sent it, hidden text included: for programs, not for models."""
         if self._original is None:
             return self.raw
         if not isinstance(self._original, bytes):
-            self._original = bytes(self._original)  # one that was too large to be opened
+            self._original = bytes(self._original)  # of a result too large to be parsed
         return self._original
 
     @property
     def original_size(self) -> int:
-        """How many bytes the server wrote."""
+        """Size of the server's result in bytes."""
         return len(self.raw if self._original is None else self._original)
 
     @cached_property
@@ -138,22 +138,22 @@ class ToolResult:
         except (ValueError, RecursionError) as exc:
             if (shape := _read_apart(self.raw)) is not None:
                 return shape
-            message = f"what it answered is not a tool result: {exc}"
+            message = f"its answer is not a valid tool result: {exc}"
             raise CallFailed(self.server_id, message, delivery="done") from exc
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks, as plain data."""
+        """Content blocks as plain data."""
         return self._shape.content
 
     @property
     def structured(self) -> Any:  # noqa: ANN401 - any JSON value, from 2026-07-28 on
-        """The structured content, if the tool gave any and it fits. Up to 2025-11-25 it is an object."""
+        """Structured content, if there is any within the budget. Up to 2025-11-25 it is an object."""
         return self._shape.structured_content
 
     @property
     def is_error(self) -> bool:
-        """Did the tool itself say that it failed?"""
+        """Whether the tool itself reported a failure."""
         return says_error(self.raw)
 
     @property
@@ -164,31 +164,31 @@ class ToolResult:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What is odd about it. Whether it is what the tool promised is found out when somebody asks."""
+        """Remarks about the result. Conformance to the output schema is checked on demand."""
         misfit = self._misfit()
         return self.remarks.notes if misfit is None else (*self.remarks.notes, misfit)
 
     def _misfit(self) -> str | None:
-        """What in the structured content is not as the tool's output schema says. A failed call owes none."""
+        """How the structured content violates the tool's output schema. A failed call needs none."""
         check = output_check(self.definition) if self.definition is not None else None
         if check is None or self.is_error or self.structured is None:
             return None
         verdict = check.verdict(self.structured)
         if verdict.outcome != "invalid":
             return None
-        return f"its structured content is not what the tool promised: {'; '.join(verdict.problems)}"
+        return f"its structured content does not match its output schema: {'; '.join(verdict.problems)}"
 
     def typed(self) -> "CallToolResult":
-        """The result as the SDK's model."""
+        """Result as the SDK's model."""
         from mcp_types import CallToolResult
 
         return CallToolResult.model_validate_json(self.raw, by_name=False)
 
 
 def _read_apart(raw: bytes) -> _Shape | None:
-    """Return a result in which a number is beyond the range of floats; None where there is more wrong.
+    """Parse a result with a number beyond the range of floats; None where there is more wrong.
 
-    `1e999` is valid JSON, and reads as infinity here, as with Python's own parser.
+    `1e999` is valid JSON, and is infinity here, as with Python's own parser.
     """
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
@@ -207,12 +207,12 @@ class _ResultOutcome(msgspec.Struct, rename="camel"):
 _decode_outcome = msgspec.json.Decoder(_ResultOutcome).decode
 _LARGE_BYTES = 1024 * 1024
 TRUE: Final = frozenset((b"true", b'"true"', b'"True"', b"1"))
-"""How servers spell that a tool failed: as the protocol has it, and what careless ones write for that."""
+"""Spellings of a tool's failure: the protocol's, and those of careless servers."""
 _ERROR_FIRST = re.compile(rb'\s*\{\s*"isError"\s*:\s*(?:true\b|"[tT]rue"|1\s*[,}])')
 _OUTCOME_LAST = re.compile(
     rb'"isError"\s*:\s*(true|false|"\w*"|\d)\s*(?:,\s*"resultType"\s*:\s*"\w*"\s*)?\}\s*\Z'
 )
-"""The last member of the outermost object, since the document ends there; but for one that servers add."""
+"""The last member of the outermost object, since the document ends there; except one that servers add."""
 _LONG_BYTES = 4096
 
 
@@ -220,9 +220,9 @@ _FEW_QUOTES = 48
 
 
 def mentions(raw: bytes, *names: bytes) -> bool:
-    """Is any of these strings, each with its quotes, in the JSON?"""
+    """Whether any of these strings, given with quotes, is in the JSON."""
     if len(raw) > _FEW_QUOTES * _FEW_QUOTES:
-        # From quote to quote, at the speed of memory: a large result is mostly one long string.
+        # From quote to quote, at memory speed: a large result is mostly one long string.
         place = -1
         for _ in range(_FEW_QUOTES):
             place = raw.find(b'"', place + 1)
@@ -237,7 +237,7 @@ def mentions(raw: bytes, *names: bytes) -> bool:
 
 
 def says_error(raw: bytes | memoryview) -> bool:
-    """Does a result say of itself that the tool failed? Of a large one, only its two ends are looked at."""
+    """Whether a result reports that the tool failed. Of a large one, only its two ends are scanned."""
     size = len(raw)
     if size <= _LONG_BYTES and isinstance(raw, bytes) and raw.rfind(b'"isError"') < 0 and raw.find(b"\\") < 0:
         return False  # nearly every result
@@ -255,10 +255,10 @@ def says_error(raw: bytes | memoryview) -> bool:
 
 
 def may_have_string(raw: bytes, *quoted: bytes) -> bool:
-    """Might one of these strings, given with its quotes, be in JSON as a key or a value? A no is certain.
+    """Whether one of these strings, given with quotes, may be in JSON as a key or a value. A no is certain.
 
-    It may be spelled with escapes. One byte is found at the speed of memory, so a text without a backslash,
-    as most are, is not searched for them.
+    It may be spelled with escapes. One byte is found at memory speed, so a text without a backslash, as most
+    are, is not searched for them.
     """
     return mentions(raw, *quoted) or (raw.find(b"\\") >= 0 and raw.rfind(b"\\u00") >= 0)
 
@@ -269,10 +269,10 @@ class _Promise(msgspec.Struct, rename="camel"):
 
 @lru_cache(maxsize=1024)
 def output_check(definition: bytes) -> "Check | None":
-    """The output schema of a tool, compiled, if it has one that can be used."""
+    """Compiled output schema of a tool, if it has a usable one."""
     if b"outputSchema" not in definition:
         return None
-    # Not at the top: most who handle results never check one, and compilers take time to load.
+    # Not at the top: most results are never checked, and compilers take time to load.
     from fairlead.catalog.schema.normalize import MAX_BYTES, screen_output
     from fairlead.catalog.schema.validate import Check
 

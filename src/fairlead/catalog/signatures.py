@@ -1,9 +1,8 @@
-"""A tool in one line, as a model reads it best: `srv.tool(a: str, b?: int = 5, c: "x"|"y") — first sentence`.
+"""Signature of a tool, one line for models: `srv.tool(a: str, b?: int = 5, c: "x"|"y") — first sentence`.
 
-All of it is a server's words, so it is rendered as data: nothing steers a terminal, nothing hides, nothing
-takes a second line, and a name that could be taken for something else stands in quotes.
-
-What a text costs a model to read: by its size, or exactly where the tokenizer is at hand.
+All of it is untrusted text, rendered as data: no control or hidden characters, no second line, and an
+ambiguous name in quotes. Also counts tokens of a text: estimated by its size, or exactly where the tokenizer
+is installed.
 """
 
 import json
@@ -25,7 +24,7 @@ MOST_INNER_PARAMETERS = 6
 MOST_CHOICES = 8
 MOST_DEPTH = 3
 MOST_CHARACTERS = 1_000
-"""Of all parameters together."""
+"""Longest text of all parameters together."""
 MOST_NAME_CHARACTERS = 200
 MOST_VALUE_CHARACTERS = 40
 MOST_SENTENCE_CHARACTERS = 160
@@ -37,14 +36,14 @@ _ABBREVIATION = re.compile(r"(?:\b[A-Za-z]|\b(?:etc|vs|incl|approx|no|e\.g|i\.e)
 
 
 def signature(entry: ToolEntry, name: str | None = None) -> str:
-    """The line of a tool, which goes by `server.tool` unless it is given a name."""
+    """Signature of a tool, under `server.tool` or a given name."""
     schema = as_object(entry.read().get("inputSchema"))
     name = name or f"{entry.key.server_id}.{entry.key.tool}"
     return render_signature(name, schema, entry.description or entry.title or "")
 
 
 def render_signature(name: str, schema: Mapping[str, Any], description: str) -> str:
-    """The line of a tool that goes by this name."""
+    """Signature of a tool with this name, schema and description."""
     root = dict(schema)
     parameters = _cut(_parameters(root, root, MOST_DEPTH), MOST_CHARACTERS)
     line = f"{_name(name)}({parameters})"
@@ -53,7 +52,7 @@ def render_signature(name: str, schema: Mapping[str, Any], description: str) -> 
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text on one line, cut at a word where it is too long."""
+    """First sentence of a text on one line, cut at a word where it is too long."""
     text = text.strip()
     end = next((found.start() for found in _SENTENCE_END.finditer(text) if _ends(text, found)), len(text))
     return _cut(_clean(text[:end]), MOST_SENTENCE_CHARACTERS)
@@ -66,7 +65,7 @@ def _ends(text: str, found: re.Match[str]) -> bool:
 def _parameters(schema: dict[str, Any], root: dict[str, Any], depth: int) -> str:
     properties = as_object(schema.get("properties"))
     required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
-    # Those that must be given come first, so that a cut costs none of them if it can.
+    # Required parameters come first, so that a cut costs none of them if it can.
     ordered = sorted(properties, key=lambda name: name not in required)
     most = MOST_PARAMETERS if depth == MOST_DEPTH else MOST_INNER_PARAMETERS
     shown = [
@@ -77,14 +76,14 @@ def _parameters(schema: dict[str, Any], root: dict[str, Any], depth: int) -> str
 
 def _parameter(name: str, schema: object, root: dict[str, Any], depth: int, *, required: bool) -> str:
     kind = _type(schema, root, depth)
-    # What may be left out need not be told apart from what may be null.
+    # Optional and nullable are not distinguished.
     text = f"{_name(name)}: {kind}" if required else f"{_name(name)}?: {kind.removesuffix('|null')}"
     default = schema.get("default") if is_object(schema) else None
     return text if default is None else f"{text} = {_value(default)}"
 
 
 def _type(schema: object, root: dict[str, Any], depth: int) -> str:
-    """The type in the fewest words. `any` where nothing is said, or too much to show."""
+    """Shortest name of a type; `any` where it is not given, or too complex."""
     if not is_object(schema) or depth <= 0:
         return "any"
     if isinstance(reference := schema.get("$ref"), str):
@@ -128,7 +127,7 @@ def _value(value: object) -> str:
 
 
 def _clean(text: str) -> str:
-    """A text without line breaks, and without what is invisible or steers a terminal."""
+    """Text without line breaks, hidden and control characters."""
     return " ".join(gate.content(text).split())
 
 
@@ -137,18 +136,18 @@ def _cut(text: str, most: int) -> str:
 
 
 BYTES_PER_TOKEN = 4.4
-"""Of tool definitions as JSON, over many real catalogs; prose and code are near enough."""
+"""Bytes per token of tool definitions as JSON, over many real catalogs; close enough for prose and code."""
 
 
 def estimate(text: str | bytes) -> int:
-    """About how many tokens a text is."""
+    """Approximate number of tokens of a text."""
     size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode())
     return math.ceil(size / BYTES_PER_TOKEN)
 
 
 @lru_cache(maxsize=1)
 def exact() -> Callable[[str], int] | None:
-    """The real count, where `tiktoken` is installed and its vocabulary is at hand: nothing is fetched."""
+    """Exact token counter, where `tiktoken` is installed with its vocabulary: nothing is downloaded."""
     kept = os.environ.get("TIKTOKEN_CACHE_DIR")
     if not kept or not os.path.isdir(kept) or not os.listdir(kept):
         return None

@@ -1,6 +1,7 @@
-"""Tools as their servers define them: read just far enough to find and call them, the rest as it came.
+"""Tools, resources, templates and prompts as their servers list them.
 
-What servers offer besides tools: resources, templates, prompts. One that is bad hides no other.
+Definitions are parsed just far enough to find and call them; the rest stays bytes. A bad one is left out
+alone.
 """
 
 import re
@@ -18,11 +19,11 @@ ResultT = TypeVar("ResultT")
 Given = TypeVarTuple("Given")
 
 
-# Of these, and of all else that there is one of for each tool, there may be tens of thousands. The garbage
-# collector holds the event loop while it looks at all there is. With `gc=False` it need not look at these:
-# they refer to nothing that could refer back to them.
+# There may be tens of thousands of these, and of other objects that exist once per tool. The garbage
+# collector stops the event loop while it visits all objects. With `gc=False` it skips these: they refer to
+# nothing that could refer back to them.
 class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
-    """The only identity of a tool. Public names are labels, and never taken apart to find a server."""
+    """Identity of a tool. Public names are labels, and never parsed to find a server."""
 
     server_id: str
     tool: str
@@ -32,12 +33,12 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def shown_tool(self) -> str:
-        """The tool's name for models and people: on one line, with nothing hidden in it. No identity."""
+        """Display name of the tool: on one line, sanitized. Not an identity."""
         return " ".join(gate.content(self.tool).split())
 
     @property
     def typed_tool(self) -> str:
-        """The tool's name as it can be typed: characters that do not show are written `\\u200b`."""
+        """Name of the tool as it can be typed: invisible characters are written `\\u200b`."""
         shown = self.shown_tool
         if shown == self.tool or self.holds_secret:
             return shown
@@ -45,7 +46,7 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def holds_secret(self) -> bool:
-        """Is a known secret in the tool's name, as it is or as public names are made of it?"""
+        """Whether a known secret is in the tool's name, literally or in its slug."""
         return gate.holds_secret(self.tool) or gate.holds_secret(slug(self.tool))
 
 
@@ -58,12 +59,12 @@ _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]
 
 
 def unescape_name(typed: str) -> str:
-    """A name that was typed with escapes for characters that do not show."""
+    """Decode a name typed with escapes for invisible characters."""
     return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), typed)
 
 
 LONGEST_NAME_READ = 256
-"""How much of a name is looked at to make a public one."""
+"""Characters of a name that are used for a public one."""
 HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Mn"})
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -79,28 +80,28 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolEntry:
-    """One tool. `definition` is the server's own, byte for byte: fields that Fairlead does not read are kept.
+    """One listed tool. `definition` is the server's own, byte for byte, with fields Fairlead does not read.
 
-    Of a tool that was read from the store it has known secrets masked (see `cleaning.mask_listing`).
+    In a tool that was read from the store known secrets are masked (see `sanitize.definitions.mask_listing`).
     """
 
     key: ToolKey
     definition: bytes = field(repr=False)
     title: str | None = None
-    """As the server has it, as the description is: `shown_entry` has both cleaned and masked."""
+    """As listed, like the description; `sanitize_entry` makes both safe to show."""
     description: str | None = None
     listed_digests: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
-    """Digests of what the server listed, where `definition` has secrets masked: one pair for each format.
+    """Digests of the listed definition, where `definition` has secrets masked: one pair for each format.
 
-    Pins and locks compare by these, so that a masked tool is still the one that was reviewed.
+    Pins and locks compare these, so that a masked tool is still the one that was reviewed.
     """
     _derived: dict[object, Any] = field(
         default_factory=dict[object, Any], init=False, repr=False, compare=False
     )
 
     def derive(self, work: Callable[["ToolEntry", *Given], ResultT], *given: *Given) -> ResultT:
-        """What a pure function makes of this tool: worked out once, in whatever thread asks first."""
-        # No tuple with the function in it, which would be one more thing of each tool to look at.
+        """Result of a pure function of this tool, computed once, in whatever thread asks first."""
+        # No tuple with the function in it, which would be one more object per tool to collect.
         key = (work.__module__, work.__qualname__, *given) if given else work
         try:
             return self._derived[key]
@@ -109,12 +110,12 @@ class ToolEntry:
             return made
 
     def read(self) -> dict[str, Any]:
-        """The whole definition."""
+        """Parse the whole definition."""
         return msgspec.json.decode(self.definition, type=dict[str, Any])
 
 
 def sanitize_entry(entry: ToolEntry) -> ToolEntry:
-    """The same tool with a title and a description that may be shown. Long ones take long to clean."""
+    """Copy of a tool with a title and description that are safe to show. Long ones take long."""
     return replace(
         entry,
         title=None if entry.title is None else gate.content(entry.title),
@@ -123,7 +124,7 @@ def sanitize_entry(entry: ToolEntry) -> ToolEntry:
 
 
 def tool_called(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
-    """The tool that is named: by its own name, with escapes (`typed_tool`), or as only that one is shown."""
+    """Tool of a name: its own, with escapes (`typed_tool`), or a unique display name."""
     known = tuple(tools)
     for wanted in dict.fromkeys((name, unescape_name(name))):
         exact = next((entry for entry in known if entry.key.tool == wanted), None)
@@ -135,7 +136,7 @@ def tool_called(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejectedTool:
-    """A tool that cannot be offered, and why. The others are not affected."""
+    """A tool that cannot be offered, and why. Others are not affected."""
 
     name: str
     reason: str
@@ -143,11 +144,11 @@ class RejectedTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repair:
-    """A malformed definition: what was changed to make it valid, or why it is left out."""
+    """A malformed definition: the changes that made it valid, or why it is left out."""
 
     kind: Literal["tool", "resource", "template", "prompt"]
     name: str
-    """What its server knows it by, or its place in the list."""
+    """Its identity on the server, or its position in the list."""
     changes: tuple[str, ...] = ()
     reason: str | None = None
     """Why it is left out; None where it was repaired."""
@@ -155,7 +156,7 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """Everything one server said it offers, at one moment."""
+    """Everything one server lists at one moment."""
 
     tools: tuple[ToolEntry, ...] = ()
     rejected: tuple[RejectedTool, ...] = ()
@@ -164,19 +165,19 @@ class Listing:
     prompts: tuple[bytes, ...] = field(default=(), repr=False)
     instructions: str | None = None
     ttl_ms: int | None = None
-    """How long the server says its tools stay the same."""
+    """Time for which the server declares its tools unchanged."""
     notes: tuple[str, ...] = ()
-    """What is odd about what it declares."""
+    """Remarks about its declarations."""
     repairs: tuple[Repair, ...] = field(default=(), repr=False)
-    """Its malformed definitions, where they were made valid (see `catalog.protocol`)."""
+    """Its malformed definitions, repaired or left out (see `catalog.repair`)."""
     is_partial: bool = False
-    """Could the tools not be listed? They are as they were known before, if at all."""
+    """Whether listing the tools failed. Then they are those known before, if any."""
     _derived: dict[object, Any] = field(
         default_factory=dict[object, Any], init=False, repr=False, compare=False
     )
 
     def derive(self, work: Callable[["Listing"], ResultT]) -> ResultT:
-        """What a pure function makes of this listing: worked out once, in whatever thread asks first."""
+        """Result of a pure function of this listing, computed once, in whatever thread asks first."""
         try:
             return self._derived[work]
         except KeyError:
@@ -204,9 +205,9 @@ def read_tools(
     seen: set[str] | None = None,
     first: int = 0,
 ) -> tuple[list[ToolEntry], list[RejectedTool]]:
-    """Read tool definitions. One that cannot be read is rejected alone.
+    """Parse tool definitions. An invalid one is rejected alone.
 
-    A long list is read in slices: `seen` are the names in those before, `first` is where this one begins.
+    A long list is parsed in slices: `seen` are the names in those before, `first` the position of this one.
     """
     tools: list[ToolEntry] = []
     rejected: list[RejectedTool] = []
@@ -244,7 +245,7 @@ def _read_head(definition: msgspec.Raw | bytes) -> _Head:
     try:
         return _decode_head(definition)
     except (ValueError, RecursionError):
-        # A title or description that is no text costs itself, and not the tool (see `catalog.protocol`).
+        # A title or description that is not a text costs only itself (see `catalog.repair`).
         name = _name_of(definition)
         if name is None:
             raise
@@ -259,22 +260,22 @@ def _name_of(definition: msgspec.Raw | bytes) -> str | None:
 
 
 class ServerOffer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all of them have. The words are the server's own: data, no instructions, and not safe to print."""
+    """Fields of every offer besides tools. Its texts are untrusted, and not safe to print."""
 
     name: str = ""
     title: str | None = None
     description: str | None = None
     server_id: str = ""
-    """Who offers it. Whatever the server put here itself is overwritten."""
+    """Server that offers it. What the server put here itself is overwritten."""
 
     @property
     def label(self) -> str:
-        """How a person knows it."""
+        """Display label."""
         return self.title or self.name
 
 
 class ResourceOffer(ServerOffer, frozen=True, kw_only=True, rename="camel"):
-    """Something to read, by its URI."""
+    """A resource, by its URI."""
 
     uri: str
     mime_type: str | None = None
@@ -282,14 +283,14 @@ class ResourceOffer(ServerOffer, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResourceTemplate(ServerOffer, frozen=True, kw_only=True, rename="camel"):
-    """A URI with blanks (RFC 6570): fill them in to get a resource."""
+    """A URI template (RFC 6570) of resources."""
 
     uri_template: str
     mime_type: str | None = None
 
 
 class PromptArgument(msgspec.Struct, frozen=True, kw_only=True):
-    """Something a prompt wants to know."""
+    """An argument of a prompt."""
 
     name: str
     description: str | None = None
@@ -297,7 +298,7 @@ class PromptArgument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptOffer(ServerOffer, frozen=True, kw_only=True, rename="camel"):
-    """Words a server has ready, for a person to use."""
+    """A prompt template, for users."""
 
     arguments: tuple[PromptArgument, ...] = ()
 
@@ -306,7 +307,7 @@ OfferT = TypeVar("OfferT", bound=ServerOffer)
 
 
 def read_offers(server_id: str, kind: type[OfferT], definitions: Iterable[bytes]) -> Iterator[OfferT]:
-    """Read what a server listed. What cannot be read is left out."""
+    """Parse listed offers. Invalid ones are left out."""
     for definition in definitions:
         try:
             read = msgspec.convert(_without_nulls(msgspec.json.decode(definition)), kind)
@@ -316,7 +317,7 @@ def read_offers(server_id: str, kind: type[OfferT], definitions: Iterable[bytes]
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Say nothing where a server says null, as many do of what they have nothing to say about."""
+    """Drop nulls, which many servers send for absent fields."""
     if is_object(value):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if is_list(value) else value

@@ -1,15 +1,16 @@
-"""The administrator's policy: a file that says which servers and calls a machine's users may have.
+"""The administrator's policy: a file that restricts the servers and calls of a machine's users.
 
-It goes by what a server is (its program, its command line, its URL), never by its name, and it can only
-narrow. The one of the system always counts; a variable may name a second one, which adds to it. A policy that
-cannot be read or is not sound allows nothing.
+It matches a server's target (program, command line, URL), never its name, and can only narrow. The system's
+file always counts; a variable may name a second one, which adds to it. A policy that is unreadable or invalid
+allows nothing.
 
 ```jsonc
 {
   "version": 1,
   "servers": {
-    "allow": [{"command": "/usr/bin/*"}, {"argv": ["npx", "-y", "@acme/*", "**"]}, {"url": "https://*.acme.example"}],
-    "deny": [{"command": "docker", "reason": "containers have the machine's rights"}]
+    "allow": [{"command": "/usr/bin/*"}, {"argv": ["npx", "-y", "@acme/*", "**"]}, {"url":
+    "https://*.acme.example"}], "deny": [{"command": "docker", "reason": "containers have the machine's
+    rights"}]
   },
   "rules": [{"action": "deny", "server": {"url": "https://crm.acme.example"}, "tool": "delete_*"}],
   "sandbox": "required",
@@ -18,10 +19,8 @@ cannot be read or is not sound allows nothing.
 }
 ```
 
-What a server really is, for rules that go by that and not by its name: its programs, its URL.
-
-Patterns are globs. What grants is compared strictly and what denies broadly, so that a look-alike is never
-granted, and another spelling never escapes.
+Patterns are globs. A grant is compared strictly and a denial broadly, so that a look-alike is never granted
+and another spelling never escapes.
 """
 
 import os
@@ -64,20 +63,20 @@ REST = "**"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program that a server's entry has run, with its arguments."""
+    """A program that a server's entry runs, with its arguments."""
 
     argv: tuple[str, ...]
     found: str | None
-    """The path that would be executed; None where there is no such program."""
+    """Path that would be executed; None where there is no such program."""
     search_is_declared: bool
-    """The entry itself says where programs are looked for, so a bare name may be anybody's."""
+    """Whether the entry itself sets the search path, so that a bare name may be any program."""
 
     def is_called(self, pattern: str, *, grants: bool) -> bool:
-        """Does a pattern name this program?
+        """Whether a pattern names this program.
 
-        To grant, a path must fit the very path that would be executed, without `..` in it, and a bare name
-        stands for what the user's own search path finds under that name: `./npx` is not `npx`. To deny, any
-        way to spell the program will do, links followed or not.
+        To grant, a path must match the very path that would be executed, without `..` in it, and a bare name
+        means what the user's own search path finds: `./npx` is not `npx`. To deny, any spelling of the
+        program matches, links followed or not.
         """
         written, is_path = self.argv[0], _is_path(pattern)
         if grants and is_path:
@@ -93,7 +92,7 @@ class Program:
         return any(_fits(name if is_path else os.path.basename(name), pattern) for name in spellings)
 
     def is_run_as(self, patterns: Sequence[str], *, grants: bool) -> bool:
-        """Do patterns fit the whole command line, word by word?"""
+        """Whether patterns match the whole command line, word by word."""
         first, *rest = patterns
         arguments = self.argv[1:]
         if rest[-1:] == [REST]:
@@ -105,17 +104,17 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerTarget:
-    """What a server is. A remote one may have a program too, which prints its headers."""
+    """Target of a server: programs and URL. A remote one may have a program too, for its headers."""
 
     program: Program | None = None
     url: str | None = None
     builtin: str | None = None
     needs_sandbox: bool = False
-    """It runs a program for as long as it lives, and that has the user's rights."""
+    """Whether it runs a program for as long as it lives, with the user's rights."""
 
 
 def target_of(server: Server, *, cwd: Path | None, env: Mapping[str, str]) -> ServerTarget:
-    """What a server with resolved references is, as it would be started in `env`."""
+    """Target of a server with resolved references, as it would be started in `env`."""
     match server:
         case StdioServer():
             argv = (server.command, *server.args)
@@ -133,9 +132,9 @@ def target_of(server: Server, *, cwd: Path | None, env: Mapping[str, str]) -> Se
 
 
 def is_url_like(url: str, pattern: str, *, grants: bool) -> bool:
-    """Does a pattern fit a URL, part by part? Neither a user name nor a path can stand in for the host.
+    """Whether a pattern matches a URL, part by part: neither a user name nor a path can pass for the host.
 
-    It is read by the parser that also dials it. No port means the scheme's own, no path (or `/`) any path.
+    Parsed by the parser that also dials it. No port means the scheme's own, no path (or `/`) any path.
     """
     from yarl import URL  # a file without such patterns need not load it
 
@@ -146,7 +145,7 @@ def is_url_like(url: str, pattern: str, *, grants: bool) -> bool:
         hosts = {name.rstrip(".").lower() for name in (parsed.host, parsed.raw_host) if name}
         port = parsed.port
     except ValueError:
-        return not grants  # nobody can dial it, and nobody shall say that it is fine
+        return not grants  # it cannot be dialed, so it is never granted
     by_default = {"http": 80, "https": 443}.get(parsed.scheme)
     wanted_port = wanted["port"] or str(by_default)
     path = wanted["path"] or "/"
@@ -183,18 +182,18 @@ SYSTEM_FILE: Final = Path(
 )
 VARIABLE: Final = "FAIRLEAD_POLICY_PATH"
 
-_WHOM_TO_ASK = "ask whoever administers this machine"
+_WHOM_TO_ASK = "ask the administrator of this machine"
 _UNUSABLE = "the administrator's policy must be repaired before any server can be used"
 
 
 def _url_pattern(value: str) -> str:
     if not URL_PATTERN.fullmatch(value):
-        raise ValueError("must look like `https://host/path`, with `*` where anything may stand")
+        raise ValueError("must look like `https://host/path`, with `*` as a wildcard")
     return value
 
 
 class ServerMatcher(StrictModel):
-    """Servers, by what they are. All that is given must match."""
+    """Servers matched by target. Every given field must match."""
 
     command: Text | None = Field(
         default=None, description="A program: a path or glob of paths, or a bare name as it is looked up."
@@ -206,7 +205,7 @@ class ServerMatcher(StrictModel):
         default=None, description="`https://host/path`, with globs in each part."
     )
     builtin: Literal["repo", "docs"] | None = None
-    reason: Text | None = Field(default=None, description="Shown to whoever is refused.")
+    reason: Text | None = Field(default=None, description="Shown with the refusal.")
 
     @model_validator(mode="after")
     def _names_one_kind(self) -> "ServerMatcher":
@@ -220,14 +219,14 @@ Matchers = Annotated[tuple[ServerMatcher, ...], Strict(strict=False)]
 
 
 class AdminServers(StrictModel):
-    """Which servers may be used."""
+    """Allowlist and denylist of servers."""
 
-    allow: Matchers | None = Field(default=None, description="If given, what matches none is refused.")
-    deny: Matchers = Field(default=(), description="What is refused in any case.")
+    allow: Matchers | None = Field(default=None, description="If given, any other server is refused.")
+    deny: Matchers = Field(default=(), description="Servers that are always refused.")
 
 
 class AdminRule(StrictModel):
-    """A rule about calls, as in a user's `policy`, but it cannot allow and goes by what servers are."""
+    """Rule about calls, as in a user's `policy`, but it cannot allow and matches servers by target."""
 
     action: Literal["ask", "deny"]
     server: ServerMatcher | None = Field(default=None, description="Every server if not set.")
@@ -235,33 +234,33 @@ class AdminRule(StrictModel):
     arguments: dict[Text, Text] = Field(
         default={}, description="Argument names and globs their values must match."
     )
-    reason: Text | None = Field(default=None, description="Shown to whoever is refused or asked.")
+    reason: Text | None = Field(default=None, description="Shown with a refusal or an approval request.")
 
 
 class AdminPolicy(StrictModel):
-    """Everything an administrator can say."""
+    """Document of an administrator's policy."""
 
     version: Literal[1] = 1
     servers: AdminServers = Field(default_factory=AdminServers.model_construct)
     rules: Annotated[tuple[AdminRule, ...], Strict(strict=False)] = ()
-    sandbox: Literal["required"] | None = Field(default=None, description="Programs run in a sandbox or not.")
-    trust: Literal["untrusted"] | None = Field(default=None, description="Believe no configured server.")
+    sandbox: Literal["required"] | None = Field(default=None, description="Run programs only in a sandbox.")
+    trust: Literal["untrusted"] | None = Field(default=None, description="Treat every server as untrusted.")
     approval: Literal["auto", "ask", "deny"] | None = Field(
-        default=None, description="The least that is asked before a call."
+        default=None, description="The minimum approval mode of calls."
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class AdminRuling:
-    """What the administrator says about one server, and where."""
+    """The administrator's ruling about one server, and its origin."""
 
     refusals: tuple[Problem, ...] = ()
     """Why it may not be used at all."""
     rules: tuple[tuple[PolicyRule, ValueOrigin], ...] = ()
     approval: tuple[ApprovalMode, ValueOrigin] | None = None
-    """The least that is asked before a call."""
+    """Minimum approval mode of its calls."""
     distrust: ValueOrigin | None = None
-    """Who says that it is not to be trusted."""
+    """Origin of the ruling that it is untrusted."""
 
 
 UNRULED: Final = AdminRuling()
@@ -277,7 +276,7 @@ class _PolicyFile:
 
 
 class AdminPolicies:
-    """The administrator's policies in effect."""
+    """All administrator's policies in effect."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._files: list[_PolicyFile] = []
@@ -292,12 +291,12 @@ class AdminPolicies:
 
     @property
     def exists(self) -> bool:
-        """Is there any policy, sound or not?"""
+        """Whether there is any policy, valid or not."""
         return bool(self._files or self._problems)
 
     @property
     def goes_by_target(self) -> bool:
-        """Does it matter what a server is, so that its references must be resolved to judge it?"""
+        """Whether the target of servers matters, so that their references must be resolved to judge them."""
         policies = [file.policy for file in self._files]
         return any(
             policy.servers.allow is not None
@@ -307,7 +306,7 @@ class AdminPolicies:
         )
 
     def judge(self, server_id: str, target: ServerTarget | None) -> AdminRuling:
-        """What is said about a server. No target: it is part of the program that runs, not configured."""
+        """Ruling about a server. Without a target it is part of the running program, not configured."""
         if self._problems:
             return AdminRuling(refusals=tuple(self._problems))
         floors: list[tuple[ApprovalMode, ValueOrigin]] = [
@@ -323,8 +322,8 @@ class AdminPolicies:
         )
 
     def refuse_unidentified(self, server_id: str, why: str) -> AdminRuling:
-        """The ruling on a server of which nobody can tell what it is."""
-        message = f"server `{server_id}` cannot be held against the administrator's policy: {why}"
+        """Ruling about a server whose target is unknown."""
+        message = f"server `{server_id}` cannot be checked against the administrator's policy: {why}"
         return AdminRuling(refusals=(Problem(message=message, file=self._files[0].layer.label),))
 
     def _refusals(self, server_id: str, target: ServerTarget) -> Iterator[Problem]:
@@ -357,7 +356,7 @@ def _objections(policy: AdminPolicy, target: ServerTarget) -> Iterator[tuple[tup
 
 
 def _parts(target: ServerTarget) -> Iterator[tuple[ServerTarget, str]]:
-    """What of a server must be allowed: each thing that it runs or talks to, by itself."""
+    """Parts of a server that must each be allowed: every program it runs and URL it contacts."""
     if target.program is not None:
         yield (
             ServerTarget(program=target.program),
@@ -395,13 +394,13 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # whoever may not even look must not take it for missing
+        return True  # without permission to look it must not count as missing
     return True
 
 
 def _read(path: Path) -> _PolicyFile:
     if not path.is_absolute():
-        message = f"{VARIABLE} must be an absolute path: what `{path}` is depends on where you are"
+        message = f"{VARIABLE} must be an absolute path: `{path}` depends on the current folder"
         raise ConfigInvalid(Problem(message=message, file=str(path)))
     document = jsonc.parse(read_text(path), file=str(path))
     data = as_object(document.data)

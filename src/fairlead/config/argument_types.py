@@ -1,4 +1,4 @@
-"""Check what callers of the library pass to public functions against the annotations of those functions.
+"""Run-time type check of the arguments of public functions, by their annotations.
 
 A wrong type raises `WrongType` before the function begins, so nothing is sent, started or stored. Without the
 check, None in place of a name would travel to a server, or fail far from the caller's mistake.
@@ -40,14 +40,14 @@ def check_types(*, hints: Mapping[str, str]) -> Callable[[Callable[P, R]], Calla
 def check_types(
     function: Callable[P, R] | None = None, *, hints: Mapping[str, str] | None = None
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function raise `WrongType` for arguments that do not fit its annotations.
+    """Decorate a function so that it raises `WrongType` for arguments that do not match its annotations.
 
-    Classes, unions, `Literal`, functions, and mappings and collections of these are checked. What an
-    annotation says by a string, a type variable or a protocol is not. An iterator is not read ahead.
+    Classes, unions, `Literal`, functions, and mappings and collections of these are checked; strings, type
+    variables and protocols in annotations are not. An iterator is not read ahead.
 
     Args:
         function: A function, a coroutine function or a context manager's function, method or not.
-        hints: By parameter, what to do instead where callers often get it wrong.
+        hints: By parameter, what to pass instead where callers often get it wrong.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -57,7 +57,7 @@ def check_types(
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            # A missing or unknown argument is Python's own TypeError, in Python's own words.
+            # A missing or unknown argument raises Python's own TypeError.
             bound = signature().bind(*args, **kwargs)
             for name, value in bound.arguments.items():
                 parameter = signature().parameters[name]
@@ -73,7 +73,7 @@ def check_types(
 
 
 def require_types(function: Callable[..., Any], **arguments: object) -> None:
-    """Raise `WrongType` for the first of these arguments of a function that does not fit its annotation."""
+    """Raise `WrongType` for the first of these arguments that does not match its annotation."""
     for name, value in arguments.items():
         if not fits(value, function.__annotations__[name]):
             raise wrong_type(function, name, function.__annotations__[name], value)
@@ -82,7 +82,7 @@ def require_types(function: Callable[..., Any], **arguments: object) -> None:
 def wrong_type(
     function: Callable[..., Any], name: str, annotation: object, value: object, *, hint: str | None = None
 ) -> WrongType:
-    """Return the error for an argument of a wrong type: what the function takes, and what it was given."""
+    """Error for an argument of a wrong type: what the function takes, and what it was given."""
     shown = "None" if value is None else f"{_article(type(value).__name__)} ({_shorten(value)})"
     return WrongType(
         f"`{function.__qualname__}` takes {_describe(annotation)} as `{name}`, not {shown}; nothing was done",
@@ -91,7 +91,7 @@ def wrong_type(
 
 
 def _values_to_check(parameter: inspect.Parameter, value: Any) -> Iterable[object]:  # noqa: ANN401 - whatever was passed
-    """The values that one annotation is about: each of `*args`, or the one."""
+    """Values that one annotation covers: each of `*args`, or the one."""
     if parameter.annotation is inspect.Parameter.empty:
         return ()
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -102,7 +102,7 @@ def _values_to_check(parameter: inspect.Parameter, value: Any) -> Iterable[objec
 
 
 def fits(value: object, annotation: Any) -> bool:  # noqa: ANN401 - whatever an annotation can be
-    """Does a value fit an annotation, as far as that can be checked?"""
+    """Whether a value matches an annotation, as far as that can be checked."""
     origin: Any = get_origin(annotation) or annotation
     if annotation is None:
         return value is None
@@ -124,7 +124,7 @@ def fits(value: object, annotation: Any) -> bool:  # noqa: ANN401 - whatever an 
 
 
 def _fits_within(value: object, origin: type, parts: tuple[Any, ...]) -> bool:
-    """Do the members of a mapping or collection fit? A text is no collection of texts."""
+    """Whether the members of a mapping or collection match. A string is no collection of strings."""
     if isinstance(value, str | bytes):
         return origin in (str, bytes, object)
     if issubclass(origin, Mapping) and len(parts) == 2:
@@ -156,7 +156,7 @@ def _article(name: str) -> str:
 
 
 def _shorten(value: object) -> str:
-    """A value in a few characters; of what may hold a secret, only how much there is."""
+    """A value in a few characters; of one that may hold a secret, only its size."""
     if isinstance(value, bool | int | float | type):
         return f"{value!r}"[:_MAX_SHOWN]
     if isinstance(value, str | bytes | Collection):

@@ -1,17 +1,17 @@
-"""What a user's consent to a project's server is bound to, and how a project's references are limited.
+"""Consent to servers of a project file: what it is bound to, and limits on a project's references.
 
-A project file is foreign until approved. Consent is bound to
+A project file is untrusted until the user consents. Consent is bound to
 
-- the file as found: its path without links followed, where it really is, and the identity of its folder;
-- the whole entry as it is written, less `deny_tools` and `enabled`, which can only narrow;
+- the file as found: its path without links followed, its real path, and the identity of its folder;
+- the whole entry as written, except `deny_tools` and `enabled`, which can only narrow;
 - what the entry would execute (`launch.py`): program, interpreter, scripts, folder, and all code of the
   project where the command line does not name what it runs;
 - the values of references that decide what is executed or contacted: those in `args`, `url`,
   `headers_helper`, `oauth`'s URLs, `roots`, `sandbox`, and in variables such as `PATH` or `NODE_OPTIONS`.
-  They are bound by a keyed digest, so that the store tells nothing about them.
+  They are bound by a keyed digest, so that the store reveals nothing about them.
 
 References in other variables and headers are bound by their text only: tokens rotate, and asking again for
-each new one would teach people to say yes. They are listed when consent is asked for.
+each new one would train users to say yes. They are listed when consent is asked for.
 """
 
 import hmac
@@ -33,7 +33,7 @@ from fairlead.config.untyped import as_list, as_object, value_at
 from fairlead.errors import ConfigUnreadable, Problem, SecretUnavailable
 
 NARROWING = frozenset({"deny_tools"})
-"""Fields that cannot make a server do more, or say anything to a model. `enabled: false` is one too."""
+"""Fields that cannot make a server do more, or reach a model. `enabled: false` is one too."""
 
 KEY_FILE = "consent.key"
 _FORMAT = 2
@@ -43,7 +43,7 @@ _UNTOLD = frozenset({"deny_tools", "description", "enabled"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One line of what a user is shown before they consent."""
+    """One line that the user is shown before they consent."""
 
     label: str
     text: str
@@ -57,13 +57,13 @@ class ConsentKey:
     server_id: str
     digest: str
     earlier: str = field(default="", compare=False)
-    """How a version that looked at less had it stored: never accepted, but the reason can be said."""
+    """Key of an earlier release that compared less: never accepted, but used to explain the refusal."""
     facts: tuple[Fact, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consent:
-    """What must have been approved, and what is then started: found out once, so that they are the same."""
+    """What needs consent and what is then started: resolved once, so that they are the same."""
 
     key: ConsentKey
     launch: Launch | None
@@ -71,12 +71,12 @@ class Consent:
 
 
 def needs_consent(definition: ServerDefinition) -> bool:
-    """Does a project file say anything of this server that does more than narrow it?"""
+    """Whether a project file does more than narrow this server."""
     return any(part.layer.name == "project" and _widens(part.entry) for part in definition.parts)
 
 
 def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str]) -> Consent:
-    """What must have been approved before this server may start.
+    """Consent that this server needs before it may start.
 
     Args:
         definition: The server as the files describe it.
@@ -109,12 +109,12 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
 
 
 def entry_digest(entry: dict[str, Any]) -> str:
-    """Digest an entry as it is written, less the fields that do not change what a server is."""
+    """Digest of an entry as written, except fields that do not change what a server is."""
     return _digest({name: value for name, value in entry.items() if name not in _UNTOLD})
 
 
 def _digest(value: object) -> str:
-    import hashlib  # loads a crypto library, which reading commands have no use for
+    import hashlib  # loads a crypto library, which commands that only read do not need
 
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -128,7 +128,7 @@ def _widens(entry: object) -> bool:
 
 
 def _inode(folder: str) -> int | None:
-    # Not the device: its number may be another after each start of the machine.
+    # Not the device: its number may change with each boot.
     try:
         return os.stat(folder).st_ino
     except OSError:
@@ -139,7 +139,7 @@ def _identity_fields(bound: BoundFile) -> list[str | None]:
     return [bound.path, bound.real, bound.content]
 
 
-# What would be executed.
+# Execution.
 
 
 def _launch(
@@ -149,7 +149,7 @@ def _launch(
     if not argv:
         return None
     home = home_folder(env)
-    # A folder that holds the home holds everything, and is no project.
+    # A folder that contains the home contains everything, and is no project.
     starts_inside = folder is not None and not home.absolute().is_relative_to(os.path.realpath(folder))
     project = ProjectFolders(base, home, *([folder] if folder and starts_inside else []))
     search = variables.get("PATH", env.get("PATH", os.defpath))
@@ -168,14 +168,14 @@ def _command(
 
 
 def working_folder(definition: ServerDefinition, named: object) -> Path | None:
-    """Where a process starts: what `cwd` says, else the project's folder, else ours (None)."""
+    """Working directory of a process: `cwd`, else the project's folder, else ours (None)."""
     if isinstance(named, str):
         return definition.origin(("cwd",)).layer.base / Path(named).expanduser()
     return definition.source.base if definition.source.name == "project" else None
 
 
 def helper_folder(definition: ServerDefinition) -> Path | None:
-    """Where a program that prints headers starts: a project's in its folder, the user's in ours (None)."""
+    """Working directory of a headers helper: the project's folder, or ours for the user's own (None)."""
     layer = definition.origin(("headers_helper",)).layer
     return layer.base if layer.name == "project" else None
 
@@ -184,7 +184,7 @@ def helper_folder(definition: ServerDefinition) -> Path | None:
 
 
 def is_bound(path: FieldPath) -> bool:
-    """Does the value of a reference here decide what is executed, opened or contacted?"""
+    """Whether the value of a reference in this field decides what is executed, opened or contacted."""
     match path:
         case ("args" | "command" | "cwd" | "url" | "headers_helper" | "roots" | "sandbox", *_):
             return True
@@ -199,7 +199,7 @@ def is_bound(path: FieldPath) -> bool:
 
 
 def with_bound_values(definition: ServerDefinition, env: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with those references resolved, and no others. What cannot be had stays as written."""
+    """Entry with only those references resolved. A reference without a value stays as written."""
     entry: dict[str, Any] = json.loads(json.dumps(definition.entry))
     for path, text in list(strings(entry)):
         if is_bound(path) and "${" in text:
@@ -224,7 +224,7 @@ def _digest_bound_values(
 
 
 def _key(env: Mapping[str, str]) -> bytes:
-    """The key that values are digested with: made once, and readable by this user only."""
+    """Key for digests of values: created once, and readable by this user only."""
     path = state_folder(env) / KEY_FILE
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -235,7 +235,7 @@ def _key(env: Mapping[str, str]) -> bytes:
             with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(os.urandom(_KEY_BYTES))
             try:
-                os.link(beside, path)  # another process may be first, and then its key counts
+                os.link(beside, path)  # another process may be first, and then its key is used
             except FileExistsError:
                 pass
             finally:
@@ -254,9 +254,9 @@ def _key(env: Mapping[str, str]) -> bytes:
 
 
 def reference_problems(definition: ServerDefinition) -> Iterator[Problem]:
-    """References that a project file may not have where it says what is executed.
+    """References that a project file may not have in fields that decide what is executed.
 
-    Approved once, the variable or file behind such a reference could name another program.
+    After consent, the variable or file behind such a reference could name another program.
     """
     for path, text in strings(definition.entry):
         found = references(text)
@@ -267,17 +267,17 @@ def reference_problems(definition: ServerDefinition) -> Iterator[Problem]:
         file = next((each for each in found if each.kind == "file"), None)
         if name in ("command", "cwd") or path == ("headers_helper", 0):
             thing = "folder" if name == "cwd" else "program"
-            message = f"a project file may not say {found[0]} here: it could name another {thing} later"
+            message = f"a project file may not use {found[0]} here: it could name another {thing} later"
             hint = "write the value itself, or put the entry into your own file (`fairlead add --user …`)"
         elif name in ("args", "headers_helper") and file is not None:
-            message = f"a project file may not have {file} in arguments: it could say anything later"
+            message = f"a project file may not use {file} in arguments: its content could change later"
             hint = "write the value itself, pass it in `env`, or put the entry into your own file"
         else:
             continue
         yield origin.problem(message, ("servers", definition.server_id, *path), hint=hint)
 
 
-# What a user is shown.
+# Facts shown to the user.
 
 
 def _facts(

@@ -1,4 +1,4 @@
-"""Which file an edit goes to."""
+"""Choice of the configuration file, and of the entry, that an edit goes to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ EMPTY_FILE = '{\n  "version": 1,\n  "servers": {}\n}\n'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EditTarget:
-    """A file that edits go to, and what people call it."""
+    """File that edits go to, and its name for users."""
 
     scope: EditScope
     path: Path
@@ -35,10 +35,13 @@ def edit_target(
     *,
     take_over: bool = False,
 ) -> EditTarget:
-    """Name the file of a scope. A file given by path stands in for both scopes, as it does for reading.
+    """File of a scope. A file given by path replaces both scopes, as it does for reading.
 
-    A project in a foreign format is not edited. To take it over is to begin a file of ours beside it, which
-    is read in its place from then on.
+    A project in another agent's format is not edited; importing it starts a Fairlead file beside it, which is
+    read in its place from then on.
+
+    Raises:
+        ConfigUnwritable: The project's file is in another format.
     """
     if explicit is not None:
         return EditTarget(scope="file", path=explicit)
@@ -60,7 +63,7 @@ def edit_target(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerEntry:
-    """Where the entry of a server is written."""
+    """Place of a server's entry."""
 
     target: EditTarget
     path: tuple[str, ...]
@@ -68,9 +71,9 @@ class ServerEntry:
 
 
 def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
-    """The entry that decides about fields: of the highest layer that has one, else the one with the target.
+    """Entry that decides about fields: of the highest layer that has one, else the one with the target.
 
-    What is written into a lower layer would be out of effect.
+    An edit of a lower layer would have no effect.
 
     Raises:
         ConfigUnwritable: That entry is not in a file that Fairlead edits.
@@ -80,7 +83,7 @@ def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
     part = next(said, parts[0])
     layer = part.layer
     if layer.path is None or layer.dialect is not None:
-        reason = "which Fairlead reads but does not edit" if layer.path else "which is no file"
+        reason = "which Fairlead reads but does not edit" if layer.path else "which is not a file"
         written = " and ".join(f"`{field}`" for field in fields)
         raise ConfigUnwritable(
             f"`{server.server_id}` is described by {layer.label}, {reason}",
@@ -91,9 +94,9 @@ def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
 
 
 def entry_to_switch(loaded: LoadedConfig, server: LoadedServer) -> ServerEntry:
-    """The entry that decides whether a server is enabled, for every surface.
+    """Entry that decides whether a server is enabled, for every surface.
 
-    A built-in server has none in a file: one is begun in the user's, or in what was given in its place.
+    A built-in server has none in a file: one is added to the user's file, or to the file given in its place.
 
     Raises:
         ConfigUnwritable: That entry is not in a file that Fairlead edits.
@@ -107,7 +110,7 @@ def entry_to_switch(loaded: LoadedConfig, server: LoadedServer) -> ServerEntry:
 
 
 def set_enabled(loaded: LoadedConfig, server_id: str, *, on: bool) -> Path:
-    """Set `enabled` of a server in the entry that decides about it; returns the file."""
+    """Set `enabled` of a server in the entry that decides it; returns the file."""
     entry = entry_to_switch(loaded, loaded.server(server_id))
     edit_file(
         entry.target.path, lambda text: set_value(text, (*entry.path, "enabled"), on), create=EMPTY_FILE

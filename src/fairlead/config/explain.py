@@ -1,4 +1,4 @@
-"""Say where every field of a server came from, and what it overrode."""
+"""Origin of every field of a server: the layer that set it, and the values it overrode."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from fairlead.config.untyped import is_object, value_at
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerValue:
-    """One layer's say about a field, safe to print."""
+    """Value of a field in one layer, safe to print."""
 
     value: Any
     layer: str
@@ -22,7 +22,7 @@ class LayerValue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldOrigin:
-    """A field, the value in effect and who set it, and the values that lost."""
+    """A field with the value in effect, its origin, and the overridden values."""
 
     field: str
     in_effect: LayerValue | None
@@ -31,7 +31,7 @@ class FieldOrigin:
 
 
 def explain_server(server: LoadedServer) -> list[FieldOrigin]:
-    """Every field of a server: the ones somebody set first, in their order, then the built-in defaults."""
+    """Every field of a server: configured ones first, in their order, then the built-in defaults."""
     rows: list[FieldOrigin] = []
     seen: set[FieldPath] = set()
     for path in _paths_that_were_set(server):
@@ -40,7 +40,7 @@ def explain_server(server: LoadedServer) -> list[FieldOrigin]:
         seen.add(path)
         live = [_layer_value(path, setting) for setting in server.definition.settings(path)]
         lost = [_layer_value(path, setting) for setting in server.definition.replaced_settings(path)]
-        if live and path == ("deny_tools",):  # these add up over the layers
+        if live and path == ("deny_tools",):  # lists of all layers add up
             live[0] = replace(live[0], value=server.entry["deny_tools"])
         rows.append(
             FieldOrigin(
@@ -81,7 +81,7 @@ def _list_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[Fiel
 
 
 def _apply_trust_cap(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
-    """A field as the administrator lets it be."""
+    """A field as limited by the administrator."""
     said, origin = row.in_effect, server.ruling.distrust
     if origin is None or row.field != "trust" or said is None or said.value != "trusted":
         return row
@@ -90,7 +90,7 @@ def _apply_trust_cap(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
 
 
 def _admin_policy_rows(server: LoadedServer) -> Iterator[FieldOrigin]:
-    """What the administrator adds about calls."""
+    """Restrictions on calls that the administrator adds."""
     said: list[tuple[str, Any, ValueOrigin]] = []
     if server.ruling.approval is not None:
         said.append(("policy.approval", *server.ruling.approval))

@@ -1,4 +1,4 @@
-"""What consent binds files and folders of a project to: their real paths, and digests of their content."""
+"""Digests of a project's files and folders, which consent is bound to."""
 
 import os
 import re
@@ -11,46 +11,46 @@ from pathlib import Path
 from fairlead.config.paths import FILE_NAME, LOCK_NAME
 
 WORD_BREAKS = re.compile(r"[\s;&|()<>'\"`$=,:]+")
-"""What stands between the words of a command line, as far as files can be named by them."""
+"""Separators of words in a command line that can name files."""
 MAX_DIGESTED_BYTES = 64 * 1024 * 1024
-"""Larger files are bound by inode, size and change time, which only the system's clock and kernel set."""
+"""Larger files are bound by inode, size and change time, which only the kernel sets."""
 MAX_FOLDER_FILES = 2_000
-"""A folder with more files, or with more bytes than `MAX_DIGESTED_BYTES`, is not bound by its content."""
+"""A folder with more files, or more bytes than `MAX_DIGESTED_BYTES`, is not bound by its content."""
 _MAX_FOLDER_ENTRIES = 10 * MAX_FOLDER_FILES
 INSTALLED_FOLDERS = frozenset({"node_modules", ".venv", "venv", ".tox", ".nox"})
-"""Folders that package managers fill: counted apart, so that their size does not leave the rest unbound."""
+"""Folders that package managers fill: counted separately, so that their size does not unbind the rest."""
 _GIT_FILES = frozenset({"config", "config.worktree", "hooks", "info"})
-"""What git executes or reads settings from, of all that it keeps."""
+"""Files of git's own folder that it executes or reads settings from."""
 _OWN_FILES = frozenset({FILE_NAME, LOCK_NAME})
-"""Files that Fairlead itself writes: counting them, `fairlead lock` would take back what was approved."""
+"""Files that Fairlead writes: counting them, `fairlead lock` would revoke consent."""
 NOT_BOUND = "not bound: too large"
 _DATA_SUFFIX = re.compile(
     r"\.(?:db|sqlite3?|duckdb|csv|tsv|txt|md|rst|log|pdf|png|jpe?g|gif|svg|webp|parquet|jsonl|ndjson|pid|sock)",
     re.IGNORECASE,
 )
-"""An argument that names such a file names data, unless it is executable or an interpreter's first file."""
+"""Suffixes of data files: such an argument is data, unless executable or an interpreter's first file."""
 _SHEBANG_BYTES = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundFile:
-    """A file, or a folder with what is in it, as consent is bound to it."""
+    """A file, or a folder with its content, that consent is bound to."""
 
     path: str
     real: str | None
-    """Where it really is, links followed; None where there is no such file."""
+    """Real path, links followed; None where there is no such file."""
     content: str | None
     """Digest of its content; None for one outside the project, `NOT_BOUND` for too large a folder."""
 
 
 class ProjectFolders:
-    """The folders a project can change files in: told apart by identity, so that no spelling escapes."""
+    """Folders in which a project can change files, compared by identity so that no spelling escapes."""
 
     def __init__(self, base: Path, home: Path, *more: Path) -> None:
         folders = [base, _repository(base, home), *more]
         real = {Path(os.path.realpath(folder)) for folder in folders}
         self.roots = tuple(sorted(root for root in real if real.isdisjoint(root.parents)))
-        """The folders that all others are in."""
+        """Folders that contain all others."""
         self._identities = {found for folder in folders if (found := _identity(folder)) is not None}
 
     def __contains__(self, path: str | Path) -> bool:
@@ -61,7 +61,7 @@ class ProjectFolders:
 
 
 def _repository(base: Path, home: Path) -> Path:
-    """The repository that a folder is in: a submodule or worktree has a file for its `.git`."""
+    """Repository of a folder: a submodule or worktree has a file for its `.git`."""
     for folder in (base, *base.parents):
         if folder == home:
             break
@@ -79,7 +79,7 @@ def _identity(path: str | Path) -> tuple[int, int] | None:
 
 
 def bind_file(path: str, project: ProjectFolders) -> BoundFile:
-    """Where a file really is, and what is in it where it belongs to the project."""
+    """Real path of a file, and a digest of its content where it belongs to the project."""
     if not os.path.exists(path):
         return BoundFile(path=path, real=None, content=None)
     real = os.path.realpath(path)
@@ -88,12 +88,12 @@ def bind_file(path: str, project: ProjectFolders) -> BoundFile:
 
 
 def digest_file(path: str) -> str:
-    """Digest of a regular file's content; of a very large one, of what the kernel notes at each change."""
-    import hashlib  # loads a crypto library, which reading commands have no use for
+    """Digest of a regular file's content; for a very large one, of what the kernel records at each change."""
+    import hashlib  # loads a crypto library, which commands that only read do not need
 
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, flags)  # a FIFO without a writer must not hold us
+        descriptor = os.open(path, flags)  # a FIFO without a writer must not block
     except OSError as exc:
         return f"unreadable: {exc.errno}"
     with open(descriptor, "rb") as file:
@@ -111,7 +111,7 @@ def digest_file(path: str) -> str:
 
 
 def bind_folder(path: str, project: ProjectFolders, mentioned: str) -> BoundFile:
-    """The same for a folder; `mentioned` is the command line, see `digest_folder`."""
+    """Real path and digest of a folder; `mentioned` is the command line, see `digest_folder`."""
     real = os.path.realpath(path)
     content = digest_folder(real, mentioned) if real in project else None
     return BoundFile(path=path, real=real, content=content)
@@ -121,7 +121,7 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
     """Digest of the names and contents of a folder's files, or `NOT_BOUND`. Links are not followed.
 
     Args:
-        folder: What to digest. Folders that package managers fill are left out, unless it is one.
+        folder: The folder. Folders that package managers fill are left out, unless it is one.
         mentioned: The command line: data files and our own count only where it may name them.
     """
     import hashlib
@@ -151,7 +151,7 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
 
 
 def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Every file and link below a folder, always in the same order. What cannot be read is left out."""
+    """Every file and link below a folder, always in the same order. Unreadable folders are left out."""
     pending = [folder]
     while pending:
         here = pending.pop()
@@ -174,14 +174,14 @@ def _is_mentioned(name: str, text: str) -> bool:
 
 
 def _is_matched(name: str, text: str) -> bool:
-    """Does a command line name this file, plainly or by a shell's pattern?"""
+    """Whether a command line names this file, literally or by a shell pattern."""
     braced = re.sub(r"(?<=[\w./-])\{[^\s{}]*\}|\{[^\s{}]*\}(?=[\w./-])", "*", text)  # no JSON
     patterns = [word.rpartition("/")[2] for word in WORD_BREAKS.split(braced) if re.search(r"[*?\[]", word)]
     return name in text or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def shebang_words(script: str | Path) -> list[str]:
-    """The words of a script's first line, less `#!`; none where it is no script."""
+    """Words of a script's `#!` line; none where it is no script."""
     try:
         descriptor = os.open(script, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
@@ -194,7 +194,7 @@ def shebang_words(script: str | Path) -> list[str]:
 
 
 def is_data_file(path: str) -> bool:
-    """Does a file hold data, by its name, and is it no program?"""
+    """Whether a file is data by its name, and not executable."""
     if _DATA_SUFFIX.fullmatch(os.path.splitext(path)[1]) is None:
         return False
     return not os.access(path, os.X_OK) and not shebang_words(path)

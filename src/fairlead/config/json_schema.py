@@ -1,4 +1,4 @@
-"""The JSON Schema of `fairlead.json`, for editors: made from the models, so the two cannot disagree."""
+"""JSON Schema of `fairlead.json` for editors, generated from the models."""
 
 import json
 from pathlib import Path
@@ -31,12 +31,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it is shipped."""
+    """Text of the schema as shipped."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _overlay(definitions: dict[str, Any]) -> dict[str, Any]:
-    """An entry without a target: any field of any server, over an entry of a lower layer."""
+    """Entry without a target: any field of any server, over an entry of a lower layer."""
     properties: dict[str, Any] = {}
     for model in SERVER_MODELS.values():
         properties |= definitions[model.__name__]["properties"]

@@ -1,16 +1,16 @@
-"""What a project's entry would execute: its program, working folder and the files that its arguments name.
+"""What a project's entry would execute: program, working directory and the files that its arguments name.
 
 Consent is bound to this (see `consent.py`), and the server is started with exactly this argv and folder.
-Files inside the project are bound by a digest of their content, files outside by the path they really have: a
-package manager may update `/usr/bin/node`, and nothing that comes with a repository can.
+Files inside the project are bound by a digest of their content, files outside by their real path: a package
+manager may update `/usr/bin/node`, and nothing that comes with a repository can.
 
-Whatever the program is, each word of its arguments counts that names a file or folder of the project, and so
-do its interpreters, the manifests of package runners, `node_modules/.bin` and `.venv/bin` programs of that
-name, and what variables such as `NODE_OPTIONS` or `PYTHONPATH` name. Where a word is itself a program, the
-rest is read as its command line. Where a command line can run code that it does not name (a line for a shell
-with expansions, code for an interpreter, `make`, `git`, `npm run`), consent is bound to all code of the
-project, and where that is too much, the user is told so. A language's interpreter that runs one script, and a
-runner that fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be data.
+For any program, each word of its arguments counts that names a file or folder of the project, and so do its
+interpreters, the manifests of package runners, `node_modules/.bin` and `.venv/bin` programs of that name, and
+what variables such as `NODE_OPTIONS` or `PYTHONPATH` name. Where a word is itself a program, the rest is read
+as its command line. Where a command line can run code that it does not name (a line for a shell with
+expansions, code for an interpreter, `make`, `git`, `npm run`), consent is bound to all code of the project,
+and where that is too much, the user is told so. An interpreter that runs one script, and a runner that
+fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be data.
 
 Not covered: what a program imports, loads or downloads once it runs.
 """
@@ -42,16 +42,16 @@ EXECUTION_VARIABLES = re.compile(
     r"|DOTNET_\w+|CORECLR_\w+|GIT_\w+|SSH_ASKPASS|EDITOR|VISUAL|PAGER|BROWSER|SHELL|HOME|XDG_\w+|DENO_\w+|BUN_\w+"
     r"|\w*_PROXY|\w*_proxy|DOCKER_HOST|DOCKER_CONTEXT"
 )
-"""Variables that decide which code runs or which hosts are contacted, whatever the program is."""
+"""Variables that decide which code runs or which hosts are contacted, for any program."""
 
 _SHELL = re.compile(r"(?:sh|ash|bash|dash|zsh|ksh|mksh|fish|pwsh|powershell|cmd)[\d.]*")
 _LANGUAGE = re.compile(
     r"(?:python|pypy|node|nodejs|ruby|perl|php|lua|luajit|java|tsx|ts-node|rscript|julia|deno|uv)[\d.]*w?|"
     + _SHELL.pattern
 )
-"""Programs that run the first file they are given; what follows that is for it."""
+"""Interpreters: they run the first file they are given; the rest is for that file."""
 _FETCHER = re.compile(r"npx|bunx|pnpx|uvx|pipx|docker|podman")
-"""Programs that run a package or image by its name; what follows that is for it."""
+"""Runners of a package or image by its name; the rest is for that package."""
 _FETCHES = {"npm": {"exec", "x"}, "pnpm": {"dlx"}, "yarn": {"dlx"}, "bun": {"x"}, "uv": {"tool"}}
 """Subcommands that do the same."""
 _RUNS_PROJECT = re.compile(
@@ -70,9 +70,9 @@ _FOLDER_OPTION = re.compile(
     r"--(?:from|with|with-editable|package|directory|project|prefix|cwd|dir|workspace|extra-pip-args)"
     r"|-[pCw]"
 )
-"""Options of package runners whose value is a folder that code is taken from."""
+"""Options of package runners whose value is a folder with code."""
 _FLAG = re.compile(r"-[uvxqBIsE]+|--")
-"""Options of Python and shells that certainly have no value, so that a script may follow."""
+"""Options of Python and shells without a value, so that a script may follow."""
 _EXPANDS = re.compile(r"[$`*?\[\]{}!;&|<>()\n#\\]|~[+-]")
 _URL = re.compile(r"https?://\S+")
 _JS, _PY = ("package.json", ".npmrc", ".yarnrc.yml", "bunfig.toml"), ("pyproject.toml", "uv.toml")
@@ -91,7 +91,7 @@ _MANIFESTS = {
     "mise": ("mise.toml", ".mise.toml"),
     "direnv": (".envrc",),
 }
-"""Files of the working folder (or a parent, inside the project) that say what such a program runs."""
+"""Files of the working directory (or a parent, inside the project) that define what such a program runs."""
 _PACKAGE = ("package.json", "__main__.py", "index.js", "index.mjs", "pyproject.toml", "setup.py", "deno.json")
 _INSTALLED = ("node_modules/.bin", ".venv/bin", "venv/bin", ".venv/Scripts")
 _MAX_DEPTH = 5
@@ -100,19 +100,19 @@ _MAX_COMMANDS = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What would be started, resolved once."""
+    """Program, arguments and folder to start, resolved once."""
 
     argv: tuple[str, ...]
     cwd: Path
     starts_in_cwd: bool
-    """False where the entry names no folder, and it starts where the host happens to run."""
+    """False where the entry names no folder, and it starts in the host's."""
     program: BoundFile
     files: tuple[BoundFile, ...]
-    """Everything else that decides what runs."""
+    """All other files that decide what runs."""
 
 
 def find_program(name: str, folder: Path, search: str) -> str | None:
-    """Where the system finds a program that is started in `folder`: an absolute path, links not followed."""
+    """Absolute path of a program started in `folder`, links not followed; None where it is not found."""
     is_path = "/" in name or os.sep in name
     places = [""] if is_path else search.split(os.pathsep)
     candidates = (os.path.join(folder.absolute(), place, name) for place in places)
@@ -128,14 +128,14 @@ def resolve_launch(
     search: str,
     project: ProjectFolders,
 ) -> Launch:
-    """Find out what a command line would execute.
+    """Resolve what a command line would execute.
 
     Args:
         argv: The program and its arguments, references resolved.
         cwd: The folder it is started in; None for that of this process.
-        variables: What its entry puts into its environment.
-        search: The `PATH` it is looked for in.
-        project: What counts as inside the project.
+        variables: The variables that its entry sets.
+        search: The `PATH` it is looked up in.
+        project: The folders that count as inside the project.
     """
     folder = Path(os.path.realpath(cwd or Path.cwd()))
     found = find_program(argv[0], folder, search)
@@ -155,7 +155,7 @@ def resolve_launch(
 
 
 class _Inputs:
-    """Finds the files and folders of a project that decide what a command line runs."""
+    """Collector of the project's files and folders that decide what a command line runs."""
 
     def __init__(self, folder: Path, search: str, project: ProjectFolders) -> None:
         self._folder = folder
@@ -165,10 +165,10 @@ class _Inputs:
         self.files: dict[str, None] = {}
         self._folders = set[str]()
         self._runs_anything = False
-        """May it run code of the project that it does not name?"""
+        """Whether it may run code of the project that it does not name."""
 
     def all_folders(self) -> set[str]:
-        """The folders whose content decides."""
+        """Folders whose content decides."""
         if not self._runs_anything:
             return self._folders
         roots = [str(root) for root in self._project.roots]
@@ -177,7 +177,7 @@ class _Inputs:
         return {*self._folders, *roots, *filter(os.path.isdir, installed)}
 
     def read_command(self, argv: Sequence[str]) -> None:
-        """Note what a command line names, and whether it may run what it does not name."""
+        """Add what a command line names, and note whether it may run what it does not name."""
         if tuple(argv) in self._read or not argv:
             return
         self._read.add(tuple(argv))
@@ -227,7 +227,7 @@ class _Inputs:
         self._note_words(arguments, lambda at: script is None or at <= script)
 
     def _starts_script(self, names: Iterable[str], arguments: Sequence[str], at: int) -> bool:
-        """Is this where an interpreter's own options end?"""
+        """Whether an interpreter's own options end here."""
         word, before = arguments[at], arguments[at - 1] if at else ""
         is_python = any(name.startswith(("python", "pypy", "uv")) for name in names)
         if is_python and re.fullmatch(r"-[bBdEiIOqsSuvxPR]*m.*", word):
@@ -303,12 +303,12 @@ class _Inputs:
     def _note_words(
         self, arguments: Sequence[str], is_code: Callable[[int], bool], *, first_is_code: bool = True
     ) -> None:
-        """Note the files and folders that words name.
+        """Add the files and folders that words name.
 
         Args:
             arguments: The words.
-            is_code: Is a folder at this place one that code is run from?
-            first_is_code: Is the first file run, even if its name is that of data?
+            is_code: Whether a folder at this place is one that code is run from.
+            first_is_code: Whether the first file is run, even if its name is that of data.
         """
         for at, argument in enumerate(arguments):
             is_module = at > 0 and re.fullmatch(r"-\w*m", arguments[at - 1]) is not None
@@ -324,7 +324,7 @@ class _Inputs:
                         self._note(*self._package(path))
 
     def read_variables(self, variables: Mapping[str, str]) -> None:
-        """Note the files and folders of the project that a variable has loaded into any program."""
+        """Add the files and folders of the project that a variable loads into any program."""
         for name, value in variables.items():
             if EXECUTION_VARIABLES.fullmatch(name):
                 for word in WORD_BREAKS.split(value):
@@ -335,7 +335,7 @@ class _Inputs:
                             self._note(path)
 
     def _interpreters(self, found: str | None, depth: int = 0) -> Iterator[str]:
-        """The interpreters below a program, and what makes a Python one a virtual environment."""
+        """Interpreters below a program, and the files that make a Python one a virtual environment."""
         if found is None or depth > _MAX_DEPTH:
             return
         settings = os.path.join(os.path.dirname(os.path.dirname(found)), "pyvenv.cfg")
@@ -391,7 +391,7 @@ class _Inputs:
                     yield from _entry_points(path)
 
     def _interpreter(self, script: str) -> str | None:
-        """The program that a script's first line names."""
+        """Program that a script's first line names."""
         words = shebang_words(script)
         if len(words) > 1 and words[0].endswith("/env"):
             names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
@@ -400,7 +400,7 @@ class _Inputs:
 
 
 def _words(argument: str) -> list[str]:
-    """An argument, and what is in it: the value of `--require=./x.js`, the words of a line."""
+    """An argument and its parts: the value of `--require=./x.js`, the words of a line."""
     _, _, value = argument.partition("=")
     return list(dict.fromkeys(word for word in (argument, value, *WORD_BREAKS.split(argument)) if word))
 
@@ -410,7 +410,7 @@ def _stem(name: str) -> str:
 
 
 def _entry_points(manifest: str) -> Iterator[str]:
-    """The files that a package's manifest says are run."""
+    """Files that a package's manifest declares as entry points."""
     import json
 
     try:

@@ -1,4 +1,4 @@
-"""Load a configuration: every layer, merged and checked, with the origin of every value."""
+"""Loading of the effective configuration: all layers merged and validated, with the origin of every value."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,24 +34,24 @@ from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownSe
 Scope = Literal["effective", "project", "user"]
 
 IDENTITY = ("command", "args", "cwd", "url", "headers_helper")
-"""The fields that say what a server is, besides where its `env` has programs looked for."""
+"""Fields that define a server's target, besides the search path in its `env`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoadedRule:
-    """A rule about calls, and who wrote it."""
+    """Rule about calls, with its origin."""
 
     rule: PolicyRule
     origin: ValueOrigin | None
     issuer: str | None = None
-    """The gateway's OAuth issuer, whose subjects a rule that allows may name without their prefix."""
+    """The gateway's OAuth issuer, whose subjects an allowing rule may name without their prefix."""
 
     def is_for(self, caller: GroupedPrincipal) -> bool:
-        """Does it apply to calls that are made for this caller?
+        """Whether the rule applies to calls of this caller.
 
-        A rule that names a group applies to members of it alone, whatever its action: a caller without
-        groups, such as the local user, is a member of none. A subject without its prefix (`ada@example.org`)
-        narrows for the subjects of every issuer, and allows for those of the configured one.
+        A rule that names a group applies only to members of it, whatever its action: a caller without groups,
+        such as the local user, is a member of none. A subject without its prefix (`ada@example.org`) narrows
+        for the subjects of every issuer, and allows for those of the configured one.
         """
         name = self.rule.principal
         if name is None or caller.is_named(name):
@@ -63,22 +63,22 @@ class LoadedRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoadedServer:
-    """One server as configured: sound, or with the reasons why not."""
+    """One configured server: valid, or with the problems of its entry."""
 
     server_id: str
     definition: ServerDefinition
     config: Server | None
     problems: tuple[Problem, ...]
     rules: tuple[LoadedRule, ...] = ()
-    """The rules of `policy` that speak of this server."""
+    """Rules of `policy` about this server."""
     approval: ApprovalMode | None = None
-    """What `policy` says of servers that do not say themselves."""
+    """`policy.approval`, for servers without a mode of their own."""
     ruling: AdminRuling = UNRULED
-    """What the administrator of the machine says about it."""
+    """The administrator's ruling about it."""
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    """The environment it was loaded in."""
+    """Environment it was loaded in."""
     has_references: bool = field(init=False, repr=False)
-    """Is there anything to resolve? Looked for once: every start asks several times."""
+    """Whether there is anything to resolve. Computed once: every start asks several times."""
 
     def __post_init__(self) -> None:
         """Look for references."""
@@ -91,52 +91,52 @@ class LoadedServer:
 
     @property
     def admin_approval(self) -> ApprovalMode | None:
-        """The least that the administrator wants asked before a call."""
+        """The administrator's minimum approval mode."""
         return self.ruling.approval[0] if self.ruling.approval else None
 
     @property
     def enable_hint(self) -> str:
-        """What switches on a server that is off."""
+        """How to enable a disabled server."""
         if self.is_built_in and self.server_id == "repo":
-            # Off because of where it would look, which `enable` does not change.
+            # Disabled because of its folder, which `enable` does not change.
             return "run it inside a repository, or `fairlead add files --builtin repo --root FOLDER`"
         return f"run `{command_line('enable', self.server_id)}`"
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The merged entry as it is written, references unexpanded."""
+        """Merged entry as written, references unexpanded."""
         return as_object(self.definition.entry)
 
     @property
     def transport(self) -> str | None:
-        """How it is reached."""
+        """Transport, such as `stdio`; None for an invalid entry."""
         return transport_of(self.entry)
 
     @property
     def source(self) -> LayerName:
-        """The layer that says what this server is."""
+        """Layer with the target of this server."""
         return self.definition.source.name
 
     @property
     def is_built_in(self) -> bool:
-        """Is it one of those that are there without any configuration?"""
+        """Whether it is there without any configuration."""
         return self.source == "builtin"
 
     @property
     def enabled(self) -> bool:
-        """Does the user want it? Whether it can be used is another question."""
+        """Whether it is enabled. It may still be unusable."""
         return self.entry.get("enabled", True) is not False
 
     @property
     def usable(self) -> bool:
-        """Wanted, and nothing is wrong with its entry."""
+        """Whether it is enabled and its entry is valid."""
         return (
             self.enabled and self.config is not None and not any(p.severity == "error" for p in self.problems)
         )
 
     @property
     def target(self) -> str:
-        """The command or URL, safe to print."""
+        """Command or URL, safe to print."""
         shown = redact_entry(self.entry)
         if "command" in shown:
             return " ".join(map(str, [shown["command"], *as_list(shown.get("args"))]))
@@ -145,32 +145,32 @@ class LoadedServer:
 
     @property
     def needs_consent(self) -> bool:
-        """Must the user have approved what a project file says of it?"""
+        """Whether the user must consent to it, because a project file describes it."""
         return needs_consent(self.definition)
 
     @property
     def consent(self) -> ConsentKey | None:
-        """What must have been approved before it may start; None where it is the user's own.
+        """Consent that it needs before it may start; None where it is the user's own.
 
-        As things are now: it reads the files that would be executed, and so is not for the event loop.
+        Reads the files that would be executed, and so is not for the event loop.
         """
         if not self.needs_consent:
             return None
         return consent_to(self.definition, with_bound_values(self.definition, self.env), self.env).key
 
     def consent_to(self, resolved: Server, env: Mapping[str, str]) -> Consent | None:
-        """The same for a start with these resolved values, and what is then to be started."""
+        """Consent for a start with these resolved values, and what is then started."""
         if not self.needs_consent:
             return None
         entry = resolved.model_dump(mode="json", exclude_unset=True)
         return consent_to(self.definition, entry, env)
 
     def resolve(self, env: Mapping[str, str]) -> Server:
-        """Its configuration with every reference replaced by the secret it stands for. Never print it."""
+        """Its configuration with every reference replaced by its secret. Never print it."""
         if self.config is None:
             raise ConfigInvalid(*self.problems)
         resolved = self._resolve_config(self.config, env) if self.has_references else self.config
-        # Once more: files and variables may say something else by now, and so may the administrator.
+        # Once more: files and variables may have changed since, and so may the administrator's policy.
         ruling = _ruling(AdminPolicies(env), self, resolved, env)
         if ruling.refusals:
             raise ConfigInvalid(*ruling.refusals)
@@ -194,7 +194,7 @@ class LoadedServer:
             raise SecretUnavailable(f"server `{self.server_id}`: {exc}", hint=exc.hint) from exc
 
     def identified(self, config: Server, env: Mapping[str, str]) -> Server:
-        """Its configuration with the references resolved that say what it is, and no others."""
+        """Its configuration with only the references of its target resolved."""
         fields = {
             name: self._resolve_field(name, getattr(config, name), env)
             for name in IDENTITY
@@ -207,52 +207,56 @@ class LoadedServer:
         return config.model_copy(update=as_tuples)
 
     def root_folders(self) -> tuple[Path, ...]:
-        """The folders its `roots` name, from where the entry was written."""
+        """Folders that its `roots` name, relative to the file of the entry."""
         base = self.definition.origin(("roots",)).layer.base
         roots = self.config.roots if self.config else ()
         return tuple((base / Path(root).expanduser()).absolute() for root in roots)
 
     def working_folder(self, resolved: Server) -> Path | None:
-        """Where its process starts: what `cwd` says, else the project's folder, else ours (None)."""
+        """Working directory of its process: `cwd`, else the project's folder, else ours (None)."""
         return working_folder(self.definition, getattr(resolved, "cwd", None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoadedConfig:
-    """The effective configuration, where each value came from, and what is wrong with the rest."""
+    """Effective configuration, the origin of each value, and the problems of the rest."""
 
     config: Config
     servers: dict[str, LoadedServer]
     problems: tuple[Problem, ...]
     merged: MergedConfig
     rules: tuple[LoadedRule, ...] = ()
-    """The rules of `policy`."""
+    """Rules of `policy`."""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The sources that were read, low to high."""
+        """Layers that were read, low to high."""
         return tuple(layer for layer in self.merged.layers if layer.name != "builtin")
 
     @property
     def names_groups(self) -> bool:
-        """Does a rule, the administrator's included, or a bundle of `gateway.oauth` name a group?"""
+        """Whether a rule, the administrator's included, or a bundle of `gateway.oauth` names a group."""
         rules = chain(self.rules, *(server.admin_rules for server in self.servers.values()))
         oauth = self.config.gateway.oauth
         names = chain((loaded.rule.principal or "" for loaded in rules), oauth.bundles if oauth else ())
         return any(name.startswith(GROUP) for name in names)
 
     def origin(self, *path: str | int) -> ValueOrigin | None:
-        """Who set the value at `path`, such as `("servers", "github", "url")`."""
+        """Origin of the value at `path`, such as `("servers", "github", "url")`."""
         return self.merged.origin(path)
 
     def require_section(self, section: str) -> None:
-        """Raise `ConfigInvalid` with the mistakes of a section that was left out because of them."""
+        """Raise `ConfigInvalid` with the problems of a section that was left out because of them."""
         if section in self.merged.data and section not in self.config.model_fields_set:
             raise ConfigInvalid(*(problem for problem in self.problems if problem.path[:1] == (section,)))
 
     @check_types
     def server(self, server_id: str) -> LoadedServer:
-        """The server with that id, or an error that suggests the one meant."""
+        """Server with that id.
+
+        Raises:
+            UnknownServer: There is none; the hint suggests the one meant.
+        """
         if server_id not in self.servers:
             hint = suggestion(server_id, self.servers) or "run `fairlead list` to see the configured servers"
             raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
@@ -260,7 +264,7 @@ class LoadedConfig:
 
 
 def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = ()) -> LoadedServer:
-    """A server that the program itself brings and runs in its own process: its word, so it is trusted."""
+    """Server that the program itself brings and runs in its own process: trusted."""
     entry = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
     layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
     part = LayerPart(layer=layer, prefix=("servers", server_id), entry=entry)
@@ -285,11 +289,14 @@ def load_config(
     *,
     scope: Scope = "effective",
 ) -> LoadedConfig:
-    """Load the effective configuration, or only what one scope's file says.
+    """Load the effective configuration, or only one scope's file.
 
     A bad server, bundle or section, or a bad field of most sections, is left out and reported in `problems`.
-    A file that cannot be read or parsed, or a bad `policy`, `store` or `version`, raises: half a policy is
-    not a policy.
+
+    Raises:
+        ConfigUnreadable: A file cannot be read. ConfigInvalid: A file cannot be parsed, or has a bad
+        `policy`, `store` or `version`: half a policy is not
+            a policy.
     """
     env = os.environ if env is None else env
     folder = current_folder() if cwd is None else Path(cwd).absolute()
@@ -338,7 +345,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
     administration = AdminPolicies(env)
     servers = {server.server_id: _apply_admin_policy(server, administration, env) for server in described}
     elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
-    # What is wrong with the administrator's policy is wrong with every server, and said once.
+    # A problem of the administrator's policy concerns every server, and is reported once.
     own = dict.fromkeys(problem for server in servers.values() for problem in server.problems)
     return LoadedConfig(
         config=checked.config,
@@ -352,7 +359,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
 def _apply_admin_policy(
     server: LoadedServer, administration: AdminPolicies, env: Mapping[str, str]
 ) -> LoadedServer:
-    """The same server, with what the administrator says about it."""
+    """Server with the administrator's ruling applied."""
     if not administration.exists:
         return server
     config = server.config
@@ -372,7 +379,7 @@ def _apply_admin_policy(
 def _ruling(
     administration: AdminPolicies, server: LoadedServer, config: Server | None, env: Mapping[str, str]
 ) -> AdminRuling:
-    target: ServerTarget | None = None  # what is part of the program, or of no use anyway, is not told apart
+    target: ServerTarget | None = None  # not needed for part of the program, or an unusable entry
     if administration.exists and config is not None and server.transport != "in_process":
         target = target_of(config, cwd=server.working_folder(config), env=env)
     return administration.judge(server.server_id, target)
@@ -389,12 +396,12 @@ def _rules_about(server_id: str, rules: Iterable[LoadedRule]) -> tuple[LoadedRul
 
 
 def _is_fatal(fault: ValidationFault) -> bool:
-    """Does it cost more than an entry? Half a policy is not a policy."""
+    """Whether a fault makes loading fail, rather than leaving out an entry: half a policy is not a policy."""
     return not fault.is_isolated and (len(fault.path) < 2 or fault.path[0] not in ISOLATED)
 
 
 def _is_a_default(fault: ValidationFault, origin: ValueOrigin | None) -> bool:
-    """A bad default shows up in every server; it is reported once, where it is written."""
+    """Whether a fault is of `defaults`: it shows up in every server, and is reported once, at its origin."""
     return fault.path[:1] == ("servers",) and origin is not None and origin.path[:1] == ("defaults",)
 
 
@@ -410,7 +417,7 @@ def _secret_problems(definition: ServerDefinition, env: Mapping[str, str]) -> It
         origin = definition.origin(path)
         if origin.layer.name == "project":
             hint = "a project file is often shared: use a reference such as `${NAME}`"
-            if origin.layer.dialect is not None:  # whose format may have no references at all
+            if origin.layer.dialect is not None:  # its format may have no references at all
                 command = command_line("import", str(origin.layer.path))
                 hint = f"a project file is often shared: take it over with `{command}`"
             message = "looks like a secret in plain text"

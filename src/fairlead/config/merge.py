@@ -1,8 +1,8 @@
-"""Merge layers into one document in which every value still knows where it came from.
+"""Merging of layers into one document that keeps the origin of every value.
 
 Per server id, an entry with a target (`command`, `url`, `builtin`) replaces the lower one whole; an entry
 without one overlays it, object by object. `deny_tools` of an overlay adds to the list below it, because
-denying can only grow. `defaults` lie under every server.
+denials only grow. `defaults` lie under every server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,20 +18,20 @@ from fairlead.errors import Problem
 FieldPath = tuple[str | int, ...]
 
 USERS_KEYS = frozenset({"artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"})
-"""What only the user's own voice may set: not a file that came with a clone."""
+"""Sections that only the user's own file may set: not a file that came with a clone."""
 STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ValueOrigin:
-    """The place that set a value. Line and column are looked up when somebody asks."""
+    """Place that set a value. Line and column are looked up on demand."""
 
     layer: Layer
     path: FieldPath
 
     @property
     def line(self) -> int | None:
-        """The line in the layer's file, if it is a file."""
+        """Line in the layer's file, if it is a file."""
         position = self.layer.position(self.path)
         return position.line if position else None
 
@@ -40,7 +40,7 @@ class ValueOrigin:
         return self.layer.label if line is None else f"{self.layer.label}:{line}"
 
     def problem(self, message: str, path: FieldPath, **rest: Any) -> Problem:  # noqa: ANN401 - Problem's own fields
-        """A problem at this place."""
+        """Problem at this place."""
         at = self.layer.position(self.path)
         line, column = (at.line, at.column) if at else (None, None)
         return Problem(message=message, file=self.layer.label, path=path, line=line, column=column, **rest)
@@ -48,7 +48,7 @@ class ValueOrigin:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerSetting:
-    """One layer's say about one field."""
+    """Value of one field in one layer."""
 
     value: Any
     origin: ValueOrigin
@@ -56,14 +56,14 @@ class LayerSetting:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerPart:
-    """What one layer contributes to a server."""
+    """Entry of a server in one layer."""
 
     layer: Layer
     prefix: FieldPath
     entry: Any
 
     def setting(self, path: FieldPath) -> LayerSetting | None:
-        """This layer's say about a field, if it has one."""
+        """This layer's value of a field, if it has one."""
         if not has_path(self.entry, path):
             return None
         return LayerSetting(
@@ -73,32 +73,32 @@ class LayerPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ServerDefinition:
-    """One server as the layers together describe it."""
+    """One server as all layers together describe it."""
 
     server_id: str
     defaults: tuple[LayerPart, ...]
     parts: tuple[LayerPart, ...]
-    """The entries in effect, low to high: one with a target and the overlays above it."""
+    """Entries in effect, low to high: one with a target and the overlays above it."""
     replaced: tuple[LayerPart, ...]
-    """Entries of lower layers that the one with a target put out of effect."""
+    """Entries of lower layers that the one with a target replaced."""
     entry: Any
-    """The merged entry, defaults apart."""
+    """Merged entry, without defaults."""
 
     @property
     def source(self) -> Layer:
-        """The layer that says what this server is."""
+        """Layer with the target of this server."""
         return self.parts[0].layer
 
     def settings(self, path: FieldPath) -> Iterator[LayerSetting]:
-        """Every layer's say about a field, the one in effect first."""
+        """Values of a field in every layer, the one in effect first."""
         return _settings((*reversed(self.parts), *reversed(self.defaults)), path)
 
     def replaced_settings(self, path: FieldPath) -> Iterator[LayerSetting]:
-        """What the replaced entries said about a field."""
+        """Values of a field in the replaced entries."""
         return _settings(self.replaced[::-1], path)
 
     def origin(self, path: FieldPath) -> ValueOrigin:
-        """Who set a field; for one that nobody set, who set what it is in."""
+        """Origin of a field; for one that is not set, of what contains it."""
         for length in range(len(path), -1, -1):
             for part in (*reversed(self.parts), *reversed(self.defaults)):
                 if setting := part.setting(path[:length]):
@@ -112,7 +112,7 @@ def _settings(parts: tuple[LayerPart, ...], path: FieldPath) -> Iterator[LayerSe
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MergedConfig:
-    """All layers as one document, with the way back to each of them."""
+    """All layers as one document, with the origin of each value."""
 
     layers: tuple[Layer, ...]
     data: dict[str, Any]
@@ -120,7 +120,7 @@ class MergedConfig:
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def origin(self, path: FieldPath) -> ValueOrigin | None:
-        """Who set what is at `path`, or the nearest thing around it."""
+        """Origin of the value at `path`, or of what contains it."""
         match path:
             case ("servers", str(server_id), *rest) if server_id in self.definitions:
                 return self.definitions[server_id].origin(tuple(rest))
@@ -134,7 +134,7 @@ class MergedConfig:
         return None
 
     def rule_origins(self) -> list[ValueOrigin]:
-        """Who wrote each of the rules of `policy`, which add up over the layers."""
+        """Origin of each rule of `policy`; rules add up over the layers."""
         return [
             ValueOrigin(layer=layer, path=("policy", "rules", index))
             for layer in self.layers
@@ -143,7 +143,7 @@ class MergedConfig:
 
 
 def merge(layers: list[Layer]) -> MergedConfig:
-    """Merge layers, low to high, and report what a layer had no right to say."""
+    """Merge layers, low to high, and report what a layer may not set."""
     problems: list[Problem] = []
     allowed: list[Layer] = []
     merged: dict[str, Any] = {}
@@ -161,10 +161,10 @@ def merge(layers: list[Layer]) -> MergedConfig:
 def _filter_project_layer(
     layer: Layer, below: list[Layer], bundles: Mapping[str, Any], problems: list[Problem]
 ) -> Layer:
-    """What a layer may say: a project file adds servers, bundles and rules that narrow, and nothing else.
+    """The part of a layer that counts: a project file adds only servers, bundles and narrowing rules.
 
-    Nothing of it reaches a model or widens anything before the user consents to one of its servers, and what
-    is wrong in it takes nothing from the layers below. `bundles` are those of these layers.
+    Nothing of it reaches a model or widens anything before the user consents to one of its servers, and a
+    mistake in it takes nothing from the layers below. `bundles` are those of these layers.
     """
     problems += layer.warnings
     if layer.name != "project":
@@ -190,9 +190,9 @@ def _filter_project_layer(
 
 
 def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
-    """A layer without collections of entries that are none, and without bad fields of `defaults`.
+    """A layer without malformed collections of entries, and without bad fields of `defaults`.
 
-    Each costs itself: validation of the merged document would find a bad default in every server.
+    Each costs only itself: validation of the merged document would find a bad default in every server.
     """
     kept = dict(layer.data)
     faults = [not_an_object(key, kept[key]) for key in ISOLATED if key in kept and not is_object(kept[key])]
@@ -212,7 +212,7 @@ def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
 
 
 def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> dict[str, Any]:
-    """A project's sections, less what is not of its type: it would take the place of the user's value."""
+    """A project's sections without values of a wrong type, which would replace the user's value."""
     refused: list[FieldPath] = []
     kept = dict(layer.data)
     for key in ("servers", "bundles", "policy"):
@@ -237,16 +237,16 @@ def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> d
                 overlaid = as_object(defined[server_id].entry)
                 kept["servers"][server_id] = _fitting(overlaid, entry, path, refused)
     for path in refused:
-        message = "this is not of the right type; it is ignored, and what your own file says counts"
+        message = "has the wrong type; it is ignored, and your own file counts"
         origin = ValueOrigin(layer=layer, path=path)
-        problems.append(origin.problem(message, path, severity="warning", hint="correct it, or leave it out"))
+        problems.append(origin.problem(message, path, severity="warning", hint="correct or remove it"))
     return kept
 
 
 def _fitting(
     below: dict[str, Any], above: dict[str, Any], path: FieldPath, refused: list[FieldPath]
 ) -> dict[str, Any]:
-    """What an overlay says, less nulls and what is of another type than the value it would replace."""
+    """An overlay without nulls and values of another type than the one they would replace."""
     examples: dict[str, Any] = {"deny_tools": [], "allow_tools": [], "enabled": True}
     kept: dict[str, Any] = {}
     for name, value in above.items():
@@ -263,7 +263,7 @@ def _fitting(
 
 
 def _at_least(mode: str, approval: dict[str, Any]) -> dict[str, Any]:
-    """An approval by tool, made as strict as a project's mode for the whole server."""
+    """Approval modes by tool, made as strict as a project's mode for the whole server."""
 
     def narrowed(said: object) -> object:
         return said if STRICTNESS.get(str(said), 0) > STRICTNESS[mode] else mode
@@ -275,7 +275,7 @@ def _at_least(mode: str, approval: dict[str, Any]) -> dict[str, Any]:
 def _own_bundles(
     layer: Layer, bundles: dict[str, Any], below: Mapping[str, Any], problems: list[Problem]
 ) -> dict[str, Any]:
-    """A project's bundles, less those that would take the place of the user's."""
+    """A project's bundles, except those that would replace the user's."""
     for name in bundles.keys() & below.keys():
         path: FieldPath = ("bundles", name)
         message = "a project file may not replace a bundle of yours; yours counts"
@@ -287,7 +287,7 @@ def _own_bundles(
 
 
 def _drop_description(layer: Layer, server_id: str, entry: Any, problems: list[Problem]) -> Any:  # noqa: ANN401 - any JSON value
-    """A project's entry over another file's server, without words of its own about that: models read them."""
+    """A project's entry over the user's server, without a description of its own: models read those."""
     if has_target(entry) or "description" not in entry:
         return entry
     path: FieldPath = ("servers", server_id, "description")
@@ -298,7 +298,7 @@ def _drop_description(layer: Layer, server_id: str, entry: Any, problems: list[P
 
 
 def _without_shared_logins(layer: Layer, servers: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
-    """Servers as a project may describe them: who uses whose login is not for a clone to say."""
+    """A project's servers without login settings: a clone may not choose whose login is used."""
     kept = dict(servers)
     for server_id, entry in servers.items():
         if is_object(entry) and "login" in entry:
@@ -319,7 +319,7 @@ def _narrowing_policy(layer: Layer, policy: dict[str, Any], problems: list[Probl
     if isinstance(kept.get("rules"), list):
         rules = list(enumerate(as_list(kept["rules"])))
         refused += [("policy", "rules", index) for index, rule in rules if _allows(rule)]
-        # The reason of a denial is told to models, as ours.
+        # The reason of a denial is shown to models as Fairlead's own words.
         kept["rules"] = [_without_reason(rule) for _, rule in rules if not _allows(rule)]
     for path in refused:
         origin = ValueOrigin(layer=layer, path=path)
@@ -336,12 +336,12 @@ def _allows(rule: object) -> bool:
 
 
 def _merge_sections(merged: dict[str, Any], layer: Layer) -> None:
-    """Everything but servers: bundles replace by id, policy rules add up, other sections merge by field."""
+    """Merge all but servers: bundles replace by id, policy rules add up, other sections merge by field."""
     for key, value in layer.data.items():
         below: Any = merged.get(key)
         if key == "servers":
             if not isinstance(value, dict):
-                merged[key] = value  # validation will say so
+                merged[key] = value  # validation reports it
         elif key == "policy" and is_object(value) and is_object(below):
             merged[key] = _merge_policy(below, value, narrow=layer.name == "project")
         elif key == "bundles" and is_object(value):
@@ -392,12 +392,12 @@ def _definition(
 
 
 def has_target(entry: object) -> bool:
-    """Does this entry say what the server is? What is no entry at all replaces too, and gets reported."""
+    """Whether an entry has a target. A malformed entry replaces too, and is reported."""
     return not isinstance(entry, dict) or any(target in entry for target in TARGETS)
 
 
 def overlay(below: Any, above: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Put one entry over another: objects merge, `deny_tools` add up, everything else replaces."""
+    """Lay one entry over another: objects merge, `deny_tools` add up, everything else replaces."""
     if not is_object(below) or not is_object(above):
         return above
     result = dict(below)

@@ -1,4 +1,4 @@
-"""What a configuration file may say. Frozen and strict: what is not here is an error, not a guess."""
+"""Models of the configuration file: frozen and strict, so that an unknown field is an error."""
 
 import re
 from typing import Annotated, Any, Literal, cast
@@ -26,7 +26,7 @@ BundleMode = Literal["direct", "meta", "auto"]
 SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
 TARGETS = ("command", "url", "builtin")
-"""The fields that say what a server is. An entry with none of them overlays a lower layer's entry."""
+"""Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
@@ -53,7 +53,7 @@ def _check_header_value(value: str) -> str:
     return value
 
 
-# Checked one by one, so that every bad name and value is reported, whatever is wrong beside it.
+# Validated one by one, so that every bad name and value is reported.
 VariableName = Annotated[Text, AfterValidator(_check_variable_name)]
 HeaderName = Annotated[Text, AfterValidator(_check_header_name)]
 HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
@@ -80,7 +80,7 @@ ServerId = Annotated[str, AfterValidator(_server_id)]
 
 def _web_url(value: str) -> str:
     if "${" in value:
-        return value  # judged again once its references are resolved
+        return value  # validated again once its references are resolved
     if any(character <= " " for character in value):
         raise ValueError("must not contain spaces or control characters")
     try:
@@ -105,14 +105,14 @@ class StrictModel(BaseModel):
 
 
 class ApprovalSettings(StrictModel):
-    """Who decides about a call: one mode for the server, and exceptions by tool."""
+    """Approval modes of a server: a default, and exceptions by tool."""
 
     default: ApprovalMode | None = Field(default=None, description="The mode of every tool not named below.")
     tools: dict[Text, ApprovalMode] = Field(default={}, description="Modes by tool name or glob.")
 
 
 class IdentityProvider(StrictModel):
-    """A login at a company's identity provider, which vouches for its people elsewhere."""
+    """A company's identity provider, whose tokens are exchanged for assertions."""
 
     token_url: WebUrl = Field(description="The token endpoint of the identity provider.")
     token: Text = Field(description="The identity token it issued: use a reference.")
@@ -120,7 +120,7 @@ class IdentityProvider(StrictModel):
 
 
 class OAuthSettings(StrictModel):
-    """How to log in, where discovery is not enough."""
+    """OAuth settings, where discovery is not enough."""
 
     authorization_url: WebUrl | None = None
     token_url: WebUrl | None = None
@@ -134,7 +134,7 @@ class OAuthSettings(StrictModel):
     client_metadata_url: WebUrl | None = None
     grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = Field(
         default="authorization_code",
-        description="How tokens are had: by a person, by the client itself, or for an `assertion`.",
+        description="How tokens are obtained: by a login, by the client itself, or for an `assertion`.",
     )
     auth_method: Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"] | None = (
         Field(default=None, description="How the client authenticates; as the issuer prefers if not set.")
@@ -149,12 +149,12 @@ class OAuthSettings(StrictModel):
         default=None, description="A token of this workload, for `jwt_bearer`: use a reference."
     )
     identity: IdentityProvider | None = Field(
-        default=None, description="Whose token is exchanged for an assertion first, for `jwt_bearer`."
+        default=None, description="The identity provider that issues an assertion first, for `jwt_bearer`."
     )
 
 
 class SandboxSettings(StrictModel):
-    """Run the server's process with less than the user's rights: no home, no sockets, no network."""
+    """Sandbox of the server's process: no home, no sockets, no network unless allowed."""
 
     kind: Literal["bwrap"] = "bwrap"
     network: bool = Field(default=False, description="May the process use the network?")
@@ -166,10 +166,10 @@ class SandboxSettings(StrictModel):
 
 
 class SamplingSettings(StrictModel):
-    """Let a server put questions to your model, where the program has one."""
+    """Let a server request completions from your model, where the program has one."""
 
     max_tokens: Annotated[int, Field(ge=1)] = Field(
-        default=20_000, description="What it may use in one run, in tokens."
+        default=20_000, description="Most tokens it may use in one run."
     )
 
 
@@ -177,7 +177,7 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 
 
 class ServerLimits(StrictModel):
-    """Times and sizes, for one server or, in `defaults`, for all."""
+    """Timeouts and sizes, for one server or, in `defaults`, for all."""
 
     lazy: bool = Field(default=True, description="Start on first use rather than with the host.")
     sharing: Sharing = Field(
@@ -188,20 +188,20 @@ class ServerLimits(StrictModel):
     request_timeout_ms: Milliseconds = Field(
         default=30_000, description="Time without an answer or progress before a request fails."
     )
-    max_request_ms: Milliseconds = Field(default=600_000, description="Time a request may take in all.")
+    max_request_ms: Milliseconds = Field(default=600_000, description="Longest time a request may take.")
     idle_stop_ms: Milliseconds | None = Field(
         default=None, description="Stop after this long without a request."
     )
     tools_ttl_ms: Milliseconds = Field(
         default=300_000, description="How long a list of tools counts as fresh."
     )
-    max_result_bytes: Bytes = Field(default=100_000, description="What a result may hand to a model.")
+    max_result_bytes: Bytes = Field(default=100_000, description="Result budget of a model, in bytes.")
     max_list_items: Annotated[int, Field(ge=1)] = Field(
         default=10_000, description="How many tools, resources or prompts a server may list."
     )
     max_list_bytes: Bytes = Field(
         default=16 * 1024 * 1024,
-        description="What all lists of a server may take together; what is over it is left out.",
+        description="Most bytes of all lists of a server together; the rest is left out.",
     )
     max_message_bytes: Bytes = Field(
         default=8 * 1024 * 1024, description="The largest message a server may send."
@@ -209,11 +209,11 @@ class ServerLimits(StrictModel):
 
 
 class Server(ServerLimits):
-    """What every server has, whatever its transport."""
+    """Fields of every server, whatever its transport."""
 
     enabled: bool = True
     required: bool = Field(default=False, description="Fail the start when this server is not ready.")
-    trust: Trust = Field(default="untrusted", description="Are its annotations and descriptions believed?")
+    trust: Trust = Field(default="untrusted", description="Whether its annotations and descriptions count.")
     allow_tools: AllowTools | None = Field(
         default=None,
         description="Tools that may be called, by name or glob. An untrusted server needs this list.",
@@ -224,29 +224,29 @@ class Server(ServerLimits):
         description="Refuse arguments that do not fit a tool's schema; off leaves that to the server.",
     )
     approval: ApprovalMode | ApprovalSettings | None = Field(
-        default=None, description="Who decides about a call."
+        default=None, description="Approval mode of its tools."
     )
     description: str | None = Field(default=None, description="What this server is for; helps tool search.")
     elicitation: bool | None = Field(
         default=None,
-        description="May it ask you things? If not set: a trusted one by form and page, others by page only.",
+        description="Elicitations it may send. If not set: form and URL if trusted, else URL only.",
     )
     sampling: SamplingSettings | None = Field(
-        default=None, description="May it use your model? Not if not set."
+        default=None, description="Whether it may use your model; not if not set."
     )
     roots: Texts = Field(
         default=(), description="Folders it may work in: told to it if it asks; all a built-in one can read."
     )
-    log_level: LogLevel | None = Field(default=None, description="What it shall log to us, and above.")
+    log_level: LogLevel | None = Field(default=None, description="The lowest level it shall log to us.")
 
 
 class StdioServer(Server):
     """Launch a local process and speak over its stdin and stdout."""
 
     transport: Literal["stdio"] = "stdio"
-    command: Text = Field(description="The program. Run as it is, never through a shell.")
+    command: Text = Field(description="The program. Run directly, never through a shell.")
     args: Arguments = ()
-    cwd: Text | None = Field(default=None, description="Relative to the folder of the file that says so.")
+    cwd: Text | None = Field(default=None, description="Relative to the folder of this file.")
     env: dict[VariableName, str] = Field(
         default={}, description="Variables the process gets besides a short safe list."
     )
@@ -254,7 +254,7 @@ class StdioServer(Server):
 
 
 class RemoteServer(Server):
-    """Speak to a URL: Streamable HTTP, or the older HTTP+SSE where `transport` says `sse`."""
+    """Connect to a URL: Streamable HTTP, or the older HTTP+SSE where `transport` is `sse`."""
 
     transport: Literal["http", "sse"] = "http"
     url: WebUrl
@@ -289,7 +289,7 @@ SERVER_MODELS: dict[str, type[Server]] = {
 
 
 def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unknown data is first looked at
-    """Tell an entry's transport from what it says, or from its target."""
+    """Transport of an entry: what it names, else by its target."""
     if not isinstance(entry, dict):
         return getattr(entry, "transport", None)
     fields = cast("dict[str, object]", entry)
@@ -316,7 +316,7 @@ ServerConfig = Annotated[
 
 
 class BundleServer(StrictModel):
-    """What a bundle takes from one server."""
+    """Tools of one server that a bundle selects."""
 
     allow_tools: AllowTools | None = None
     deny_tools: Texts = ()
@@ -324,27 +324,27 @@ class BundleServer(StrictModel):
 
 
 class ToolDelivery(StrictModel):
-    """How tools are handed to a model."""
+    """How tools are offered to a model."""
 
     mode: BundleMode = Field(
-        default="auto", description="Tools as they are, behind meta-tools, or by their cost."
+        default="auto", description="Tools directly, behind meta-tools, or by their cost."
     )
-    always_direct: Texts = Field(default=(), description="Tools offered as they are in every mode.")
+    always_direct: Texts = Field(default=(), description="Tools offered directly in every mode.")
     token_budget: Annotated[int, Field(ge=0)] = Field(
-        default=8_000, description="With `auto`: what definitions may cost before meta-tools take over."
+        default=8_000, description="With `auto`: most tokens of definitions before meta-tools take over."
     )
-    resources: bool = Field(default=True, description="Can a model read what servers have to read?")
-    prompts: bool = Field(default=False, description="Can a model use prompts, which are made for people?")
+    resources: bool = Field(default=True, description="Whether a model can read resources.")
+    prompts: bool = Field(default=False, description="Whether a model can use prompts.")
 
 
 class ToolSettings(ToolDelivery):
-    """All tools together, where no bundle is chosen."""
+    """How all tools are offered, where no bundle is chosen."""
 
     names: Literal["stable", "readable"] = Field(
         default="stable", description="`mcp_<server>_<tool>_<hash>`, or `server__tool` where that is free."
     )
     search: Literal["words", "meaning"] = Field(
-        default="words", description="`meaning` finds what is said in other words; needs `fairlead[search]`."
+        default="words", description="`meaning` also finds synonyms; needs `fairlead[search]`."
     )
 
 
@@ -382,13 +382,13 @@ class PolicyRule(StrictModel):
     arguments: dict[Text, Text] = Field(
         default={}, description="Argument names and globs their values must match."
     )
-    reason: Text | None = Field(default=None, description="Shown to whoever is refused or asked.")
+    reason: Text | None = Field(default=None, description="Shown with a refusal or an approval request.")
 
 
 class PolicySettings(StrictModel):
-    """Rules about calls, over all servers."""
+    """Rules about calls to all servers."""
 
-    approval: ApprovalMode | None = Field(default=None, description="The mode of servers that do not say.")
+    approval: ApprovalMode | None = Field(default=None, description="The mode of servers without their own.")
     rules: Annotated[tuple[PolicyRule, ...], Strict(strict=False)] = ()
 
 
@@ -401,17 +401,17 @@ class DocsSettings(StrictModel):
 
 
 class GatewayOAuth(StrictModel):
-    """Tokens of a team's own issuer, which open the gateway besides its own."""
+    """Access tokens of a team's own OAuth issuer, accepted besides the gateway's own."""
 
-    issuer: WebUrl = Field(description="Who issues them, as its metadata and its tokens spell it.")
+    issuer: WebUrl = Field(description="The issuer, as its metadata and tokens spell it.")
     audience: Text = Field(
-        description="Whom tokens must be made out to: the URL of the gateway, as its clients know it."
+        description="The audience of tokens: the URL of the gateway, as its clients know it."
     )
     jwks_url: WebUrl | None = Field(
-        default=None, description="Where its keys are; as its metadata says if not set."
+        default=None, description="The URL of its keys; from its metadata if not set."
     )
     required_scopes: Texts = Field(default=(), description="Scopes a token must have.")
-    principal_claim: Text = Field(default="sub", description="The claim that says who somebody is.")
+    principal_claim: Text = Field(default="sub", description="The claim that identifies the principal.")
     groups_claim: Text = Field(
         default="groups",
         description="The claim that lists the groups of the principal; with dots, a path into objects"
@@ -424,8 +424,8 @@ class GatewayOAuth(StrictModel):
     )
     bundles: dict[Text, Text | Texts] = Field(
         default={},
-        description="Which bundles somebody may use, by `group:NAME` or by subject, name or glob; if set,"
-        " nobody else gets in.",
+        description="Which bundles a principal may use, by `group:NAME` or by subject, name or glob; if set,"
+        " all others are refused.",
     )
     decide_scope: Text | None = Field(
         default=None,
@@ -444,7 +444,7 @@ class GatewaySettings(StrictModel):
     )
     oauth: GatewayOAuth | None = Field(default=None, description="Accept tokens of your own issuer too.")
     requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
-        default=60_000, description="What one principal may ask; null for no limit."
+        default=60_000, description="Requests per minute of one principal; null for no limit."
     )
     startup_wait_ms: Milliseconds = Field(
         default=5_000,
@@ -452,15 +452,15 @@ class GatewaySettings(StrictModel):
     )
     max_structured_bytes: Annotated[int, Field(ge=0)] = Field(
         default=4 * 1024 * 1024,
-        description="How large structured content may be that a client gets whole, beside `max_result_bytes`."
-        " Instead of more it gets an error with a preview and the handle of an artifact.",
+        description="The largest structured content that a client gets whole, beside `max_result_bytes`."
+        " For more it gets an error with a preview and the handle of an artifact.",
     )
     mode: BundleMode = "auto"
     approval: ApprovalMode | None = None
     approvals: Literal["person", "client"] = Field(
         default="person",
         description="Who answers approvals: the user, in the dashboard or with `fairlead approvals`; "
-        "or the client that wants to call, whose answers then count as its user's.",
+        "or the client that calls, whose answers then count as its user's.",
     )
 
 
@@ -471,20 +471,20 @@ class StoreSettings(StrictModel):
 
 
 class ArtifactSettings(StrictModel):
-    """What did not fit into results, kept on disk to be read on demand."""
+    """Parts of results over their budget, stored on disk to be read on demand."""
 
     max_bytes: Annotated[int, Field(ge=0)] = Field(
-        default=256 * 1024 * 1024, description="What all of them may take; the oldest go first. 0 keeps none."
+        default=256 * 1024 * 1024, description="Most bytes of all; the oldest go first. 0 stores none."
     )
-    max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="How long one is kept.")
+    max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="Days one is stored.")
 
 
 class AuditSettings(StrictModel):
-    """The record of every call, in the store: `fairlead audit` shows it."""
+    """The audit log of all calls: `fairlead audit` shows it."""
 
-    enabled: bool = Field(default=True, description="Is anything recorded at all?")
+    enabled: bool = Field(default=True, description="Whether anything is recorded.")
     values: bool = Field(
-        default=False, description="Record arguments as they are, less secrets; else only their shape."
+        default=False, description="Record arguments with secrets masked; else only their shape."
     )
     keep_days: Annotated[int, Field(ge=1)] = Field(default=90, description="Older records are dropped.")
     keep_records: Annotated[int, Field(ge=1)] = Field(
@@ -493,15 +493,15 @@ class AuditSettings(StrictModel):
 
 
 class ModelSettings(StrictModel):
-    """The model that `fairlead run` talks to."""
+    """The model that `fairlead run` uses."""
 
     provider: Literal["openai", "anthropic"] = Field(
-        description="Whose API it speaks: OpenAI's chat API (most local servers do), or Anthropic's."
+        description="The API it has: OpenAI's chat API (as most local servers), or Anthropic's."
     )
-    name: Text = Field(description="Its name, as the API knows it.")
+    name: Text = Field(description="Its name in the API.")
     base_url: WebUrl | None = Field(
         default=None,
-        description="Where the API is, such as `http://localhost:11434/v1`; the provider's if not set.",
+        description="The URL of the API, such as `http://localhost:11434/v1`; the provider's if not set.",
     )
     api_key: Text | None = Field(
         default=None,
@@ -511,12 +511,12 @@ class ModelSettings(StrictModel):
         default=None, description="The longest answer in one step."
     )
     request_timeout_ms: Milliseconds = Field(
-        default=300_000, description="Time without a word from it before a step fails."
+        default=300_000, description="Time without output before a step fails."
     )
 
 
 class Config(StrictModel):
-    """Everything Fairlead can be told."""
+    """A whole configuration."""
 
     schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
     version: Literal[1] = 1

@@ -1,4 +1,4 @@
-"""Where Fairlead's own files live, in the environment that is passed in."""
+"""Paths of Fairlead's own files, by the environment that is passed in."""
 
 import sys
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ LOCK_NAME = "fairlead.lock"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachinePaths:
-    """Where to look for other people's files: passed in, so that nothing here reads the real machine."""
+    """Where to look for other programs' files: passed in, so that nothing here reads the real machine."""
 
     home: Path
     cwd: Path
@@ -28,7 +28,7 @@ def home_folder(env: Mapping[str, str]) -> Path:
 
 
 def current_folder() -> Path:
-    """The current folder. Raises `ConfigUnreadable` where it was removed, or may not be looked at."""
+    """The current folder. Raises `ConfigUnreadable` where it was removed, or is not accessible."""
     try:
         return Path.cwd()
     except OSError as exc:
@@ -50,7 +50,7 @@ def state_folder(env: Mapping[str, str]) -> Path:
 
 
 STATE_HINT = "make that folder writable, or set XDG_STATE_HOME to one that is"
-"""What to do where state cannot be written."""
+"""Hint where state cannot be written."""
 
 
 def user_file(env: Mapping[str, str]) -> Path:
@@ -67,5 +67,5 @@ def _base(env: Mapping[str, str], variable: str, windows_variable: str, fallback
 
 
 def store_file(env: Mapping[str, str], named: str | None = None) -> Path:
-    """The database that durable state lives in: the one the configuration names, or the usual one."""
+    """Database of durable state: the one the configuration names, or the default."""
     return Path(named).expanduser() if named else state_folder(env) / "state.db"

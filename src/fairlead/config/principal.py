@@ -1,4 +1,4 @@
-"""Principals: whom a call is made for. A library's host has one; a gateway has one for each of its tokens."""
+"""Principals: the identities that calls are made for. A library's host has one; a gateway one per token."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -6,51 +6,51 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 LOCAL: Final = "local"
-"""The person whose machine this is."""
+"""The user of this machine."""
 GROUP: Final = "group:"
-"""What the name of a group begins with, where a principal or a group can be named."""
+"""Prefix of a group's name, where a principal or a group can be named."""
 TOKEN_OWNER: Final = "token:"  # noqa: S105 - a prefix, no password
-"""What the principal of a gateway token begins with; the rest is the name it was made with."""
+"""Prefix of a gateway token's principal; the token's name follows."""
 OAUTH_SUBJECT: Final = "oauth:"
-"""What the principal of an issuer's subject begins with; issuer and subject follow."""
+"""Prefix of an OAuth subject's principal; issuer and subject follow."""
 
 
 def oauth_principal(issuer: str, subject: str) -> str:
-    """The principal that a subject of an issuer is.
+    """Principal of a subject of an issuer.
 
     Prefixed, so that no subject can be the local user or the owner of a token. The issuer is part of it: a
-    subject means something to its own issuer only (RFC 7519, 4.1.2). It is written without spaces, so that no
-    two pairs of issuer and subject give the same text.
+    subject is unique at its own issuer only (RFC 7519, 4.1.2). It is written without spaces, so that no two
+    pairs of issuer and subject give the same text.
     """
     return f"{OAUTH_SUBJECT}{_without_spaces(issuer)} {subject}"
 
 
 class GroupedPrincipal(NamedTuple):
-    """A principal and the groups that its token says it is a member of."""
+    """Principal with the groups that its token names."""
 
     principal: str = LOCAL
     groups: frozenset[str] = frozenset()
 
     def is_named(self, name: str) -> bool:
-        """Does a name or glob mean this caller: `group:NAME` one of its groups, any other its principal?"""
+        """Whether a name or glob means this caller: `group:NAME` one of its groups, else its principal."""
         if name.startswith(GROUP):
             wanted = name.removeprefix(GROUP)
             return any(_matches(group, wanted) for group in self.groups)
         return _matches(self.principal, name)
 
     def may_be_named(self, name: str) -> bool:
-        """The same, and does it name the subject of any issuer, or a gateway token, without the prefix?
+        """Like `is_named`, and also by the bare subject of any issuer, or the bare name of a gateway token.
 
-        For what narrows: a rule that denies something to `ada` must not lapse because the audit log shows
-        the principal as `oauth:https://issuer.example ada`.
+        For rules that narrow: a rule that denies something to `ada` must not lapse because the audit log
+        shows the principal as `oauth:https://issuer.example ada`.
         """
         return self.is_named(name) or (not name.startswith(GROUP) and _matches(self._bare_name, name))
 
     def is_subject(self, name: str, issuer: str | None) -> bool:
-        """Does a name or glob mean the subject that this caller is at this issuer?
+        """Whether a name or glob means the subject that this caller is at this issuer.
 
-        For what allows: the subject of another issuer is another person, a subject `local` is not the local
-        user, and a name with a prefix (`oauth:`, `token:`, `group:`) is no subject.
+        For rules that allow: the subject of another issuer is another user, a subject `local` is not the
+        local user, and a name with a prefix (`oauth:`, `token:`, `group:`) is no subject.
         """
         if issuer is None or name.startswith((GROUP, TOKEN_OWNER, OAUTH_SUBJECT)) or self._bare_name == LOCAL:
             return False
@@ -59,7 +59,7 @@ class GroupedPrincipal(NamedTuple):
 
     @property
     def _bare_name(self) -> str:
-        """Its subject or the name of its token, without what tells those apart from others."""
+        """Its subject, or the name of its token, without the prefix."""
         if self.principal.startswith(OAUTH_SUBJECT):
             return self.principal.partition(" ")[2]
         return self.principal.removeprefix(TOKEN_OWNER)
@@ -68,16 +68,16 @@ class GroupedPrincipal(NamedTuple):
 def bundles_granted(
     mapping: Mapping[str, str | Sequence[str]], issuer: str, caller: GroupedPrincipal
 ) -> frozenset[str] | None:
-    """The bundles that `gateway.oauth.bundles` maps a subject of the issuer and its groups to.
+    """Bundles that `gateway.oauth.bundles` grants to a subject of the issuer and its groups.
 
     Args:
         mapping: Bundles by `group:NAME` or subject, name or glob.
-        issuer: Whose subjects are mapped.
+        issuer: The issuer whose subjects are mapped.
         caller: The subject, with the groups that its token names.
 
     Returns:
-        The bundles of every name that matches, together; empty where none does, and so the caller gets
-        nothing. None where nothing is mapped, and bundles are restricted for no one.
+        The bundles of every name that matches; empty where none does, so that the caller gets nothing. None
+        where nothing is mapped, and bundles are not restricted.
     """
     if not mapping:
         return None

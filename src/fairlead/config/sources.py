@@ -1,7 +1,4 @@
-"""Find and read the layers of a configuration: built-in servers, user, project, environment, overrides.
-
-The servers that are there with no configuration at all: the lowest layer, under the user's own.
-"""
+"""Layers of a configuration, found and read: built-in servers, user, project, environment, arguments."""
 
 import os
 import sys
@@ -23,11 +20,11 @@ if TYPE_CHECKING:
 
 LABEL = "<built in>"
 SWITCH = "FAIRLEAD_BUILTINS"
-"""The variable that leaves them out when it says `off`, for programs that want only what they configure."""
+"""Variable that removes them when it is `off`, for programs that want only what they configure."""
 
 
 def builtin_entries(place: MachinePaths) -> dict[str, Any]:
-    """What the built-in servers' entries say. Any layer may lie over them: `{"repo": {"enabled": false}}`."""
+    """Entries of the built-in servers. Any layer may overlay them: `{"repo": {"enabled": false}}`."""
     if place.env.get(SWITCH, "").lower() in ("off", "no", "false", "0"):
         return {}
     common = {"trust": "trusted", "approval": "auto"}
@@ -47,7 +44,7 @@ def builtin_entries(place: MachinePaths) -> dict[str, Any]:
 
 
 def workspace(place: MachinePaths) -> Path:
-    """The folder people mean by \"here\": the top of the git repository around them, or where they are."""
+    """Workspace: the top of the git repository around the current folder, else that folder."""
     for folder in (place.cwd, *place.cwd.parents):
         if (folder / ".git").exists():
             return folder
@@ -55,18 +52,18 @@ def workspace(place: MachinePaths) -> Path:
 
 
 def is_fit_root(folder: Path, home: Path) -> bool:
-    """May everything below a folder be read? Not all of a home, and nothing that has a home in it."""
+    """Whether a folder may be readable as a whole: not a home, and no folder that contains one."""
     folder, home = folder.resolve(), home.resolve()
     return folder != home and folder not in home.parents
 
 
 LayerName = Literal["builtin", "user", "project", "file", "env", "override", "admin"]
-"""`admin` is none of the layers of a configuration: it is where the administrator's policy says things."""
+"""`admin` is not a configuration layer: it is the origin of values of the administrator's policy."""
 
 PROJECT_FILES = (FILE_NAME, f".fairlead/{FILE_NAME}")
 FOREIGN_PROJECT_FILES = {"codex-toolloop.mcp.json": "toolloop", ".codex-toolloop/mcp.json": "toolloop"}
 FOREIGN_CURRENT_FILES = {".codelia/config.json": "codelia"}
-"""Read in the current folder only, as the document that defines it says."""
+"""Read in the current folder only, as its specification requires."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -75,19 +72,19 @@ class Layer:
 
     name: LayerName
     label: str
-    """What people see: a path, or the name of a variable."""
+    """Label for users: a path, or the name of a variable."""
     data: dict[str, Any]
     base: Path
-    """The folder that relative paths in this layer start from."""
+    """Base folder of relative paths in this layer."""
     path: Path | None = None
     document: jsonc.JsoncDocument | None = None
     dialect: str | None = None
     warnings: tuple[Problem, ...] = field(default=())
     duplicates: tuple[Problem, ...] = field(default=())
-    """Keys that are there twice: each costs its entry, its field of a section, or its section."""
+    """Repeated keys: each costs its entry, its field of a section, or its section."""
 
     def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
-        """Where this layer says what is at `path`."""
+        """Position of the value at `path` in this layer's file."""
         if self.document is None:
             return None
         steps = _foreign_path(self.document.data, path) if self.dialect else path
@@ -103,7 +100,7 @@ class ProjectFile:
 
     @property
     def folder(self) -> Path:
-        """The project: where relative paths in its file start from."""
+        """Project folder: base of relative paths in its file."""
         parent = self.path.parent
         return parent.parent if parent.name in (".fairlead", ".codex-toolloop", ".codelia") else parent
 
@@ -112,7 +109,7 @@ class ProjectFile:
 def discover_config_path(
     cwd: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
 ) -> Path | None:
-    """Name the file that describes this project: the explicit one, or the nearest walking up."""
+    """File that describes this project: the explicit one, or the nearest, walking up."""
     env = os.environ if env is None else env
     if explicit := _explicit_path(env):
         return explicit[0]
@@ -121,7 +118,7 @@ def discover_config_path(
 
 
 def place_of(env: Mapping[str, str], cwd: Path) -> MachinePaths:
-    """Everything that finding files depends on."""
+    """Environment values that finding files depends on."""
     return MachinePaths(home=home_folder(env), cwd=cwd, env=env, platform=sys.platform)
 
 
@@ -141,7 +138,7 @@ def find_project_file(place: MachinePaths) -> ProjectFile | None:
 def read_layers(
     place: MachinePaths, path: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[Layer]:
-    """Read every layer that exists, low to high. `path` stands in for the files that would be discovered."""
+    """Read every layer that exists, low to high. `path` replaces the files that would be discovered."""
     explicit = (path, None) if path is not None else _explicit_path(place.env)
     if explicit:
         files = [_file_layer("file", place.cwd / explicit[0], explicit[1], place)]
@@ -172,7 +169,7 @@ def read_document(path: Path) -> jsonc.JsoncDocument:
 
 
 def _parse_layer(text: str, label: str) -> jsonc.JsoncDocument:
-    """Parse a document. A key that is there twice is an error here unless it costs only its section."""
+    """Parse a document. A repeated key is an error unless it costs only its section."""
     document = jsonc.parse(text, file=label, takes_duplicates=True)
     _require_object(document.data, label)
     if any(_is_fatal(_own_path(problem.path)) for problem in document.duplicates):
@@ -181,14 +178,14 @@ def _parse_layer(text: str, label: str) -> jsonc.JsoncDocument:
 
 
 def _own_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """A path in our words: other formats have their servers below `mcp`."""
+    """Path in Fairlead's own format: other formats have their servers below `mcp`."""
     return path[1:] if path[:1] == ("mcp",) else path
 
 
 def _is_fatal(path: tuple[str | int, ...]) -> bool:
-    """Does a key that is there twice cost the whole document?
+    """Whether a repeated key costs the whole document.
 
-    What narrows could be lost with one of the two: a policy, an entry's denials, what keeps clients apart.
+    A restriction could be lost with one of the two: a policy, an entry's denials, the separation of clients.
     """
     match path:
         case () | ("policy" | "store" | "version", *_) | ("servers",):
@@ -232,7 +229,7 @@ def _environment_layers(place: MachinePaths) -> list[Layer]:
 
 
 def _translate_layer(layer: Layer, dialect_name: str | None, place: MachinePaths) -> Layer:
-    """The layer with its document's data, put into our words where it is in another format's."""
+    """Layer with its document's data, converted where it is in another format."""
     data = as_object(layer.document.data if layer.document else None)
     found = layer.document.duplicates if layer.document else ()
     duplicates = tuple(replace(problem, path=_own_path(problem.path)) for problem in found)
@@ -250,7 +247,7 @@ def _translate_layer(layer: Layer, dialect_name: str | None, place: MachinePaths
 
 
 def _dialect(name: str | None, data: dict[str, Any]) -> "ConfigDialect | None":
-    """The named dialect, or for a file given by path one of the two it may be written in."""
+    """The named dialect, or for a file given by path one of the two it may be in."""
     entries = as_object(data.get("servers")).values()
     nested = any(isinstance(as_object(entry).get("transport"), dict) for entry in entries)
     if name is None and not nested and not isinstance(data.get("mcp"), dict):
@@ -284,14 +281,14 @@ def _is_there(path: Path, *, unreadable_is_error: bool = True) -> bool:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return path.is_symlink()  # a dangling link is there, and reading it will say what is wrong
+        return path.is_symlink()  # a dangling link exists, and reading it reports the error
     except PermissionError as exc:
         if unreadable_is_error:
             message = f"cannot look for {path}: permission denied"
             raise ConfigUnreadable(message, hint=f"check the permissions of {path.parent}") from exc
         return False
     except OSError:
-        return True  # a symlink loop, say: it is there, and reading it will say what is wrong
+        return True  # such as a symlink loop: it exists, and reading it reports the error
     return True
 
 
@@ -302,7 +299,7 @@ def _require_object(data: object, label: str) -> None:
 
 
 def _foreign_path(data: object, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Find where a foreign document says what we call `path`, as exactly as its shape allows."""
+    """Position in another format's document of what is `path` in ours, as exactly as its shape allows."""
     document = as_object(data)
     root: tuple[str | int, ...] = ("mcp",) if isinstance(document.get("mcp"), dict) else ()
     if len(path) < 3:

@@ -1,18 +1,18 @@
-"""Look into data whose shape nobody has checked yet. What is not the expected shape counts as empty."""
+"""Access to unvalidated JSON data. A value of an unexpected type counts as empty."""
 
 from typing import Any, Final, TypeGuard, cast
 
 ISOLATED: Final = ("servers", "bundles")
-"""Sections of a configuration in which one bad entry costs that entry and nothing else."""
+"""Sections in which one bad entry costs only that entry."""
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Is it a JSON object? Its keys are strings then."""
+    """Whether it is a JSON object, and so has strings as keys."""
     return isinstance(value, dict)
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
-    """Is it a JSON list?"""
+    """Whether it is a JSON list."""
     return isinstance(value, list)
 
 
@@ -27,7 +27,7 @@ def as_list(value: object) -> list[Any]:
 
 
 def has_path(value: object, path: tuple[str | int, ...]) -> bool:
-    """Is there anything at `path`? A null is something."""
+    """Whether there is a value at `path`; null is one."""
     if not path:
         return True
     around = value_at(value, path[:-1])
@@ -37,7 +37,7 @@ def has_path(value: object, path: tuple[str | int, ...]) -> bool:
 
 
 def value_at(value: object, path: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - any JSON value
-    """What is at `path`, or None."""
+    """Value at `path`, or None."""
     for step in path:
         if isinstance(value, dict):
             value = cast("dict[str | int, object]", value).get(step)

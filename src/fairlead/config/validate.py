@@ -1,4 +1,4 @@
-"""Check a document against the models, and say in our own words everything that is wrong with it."""
+"""Validation of a document against the models, with every fault in plain words."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -46,14 +46,14 @@ SECTIONS: dict[str, type[BaseModel]] = {
 }
 
 SAFE_WITHOUT = ("docs", "tools", "audit", "artifacts")
-"""Sections whose defaults are the most careful values: a bad field costs itself, and nothing gets wider."""
+"""Sections whose defaults are the strictest values: a bad field costs itself, and nothing gets wider."""
 ALL_OR_NOTHING = ("gateway", "model")
 """Sections that are left out whole: a model without its `base_url` would be another one.
 
-What cannot do without such a section asks for it with `LoadedConfig.require_section`.
+Code that needs such a section calls `LoadedConfig.require_section`.
 """
 NARROWING_DEFAULTS = ("sharing",)
-"""Fields of `defaults` that keep clients apart: a mistake in one must not be the built-in value silently."""
+"""Fields of `defaults` that keep clients apart: a mistake must not silently become the built-in value."""
 
 FOREIGN_KEYS = {
     "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
@@ -89,26 +89,26 @@ UNIONS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationFault:
-    """Something wrong at a place in a document, before anybody knows which file and line that is."""
+    """A fault at a path of a document, before its file and line are known."""
 
     path: Path
     message: str
     hint: str | None = None
     is_isolated: bool = False
-    """Costs only what it is about, though that is no entry: an unknown key at the top level, a section, a
-    field of a section that is safe without it, or a bundle that is granted and does not exist."""
+    """Whether it costs only what it concerns, though that is no entry: an unknown key at the top level, a
+    section, a field of a section that is safe without it, or a granted bundle that does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedDocument:
-    """The part of a document that is sound, and what is wrong with the rest."""
+    """The valid part of a document, and the faults of the rest."""
 
     config: Config
     faults: tuple[ValidationFault, ...]
 
 
 def parse_config(data: object) -> Config:
-    """Return the configuration `data` describes, or raise `ConfigInvalid` with all that is wrong with it."""
+    """Configuration that `data` describes. Raises `ConfigInvalid` with all faults."""
     checked = check(data)
     if checked.faults:
         raise ConfigInvalid(
@@ -120,12 +120,12 @@ def parse_config(data: object) -> Config:
 def check(data: object, bad_entries: Iterable[Path] = ()) -> CheckedDocument:
     """Validate a whole document. Bad entries of `servers` and `bundles` are left out of the result.
 
+    Validation goes piece by piece, so that only the models in use are built: that is most of the time a short
+    command takes.
+
     Args:
         data: The document.
         bad_entries: Paths of, or into, entries and sections that are known to be bad for another reason.
-
-    It is checked piece by piece: only the models of what is there are built, and that is most of the time a
-    short command takes.
     """
     if not is_object(data):
         return CheckedDocument(
@@ -142,7 +142,7 @@ def check(data: object, bad_entries: Iterable[Path] = ()) -> CheckedDocument:
 
 
 def model_faults(model: type[BaseModel], document: object) -> tuple[ValidationFault, ...]:
-    """Everything that is wrong with a document of another kind than a configuration."""
+    """All faults of a document of another kind than a configuration."""
     if not is_object(document):
         return (ValidationFault(path=(), message="must be an object: `{ … }`"),)
     try:
@@ -161,7 +161,7 @@ def model_faults(model: type[BaseModel], document: object) -> tuple[ValidationFa
 
 
 class _Pieces:
-    """A document taken apart: what of it is sound, and what is wrong with the rest."""
+    """A document taken apart: its valid pieces, and the faults of the rest."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
@@ -171,7 +171,7 @@ class _Pieces:
             self._check_section(key, value)
 
     def leave_out(self, path: Path) -> None:
-        """Take a bad entry out, a bad field of a section that is safe without it, or a bad section."""
+        """Remove a bad entry, a bad field of a section that is safe without it, or a bad section."""
         match path:
             case ("servers" | "bundles" as section, str(entry), *_):
                 as_object(self.sound.get(section)).pop(entry, None)
@@ -208,7 +208,7 @@ class _Pieces:
             self._keep("schema_", value)
         else:
             fault = _unknown_key((key,), self._document)
-            # A misspelt policy must not be a policy that is silently not there.
+            # A misspelt policy must not silently be no policy.
             self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
 
     def _isolate_section(self, section: str, fields: dict[str, Any]) -> None:
@@ -248,7 +248,7 @@ class _Pieces:
 
 
 def _model_faults(exc: ValidationError, prefix: Path, document: dict[str, Any]) -> Iterator[ValidationFault]:
-    """What a model found wrong with what is at `prefix`, each place once: a union reports once per branch."""
+    """Faults that a model found at `prefix`, each place once: a union reports once per branch."""
     seen: set[tuple[Path, bool]] = set()
     for error in exc.errors(include_url=False, include_context=True):
         fault = _in_our_words(error, prefix, document)
@@ -259,7 +259,7 @@ def _model_faults(exc: ValidationError, prefix: Path, document: dict[str, Any]) 
 
 
 def not_an_object(section: str, value: object) -> ValidationFault:
-    """The fault of a collection of entries that is none."""
+    """Fault of a collection of entries that is not an object."""
     hint = f'write `"{section}": {{"ID": {{…}}, …}}`: each entry has its id as its key'
     return ValidationFault(
         path=(section,), message="must be an object", hint=hint if is_list(value) else None, is_isolated=True
@@ -267,7 +267,7 @@ def not_an_object(section: str, value: object) -> ValidationFault:
 
 
 def _is_isolated(fault: ValidationFault) -> bool:
-    """Does a fault in one of the sections cost no more than the section, or the field?"""
+    """Whether a fault costs no more than its section or field."""
     match fault.path:
         case ("defaults", *rest):
             return not any(name in rest or f"`{name}`" in (fault.hint or "") for name in NARROWING_DEFAULTS)
@@ -278,7 +278,7 @@ def _is_isolated(fault: ValidationFault) -> bool:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """Give `did you mean …?` where one of the known words is close."""
+    """Hint `did you mean …?` where one of the known words is close."""
     import difflib
 
     close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
@@ -292,13 +292,13 @@ def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -
     if kind == "extra_forbidden":
         return _unknown_key(path, document)
     if path[-1:] in (("approval",), ("oauth",)):
-        objects = is_object(value_at(document, path))  # then the branch for objects says what is wrong
+        objects = is_object(value_at(document, path))  # then the branch for objects reports the fault
         return None if objects else ValidationFault(path=path, message=UNIONS[str(path[-1])])
     return _plainly(error, path, document)
 
 
 def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> ValidationFault:
-    """What pydantic says of a value, in plain words."""
+    """Pydantic's error about a value, in plain words."""
     kind = error["type"]
     if kind == "literal_error":
         expected = str(error.get("ctx", {}).get("expected", "")).replace("'", "`")
@@ -335,7 +335,7 @@ def _document_path(loc: tuple[int | str, ...], document: object) -> Path:
 
 
 def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[ValidationFault]:
-    """What is wrong with an entry of which it is not known what kind of server it is."""
+    """Faults of an entry whose transport is unknown."""
     entry = value_at(document, path)
     if not is_object(entry):
         yield ValidationFault(path=path, message="must be an object")
@@ -358,7 +358,7 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Validati
 
 
 def _value_faults(path: Path, document: dict[str, Any]) -> Iterator[ValidationFault]:
-    """What is wrong with the values of an entry without a transport, by the model its target suggests."""
+    """Faults in the values of an entry without a transport, by the model its target suggests."""
     entry = as_object(value_at(document, path))
     guessed = transport_of({key: value for key, value in entry.items() if key != "transport"})
     model = SERVER_MODELS.get(guessed or "", Server)
@@ -421,7 +421,7 @@ def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
 
 
 def _find_nested_model(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    """The model inside a field's annotation, looking through unions such as `False | OAuth | None`."""
+    """Model inside a field's annotation, looking through unions such as `False | OAuth | None`."""
     return _model_in(model.model_fields[field].annotation) if field in model.model_fields else None
 
 
@@ -433,7 +433,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - what
 
 
 def _fields_at(model: type[BaseModel] | None, path: Path) -> list[str]:
-    """The keys that a model knows at a place. Lists are of one kind, so an index changes nothing."""
+    """Keys that a model has at a path. Items of a list are of one kind, so an index changes nothing."""
     for step in path:
         model = _find_nested_model(model, step) if model and isinstance(step, str) else model
     return list(model.model_fields) if model else []
@@ -458,7 +458,7 @@ def _bundle_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
 
 
 def _grant_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
-    """Bundles that `gateway.oauth.bundles` grants and that do not exist: such a grant opens nothing."""
+    """Faults of missing bundles that `gateway.oauth.bundles` grants: such a grant opens nothing."""
     known = as_object(document.get("bundles"))
     path: Path = ("gateway", "oauth", "bundles")
     for claim, granted in as_object(value_at(document, path)).items():

@@ -1,1 +1,1 @@
-"""JSON-RPC messages as bytes, and the stdio transport of what we serve: the gateway, first-party servers."""
+"""JSON-RPC messages as bytes (`frames`, `incoming`), and the stdio transport of a server (`stdio`)."""

@@ -1,9 +1,9 @@
-"""JSON-RPC messages without I/O: a byte stream becomes lines, and a line becomes frames.
+"""JSON-RPC framing without I/O: a byte stream becomes lines, and a line becomes frames.
 
-`params`, `result` and `error` stay the bytes that came until someone asks for more, so a result can be passed
-on without a model or a dict being built. Nothing a peer sends can break `parse`: a line is a `Frame` or it is
-`Unusable`, and an unusable line that still shows whose answer it was meant to be says so, because a caller
-that gets an error at once is better off than one that waits.
+`params`, `result` and `error` stay the bytes received until they are needed, so a result can be passed on
+without a model or a dict being built. Nothing a peer sends can break `parse`: a line is a `Frame` or an
+`UnusableLine`, which names the request it was meant to answer where that shows, because a caller that gets an
+error at once is better off than one that waits.
 """
 
 import re
@@ -34,42 +34,43 @@ RequestId: TypeAlias = str | int
 
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_MESSAGES = 1_000
-"""What a batch may hold (2025-03-26 has them): all of one is worked on at once."""
+"""Largest batch (2025-03-26 has them): all of one is processed at once."""
 
 _EXCERPT_BYTES = 2_000
-"""How much is kept of a line that is no message, beside what a secret at its end needs to be masked."""
+"""Bytes kept of an invalid line, beside what a secret at its end needs to be masked."""
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
 _LARGE_BYTES = 256 * 1024
 _LONG_TEXT_BYTES = 64 * 1024
 _MAX_REPAIRED_BYTES = 256 * 1024
 _MAX_SURROGATE_BYTES, _MAX_SURROGATES = 1024 * 1024, 20_000
-"""In what is larger or has more halves of characters they stay: to replace them would hold the event loop."""
+"""In larger data, or with more lone surrogates, they stay: replacing them would block the event loop."""
 _SPLIT_BYTES = 16 * 1024
-"""Up to this size data may be nothing but newlines: what is larger is cut up before it comes here."""
+"""Up to this size data may be nothing but newlines: larger data is split before it comes here."""
 MAX_SKIPPED = 32
-"""How many times the limit a message may have to be skipped; after more it is taken to be without end."""
+"""Most bytes of a message that are skipped, in multiples of the limit; beyond it the stream has failed."""
 _MESSAGE_BEGINS = re.compile(rb"\s*\{")
 
 
 class LineSplitter:
-    """Cuts a byte stream at its newlines, in linear time and within a limit, however the stream arrives.
+    """Splits a byte stream at newlines, in linear time and within a limit, in any chunking.
 
-    A message past the limit costs only itself: no more of it is kept than shows which request it answers.
+    A message past the limit costs only itself: only as much of it is kept as shows which request it answers.
     """
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._partial = bytearray()
         self._skipped = 0
-        """How many bytes of the line under way were dropped. There are some once it is past the limit."""
+        """Bytes dropped of the current line; more than zero once it is past the limit."""
         self.completed = 0
-        """How many lines ended in what was fed last, empty ones included."""
+        """Lines that ended in the last chunk, empty ones included."""
 
     def feed(self, data: bytes) -> Iterator["bytes | bytearray | UnusableLine"]:
-        """Yield the lines that `data` completes, without their newline; empty ones are left out.
+        """Yield the lines that `data` completes, without newline and without empty ones.
 
-        Raises `LineTooLong`, after the lines before it, where a line past the limit is no message or does not
-        end: the stream cannot be followed any further.
+        Raises:
+            LineTooLong: A line past the limit is no message, or does not end, so that the stream cannot be
+                followed any further. Raised after the lines before it.
         """
         lines = _split(data)
         tail = lines.pop()
@@ -89,7 +90,7 @@ class LineSplitter:
                 self._partial = self._ends_of(self._partial)
 
     def finish(self) -> Iterator["bytes | bytearray | UnusableLine"]:
-        """Yield what the stream ended with, if it ended without a newline."""
+        """Yield the last line, if the stream ended without a newline."""
         partial, self._partial = self._partial, bytearray()
         if partial:
             yield self._long_line(partial) if self._skipped else partial
@@ -98,7 +99,7 @@ class LineSplitter:
         return too_long(self._ends_of(line), self._limit)
 
     def _ends_of(self, line: bytearray) -> bytearray:
-        """The beginning and the end of a line past the limit."""
+        """Beginning and end of a line past the limit."""
         if not _MESSAGE_BEGINS.match(line):
             raise LineTooLong(self._limit)
         ends = ends_of(line)
@@ -109,17 +110,17 @@ class LineSplitter:
 
 
 def ends_of(message: bytes | bytearray) -> bytearray:
-    """The beginning and the end of a message past the limit: enough to see which request it answers."""
+    """Beginning and end of a message past the limit: enough to see which request it answers."""
     return bytearray(message[:_HEAD_BYTES]) + message[max(_HEAD_BYTES, len(message) - _TAIL_BYTES) :]
 
 
 def too_long(ends: bytes | bytearray, limit: int) -> "UnusableLine":
-    """What a message past the limit is, given its ends (`ends_of`): unusable, and whose answer it was."""
+    """Unusable line for a message past the limit, given its ends (`ends_of`), with the request it answers."""
     return _unusable(ends, str(LineTooLong(limit)))
 
 
 def _split(data: bytes) -> list[bytes | bytearray]:
-    """Cut at newlines, as `split` does. That looks at every byte; `find` goes at the speed of memory."""
+    """Split at newlines like `split`, which visits every byte; `find` runs at memory speed."""
     if len(data) <= _SPLIT_BYTES:
         return cast("list[bytes | bytearray]", data.split(b"\n"))
     lines: list[bytes | bytearray] = []
@@ -132,14 +133,14 @@ def _split(data: bytes) -> list[bytes | bytearray]:
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One message as it came: a request (`method` and `id`), a notification (`method`) or an answer (`id`).
+    """One message as received: a request (`method` and `id`), a notification (`method`) or an answer (`id`).
 
-    A member that was absent is empty. A float is no proper id, yet `1.0` finds the call `1` and can be
-    echoed, so it is let through.
+    An absent member is empty. A float is no valid id, yet `1.0` finds the call `1` and can be echoed, so it
+    is accepted.
     """
 
     id: int | float | str | None = None
-    """None for a notification, and for a request that is wrong to have the id null (see `has_null_id`)."""
+    """None for a notification, and for an invalid request with the id null (see `has_null_id`)."""
     method: str | None = None
     params: msgspec.Raw = msgspec.Raw()
     result: msgspec.Raw = msgspec.Raw()
@@ -148,9 +149,9 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnusableLine:
-    """A line that is no message, or none that can be used.
+    """A line that is no usable message.
 
-    `answers` is the id of the request of ours it was meant for, `asks` that of one the server waits for.
+    `answers` is the id of the request of ours it was meant for, `asks` that of one the peer waits for.
     """
 
     reason: str
@@ -162,18 +163,18 @@ class UnusableLine:
 _decode_frame = msgspec.json.Decoder(Frame).decode
 _decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
-# It begins with what is the same in both, which is found ten times as fast.
+# Begins with the common prefix of both, which is found ten times as fast.
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:%b(?!\\u[dD]%b)|%b(?<!\\u[dD]%b\\u[dD]%b))" % (_HIGH, _LOW, _LOW, _HIGH, _LOW)
 )
 
-# What may stand before a message on its line: a byte order mark, terminal escape sequences, blanks.
+# What may precede a message on its line: a byte order mark, terminal escape sequences, blanks.
 _LEFTOVERS = re.compile(rb"(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x20])*")
 _SCALAR = rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*|[a-zA-Z]+)'
 _MEMBER = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*(' + _SCALAR + rb")?")
 _LAST_MEMBERS = re.compile(rb'(?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _SCALAR + rb"\s*)+\}\s*\Z")
 _LISTS = frozenset(("tools", "resources", "resourceTemplates", "prompts", "contents", "messages"))
-"""What answers consist of many parts, of which one bad number must not cost the others."""
+"""Members of answers with many parts, of which one bad number must not cost the others."""
 _CONSTANT_NOTE = {"type": "text", "text": CONSTANT_NOTE}
 _RESULT_BEGINS = re.compile(
     rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*' + _SCALAR + rb'\s*,\s*)*"result"\s*:\s*(?=\{)'
@@ -183,7 +184,7 @@ _RESULT_ENDS = re.compile(rb'(?<=\})\s*(?:,\s*"(?:jsonrpc|id)"\s*:\s*' + _SCALAR
 
 
 def parse(line: bytes | bytearray) -> list[Frame | UnusableLine]:
-    """Return the messages in one line: one as a rule, several in a batch, none if it is blank."""
+    """Parse one line: usually one message, several in a batch, none if it is blank."""
     is_large = len(line) > _LARGE_BYTES
     if is_large or _is_long_text(line):
         line = _without_lone_surrogates(line)  # here and not on failure: nothing decodes it here
@@ -201,7 +202,7 @@ def parse(line: bytes | bytearray) -> list[Frame | UnusableLine]:
 
 
 def _is_long_text(line: bytes | bytearray) -> bool:
-    """Is this nearly nothing but one long string? Then nothing in it can be nested or many."""
+    """Whether this is nearly nothing but one long string. Then nothing in it can be nested or many."""
     end = len(line) - _TAIL_BYTES
     return (
         end > _LONG_TEXT_BYTES
@@ -211,9 +212,9 @@ def _is_long_text(line: bytes | bytearray) -> bool:
 
 
 def _large_message(line: bytes | bytearray) -> Frame | UnusableLine | None:
-    """Return a large message: an answer as it is, all else only where it can be decoded quickly.
+    """Parse a large message: an answer without its result, all else only where it can be decoded quickly.
 
-    The envelope is decoded natively whatever is in it; what a request or notification carries, to objects.
+    The envelope is decoded natively whatever is in it; parameters of a request or notification, to objects.
     """
     try:
         frame = _decode_frame(line if line.isascii() else _well_formed(line))
@@ -223,21 +224,21 @@ def _large_message(line: bytes | bytearray) -> Frame | UnusableLine | None:
         return frame
     most = MAX_DECODED_BYTES if frame is not None and frame.id is None else MAX_MESSAGE_BYTES
     if len(line) > most:
-        return _unusable(line, f"it is longer than {most} bytes and no plain answer")
+        return _unusable(line, f"it is longer than {most} bytes and not a plain answer")
     if has_more_values(line, MAX_VALUES):
         return _unusable(line, f"it has more than {MAX_VALUES} values")
     return frame
 
 
 def _large_answer(line: bytes | bytearray) -> Frame | None:
-    """Return the frame of an answer with a large result, by a look at both of its ends.
+    """Frame of an answer with a large result, parsed from both of its ends.
 
-    To read all of it takes long enough to be felt by everybody else on the event loop. What is wrong inside
-    shows when somebody reads the result, as it does in a small one.
+    Parsing all of it would block the event loop noticeably. An error inside shows when the result is parsed,
+    as in a small one.
     """
     usual = _USUAL_ANSWER.match(line, 0, _HEAD_BYTES)
     if usual is not None and line.endswith(b"}}"):
-        # The id comes first and nothing after the result: a look at these ends takes a tenth of the time.
+        # The id comes first and nothing after the result: parsing these ends takes a tenth of the time.
         return Frame(id=int(usual[1]), result=msgspec.Raw(memoryview(line)[usual.end() : -1]))
     head = _RESULT_BEGINS.match(line, 0, _HEAD_BYTES)
     end = _RESULT_ENDS.search(line, len(line) - _TAIL_BYTES)
@@ -258,7 +259,7 @@ def _well_formed(line: bytes | bytearray) -> bytes | bytearray:
 
 
 def _without_lone_surrogates(line: bytes | bytearray) -> bytes | bytearray:
-    """The same JSON with U+FFFD for each escape of half a character; the same object if there is none.
+    """Replace each escape of a lone surrogate by U+FFFD; returns the same object if there is none.
 
     JavaScript writes such escapes where it cut a text inside an emoji, and no decoder here takes them.
     """
@@ -266,7 +267,7 @@ def _without_lone_surrogates(line: bytes | bytearray) -> bytes | bytearray:
         return line
     if b"\\ud" not in line and b"\\uD" not in line:
         return line
-    # Every backslash that is left after this begins an escape.
+    # Every backslash left after this begins an escape.
     escapes = line.replace(b"\\\\", b"\0\0")
     sound, count = _LONE_SURROGATE.subn(rb"\\ufffd", escapes, _MAX_SURROGATES)
     return sound.replace(b"\0\0", b"\\\\") if 0 < count < _MAX_SURROGATES else line
@@ -289,10 +290,10 @@ def _salvage(line: bytes | bytearray, reason: str) -> list[Frame | UnusableLine]
 
 
 def _answer_with_constants(text: bytes | bytearray) -> Frame | None:
-    """Return an answer with `null` for its values that are `NaN` or `Infinity`.
+    """Parse an answer with `null` for its values that are `NaN` or `Infinity`.
 
-    Python's `json.dumps` writes them. One number must not cost all that a tool said, nor one default in a
-    schema all of a list. In a tool's result a text says so. In a request they stay an error.
+    Python's `json.dumps` writes them. One number must not cost a whole result, nor one default in a schema a
+    whole list. In a tool's result a text says so. In a request they stay an error.
     """
     if len(text) > _MAX_REPAIRED_BYTES or not may_have_constants(bytes(text)):
         return None
@@ -342,9 +343,9 @@ def _unusable(text: bytes | bytearray, reason: str) -> UnusableLine:
 
 
 def _outer_members(text: bytes | bytearray) -> dict[bytes, bytes]:
-    """Return the outermost members of a broken object as far as they show without reading the nested ones.
+    """Outermost members of a broken object, as far as they show without parsing the nested ones.
 
-    Servers write the id before the result or after it: a look at both ends finds it, whatever lies between.
+    Servers write the id before the result or after it: both ends are searched, whatever lies between.
     """
     head, tail = bytes(text[:_HEAD_BYTES]), bytes(text[-_TAIL_BYTES:])
     members: dict[bytes, bytes] = {}

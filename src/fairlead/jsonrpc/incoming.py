@@ -1,8 +1,8 @@
-"""Read what clients send: repair what can be repaired, and refuse the rest under the request's own id.
+"""Parsing of clients' messages: repaired where possible, else refused under the request's own id.
 
-The SDK's transports drop a message that they cannot read, and its sender waits out its timeout. Here every
-request becomes a message for the SDK's server, or a `Refusal` that is sent back at once. A byte order mark,
-NUL bytes, invalid UTF-8, halves of surrogate pairs, batches, whole numbers written as `16.0` and an absent
+The SDK's transports drop a message that they cannot parse, and its sender waits out its timeout. Here every
+request becomes a message for the SDK's server, or a `MessageRefusal` that is sent back at once. A byte order
+mark, NUL bytes, invalid UTF-8, lone surrogates, batches, whole numbers written as `16.0` and an absent
 `jsonrpc` are repaired: JavaScript, Windows shells and older clients write them.
 """
 
@@ -30,12 +30,12 @@ from fairlead.jsonrpc.frames import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Frame, 
 
 _UNREADABLE: Final = (ValueError, RecursionError)
 _MAX_DEPTH: Final = 190
-"""How deep the SDK's HTTP server reads what is nested: a little less than its own limit of 200."""
+"""Deepest nesting that the SDK's HTTP server parses: a little less than its own limit of 200."""
 _MAX_REASON: Final = 200
 
 
 class _Sound(msgspec.Struct):
-    """A message as the SDK's server takes it."""
+    """A message that the SDK's server accepts."""
 
     jsonrpc: Literal["2.0"]
     id: int | str | UnsetType = UNSET
@@ -60,21 +60,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MessageRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The error that a message is answered with which cannot be handled."""
+    """Error response to a message that cannot be handled."""
 
     code: int
     reason: str
     id: RequestId | float | None = None
-    """The id of the request, or None where the message does not show one."""
+    """Id of the request, or None where the message does not show one."""
 
     def encode(self) -> bytes:
-        """Return the JSON-RPC error."""
+        """Encode the JSON-RPC error."""
         error = {"code": self.code, "message": self.reason}
         return _encode({"jsonrpc": "2.0", "id": self.id, "error": error})
 
 
 def read_messages(line: bytes | bytearray | UnusableLine) -> list[JSONRPCMessage | MessageRefusal]:
-    """Return the messages in one line, with a refusal for each that wants an answer and cannot be handled."""
+    """Messages in one line, with a refusal for each request that cannot be handled."""
     if isinstance(line, UnusableLine):
         return [_refuse(line)]
     if parts := split_batch(line):
@@ -85,7 +85,7 @@ def read_messages(line: bytes | bytearray | UnusableLine) -> list[JSONRPCMessage
 
 
 def split_batch(body: bytes | bytearray) -> list[bytes] | None:
-    """Return the messages of a batch, each as its own bytes; None for what is no batch, or one too large."""
+    """Messages of a batch, each as its own bytes; None for anything else, or too large a batch."""
     if not (len(body) <= MAX_BATCH_BYTES and _BATCH_BEGINS.match(body)):
         return None
     try:
@@ -96,9 +96,9 @@ def split_batch(body: bytes | bytearray) -> list[bytes] | None:
 
 
 def read_part(part: bytes) -> JSONRPCMessage | MessageRefusal | None:
-    """Return the message in one part of a batch, or its refusal; None for what is to be ignored."""
+    """Message in one part of a batch, or its refusal; None for one to be ignored."""
     if not part.startswith(b"{"):
-        return MessageRefusal(code=INVALID_REQUEST, reason="a part of a batch is a JSON object")
+        return MessageRefusal(code=INVALID_REQUEST, reason="a part of a batch must be a JSON object")
     (frame,) = _frames(part) or [UnusableLine(reason="it is empty", excerpt=b"")]
     return _read_frame(frame, part)
 
@@ -106,13 +106,13 @@ def read_part(part: bytes) -> JSONRPCMessage | MessageRefusal | None:
 def _read_frame(
     frame: Frame | UnusableLine, line: bytes | bytearray
 ) -> JSONRPCMessage | MessageRefusal | None:
-    """Return the message of a frame, given the line that it alone stood on."""
+    """Message of a frame, given the line that held only it."""
     if isinstance(frame, UnusableLine):
         return _refuse(frame, is_json=_is_json(line))
     if frame.method is not None and frame.id is None and _has_null_id(line):
         # Not a notification: its sender waits for an answer.
         return MessageRefusal(
-            code=INVALID_REQUEST, reason="an id is a string or a whole number, and never null"
+            code=INVALID_REQUEST, reason="an id must be a string or a whole number, not null"
         )
     return _message(frame)
 
@@ -135,15 +135,15 @@ def _is_json(line: bytes | bytearray) -> bool:
 
 
 def repair_body(body: bytes) -> bytes | MessageRefusal:
-    """Return the body of an HTTP request as JSON-RPC that the SDK's server can read, or a refusal.
+    """Body of an HTTP request as JSON-RPC that the SDK's server can parse, or a refusal.
 
-    A body with nothing to repair comes back as the same object. Invalid UTF-8 is refused over HTTP.
+    A body without anything to repair is returned as the same object. Invalid UTF-8 is refused over HTTP.
     """
     is_utf8 = body.isascii() or _is_utf8(body)
     frames = _frames(body)
     if len(frames) > 1:
         return MessageRefusal(
-            code=INVALID_REQUEST, reason="a batch is not taken here: send one message at a time"
+            code=INVALID_REQUEST, reason="batches are not supported: send one message at a time"
         )
     message = _read_frame(frames[0] if frames else UnusableLine(reason="it is empty", excerpt=b""), body)
     if not is_utf8 or message is None or isinstance(message, MessageRefusal):
@@ -160,7 +160,7 @@ def repair_body(body: bytes) -> bytes | MessageRefusal:
             pydantic_core.from_json(sound)
     except _UNREADABLE as exc:
         request_id = message.id if isinstance(message, JSONRPCRequest) else None
-        return MessageRefusal(code=PARSE_ERROR, reason=f"it cannot be read: {_shorten(exc)}", id=request_id)
+        return MessageRefusal(code=PARSE_ERROR, reason=f"it cannot be parsed: {_shorten(exc)}", id=request_id)
     return sound
 
 
@@ -181,7 +181,7 @@ def _is_sound(body: bytes) -> bool:
 
 
 def _frames(line: bytes | bytearray) -> list[Frame | UnusableLine]:
-    # What is sound is taken at any size: what bounds servers' messages would refuse large arguments here.
+    # A valid message may have any size: the limits for servers' messages would refuse large arguments here.
     try:
         return [_decode_frame(line)] if line.isascii() else parse(line)
     except _UNREADABLE:
@@ -195,8 +195,8 @@ def _message(frame: Frame) -> JSONRPCMessage | MessageRefusal | None:
     try:
         params = _decode_object(frame.params or b"null")
     except _UNREADABLE as exc:
-        # A notification wants no answer, not even this one.
-        reason = f"`params` cannot be read: {_shorten(exc)}"
+        # A notification gets no response, not even this one.
+        reason = f"`params` cannot be parsed: {_shorten(exc)}"
         return (
             None if request_id is None else MessageRefusal(code=INVALID_PARAMS, reason=reason, id=request_id)
         )
@@ -204,15 +204,15 @@ def _message(frame: Frame) -> JSONRPCMessage | MessageRefusal | None:
         return JSONRPCNotification(jsonrpc="2.0", method=frame.method, params=params)
     if isinstance(request_id, float):
         return MessageRefusal(
-            code=INVALID_REQUEST, reason="an id is a string or a whole number", id=request_id
+            code=INVALID_REQUEST, reason="an id must be a string or a whole number", id=request_id
         )
     return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=frame.method, params=params)
 
 
 def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessage | MessageRefusal | None:
-    """Return the client's answer to a request of ours; one that cannot be read ends our wait all the same."""
+    """Client's answer to a request of ours; an invalid one ends our wait all the same."""
     if not frame.result and not frame.error:
-        reason = "a message has a `method`, a `result` or an `error`"
+        reason = "a message must have a `method`, a `result` or an `error`"
         return MessageRefusal(code=INVALID_REQUEST, reason=reason, id=request_id)
     if request_id is None or isinstance(request_id, float):
         return None
@@ -227,19 +227,19 @@ def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessag
 
 
 def _unreadable_answer(request_id: RequestId, reason: str) -> JSONRPCError:
-    error = ErrorData(code=INTERNAL_ERROR, message=f"the client's answer cannot be read: {reason}")
+    error = ErrorData(code=INTERNAL_ERROR, message=f"the client's answer cannot be parsed: {reason}")
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
 def _refuse(line: UnusableLine, *, is_json: bool = False) -> JSONRPCMessage | MessageRefusal:
     if line.answers is not None:
         return _unreadable_answer(line.answers, line.reason)
-    reason = f"it cannot be read as JSON-RPC: {line.reason[:_MAX_REASON]}"
+    reason = f"it cannot be parsed as JSON-RPC: {line.reason[:_MAX_REASON]}"
     return MessageRefusal(code=INVALID_REQUEST if is_json else PARSE_ERROR, reason=reason, id=line.asks)
 
 
 def _whole(request_id: float | str | None) -> RequestId | float | None:
-    """Return an id as the SDK takes it: JSON has one kind of number, and `16.0` is `16`."""
+    """Id in the SDK's form: JSON has one kind of number, and `16.0` is `16`."""
     if isinstance(request_id, float) and request_id.is_integer():
         return int(request_id)
     return request_id

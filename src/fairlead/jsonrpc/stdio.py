@@ -1,6 +1,6 @@
-"""The stdio transport of a server: every request is answered, whatever its line looks like.
+"""Stdio transport of a server that answers every request, however malformed its line.
 
-The SDK's own transport answers no line that it cannot read, and drops what is under way when its client
+The SDK's own transport answers no line that it cannot parse, and drops what is under way when its client
 closes stdin, as a shell does after `printf … | fairlead gateway --stdio`. This one answers both.
 """
 
@@ -44,12 +44,12 @@ Sent = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def open_stdio(grace_seconds: float) -> AsyncGenerator[tuple[Received, Sent]]:
-    """Open stdin and stdout as the pair of streams that the SDK's server is run over.
+    """Open stdin and stdout as the pair of streams that the SDK's server runs over.
 
     Meanwhile fd 0 is the null device and fd 1 is stderr, so that nothing else reads or writes the messages.
 
     Args:
-        grace_seconds: How long requests under way may go on after the client closed stdin.
+        grace_seconds: How long requests under way may take after the client closed stdin.
     """
     with _private_descriptors() as (stdin, stdout):
         lines = _StdioLines(stdout, grace_seconds)
@@ -62,7 +62,7 @@ async def open_stdio(grace_seconds: float) -> AsyncGenerator[tuple[Received, Sen
 
 
 class _StdioLines:
-    """The lines in both directions, and the requests that wait for an answer."""
+    """Lines in both directions, and the requests that wait for an answer."""
 
     def __init__(self, stdout: int, grace_seconds: float) -> None:
         self._stdout = stdout
@@ -74,7 +74,7 @@ class _StdioLines:
         self._writing = anyio.Lock()
 
     async def read(self, chunks: MemoryObjectReceiveStream[bytes], scope: anyio.CancelScope) -> None:
-        """Hand the client's messages to the server until the client closes stdin and has its answers."""
+        """Pass the client's messages to the server until the client closes stdin and has its answers."""
         splitter = LineSplitter(_MAX_LINE_BYTES)
         async with self._to_server:
             try:
@@ -93,7 +93,7 @@ class _StdioLines:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the server has ended, and reads no more
             except OSError:
-                scope.cancel()  # the client is gone, and takes no refusal
+                scope.cancel()  # the client is gone, and reads no refusal
 
     async def _take(self, line: bytes | bytearray | UnusableLine) -> None:
         for message in read_messages(line):
@@ -107,7 +107,7 @@ class _StdioLines:
             await self._to_server.send(SessionMessage(message))
 
     async def write(self, scope: anyio.CancelScope) -> None:
-        """Write the server's messages until it has no more; a client that is gone ends the transport."""
+        """Write the server's messages until it ends; a client that is gone ends the transport."""
         async with self._from_server:
             async for outgoing in self._from_server:
                 message = outgoing.message
@@ -146,9 +146,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _read_in_thread(descriptor: int) -> MemoryObjectReceiveStream[bytes]:
-    """Return what is read from a descriptor; the stream ends with it.
+    """Stream of what is read from a descriptor.
 
-    The thread is a daemon, since a read that blocks cannot be cancelled and must not hold up the exit.
+    The thread is a daemon, since a read that blocks cannot be cancelled and must not delay the exit.
     """
     loop = asyncio.get_running_loop()
     sending, receiving = anyio.create_memory_object_stream[bytes](1)
@@ -177,7 +177,7 @@ def _read_in_thread(descriptor: int) -> MemoryObjectReceiveStream[bytes]:
 
 @contextmanager
 def _private_descriptors() -> Generator[tuple[int, int]]:
-    """Take stdin and stdout for the length of the block, under descriptors that nothing else knows.
+    """Move stdin and stdout to private descriptors for the length of the block.
 
     Where this process was started without one of them, its number may be any other file's by now: it is left
     alone, and the null device serves instead.
@@ -188,7 +188,7 @@ def _private_descriptors() -> Generator[tuple[int, int]]:
     try:
         yield stdin, stdout
     finally:
-        # The copies stay open: the thread may still read one, and its number must not become another file's.
+        # The copies stay open: the thread may still read one, and its number must not be reused.
         for copy, number in ((stdin, _STDIN), (stdout, _STDOUT)):
             if copy != null:
                 os.dup2(copy, number)

@@ -1,1 +1,1 @@
-"""What all traffic over the network goes by: whom to trust, which proxy to use, which redirect to follow."""
+"""Network access: `http` (client, TLS, proxies), `ssrf` (addresses, redirects), `listen` (ASGI server)."""

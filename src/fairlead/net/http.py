@@ -1,10 +1,6 @@
-"""The HTTP client all connections share.
+"""HTTP clients that all connections share, with one TLS context and the proxies of the environment.
 
-The one TLS context all connections share.
-
-Which proxy a URL is reached through, as the usual environment variables say it.
-
-An HTTP client that dials only vetted addresses, for URLs that came from somebody else.
+`open_vetted_client` connects only to allowed addresses, for URLs that come from untrusted sources (SSRF).
 """
 
 import functools
@@ -27,15 +23,15 @@ from fairlead.net.ssrf import Vet, literal_address, public_only
 
 CONNECT_SECONDS = 15.0
 
-# Servers commonly drop a connection that was idle for 5 seconds. If they drop it while a request is on its
-# way, nobody knows whether the request was carried out; so ours give up idle ones a little earlier.
+# Servers commonly close a connection that was idle for 5 seconds. If they do while a request is on its way,
+# it is unknown whether the request was carried out; so idle ones are closed here a little earlier.
 _IDLE_SECONDS = 4.0
 
 
 def open_client() -> aiohttp.ClientSession:
-    """Return a client with a pool of connections and no memory: no cookies, no `.netrc`.
+    """Open a client with a connection pool and no state: no cookies, no `.netrc`.
 
-    Whoever opens it closes it. Only connecting is bounded in time; the rest is for the caller to say.
+    The caller closes it. Only connecting has a timeout; the rest is for the caller to set.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
@@ -48,9 +44,9 @@ def open_client() -> aiohttp.ClientSession:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Return the context that trusts what this machine trusts, or only what `SSL_CERT_FILE`/`_DIR` name.
+    """TLS context that trusts what this machine trusts, or only what `SSL_CERT_FILE`/`_DIR` name.
 
-    It takes tens of milliseconds to make, so it is made once, when the first `https` URL needs it.
+    It takes tens of milliseconds to build, so it is built once, for the first `https` URL.
     """
     context = _trusting_context()
     context.set_alpn_protocols(["http/1.1"])
@@ -69,17 +65,17 @@ def _trusting_context() -> ssl.SSLContext:
                 f"no certificates can be read from {names}: {exc.strerror}",
                 hint=f"correct or unset {paths.openssl_cafile_env} and {paths.openssl_capath_env}",
             ) from exc
-    # Elsewhere the operating system has to be asked about each certificate. Here OpenSSL reads the same files
-    # as the rest of the system, and reads them once rather than for every connection.
+    # Elsewhere the operating system has to verify each certificate. Here OpenSSL reads the same files as the
+    # rest of the system, and reads them once rather than for every connection.
     if sys.platform not in ("darwin", "win32") and (paths.cafile or paths.capath):
         return ssl.create_default_context(cafile=paths.cafile, capath=paths.capath)
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def proxy_for(url: URL, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy that `HTTP_PROXY` or `HTTPS_PROXY` name for `url`, unless `NO_PROXY` exempts it.
+    """Proxy that `HTTP_PROXY` or `HTTPS_PROXY` name for `url`, unless `NO_PROXY` exempts it.
 
-    A lower-case variable goes before its upper-case twin. Loopback is never reached through a proxy.
+    A lower-case variable takes precedence over its upper-case twin. Loopback never uses a proxy.
     """
     proxy = _variable(environment, f"{url.scheme}_proxy")
     host = (url.host or "").rstrip(".")
@@ -110,7 +106,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _covers(entry: str, host: str, port: int | None) -> bool:
-    """Tell whether an entry of `NO_PROXY` (name, address, network, `*`, `name:port`) means this host."""
+    """Whether an entry of `NO_PROXY` (name, address, network, `*`, `name:port`) matches this host."""
     if entry == "*":
         return True
     name, colon, named_port = entry.rpartition(":")
@@ -133,11 +129,11 @@ _AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 
 
 class AddressRefused(OSError):
-    """A host has no address that may be dialled. None was."""
+    """A host has no address that may be connected to. None was."""
 
 
 class VettingResolver(AbstractResolver):
-    """Looks a name up once and hands on only the addresses that passed: those are the ones dialled."""
+    """Resolver that returns only allowed addresses: the ones that are then connected to."""
 
     def __init__(self, vet: Vet, resolver: AbstractResolver) -> None:
         self._vet = vet
@@ -146,7 +142,7 @@ class VettingResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return the addresses that may be dialled. `AddressRefused` says what is wrong if there are none."""
+        """Return the allowed addresses. Raises `AddressRefused` with the reason if there are none."""
         found = await self._resolver.resolve(host, port, family)
         faults = [_fault(self._vet, host, result["host"]) for result in found]
         vetted = [result for result, fault in zip(found, faults, strict=True) if fault is None]
@@ -155,21 +151,21 @@ class VettingResolver(AbstractResolver):
         return vetted
 
     async def close(self) -> None:
-        """Close what does the looking up."""
+        """Close the inner resolver."""
         await self._resolver.close()
 
 
 def open_vetted_client(
     vet: Vet = public_only, *, resolver: AbstractResolver | None = None, user_agent: str = "fairlead"
 ) -> aiohttp.ClientSession:
-    """Return a client for strangers' URLs: vetted addresses, no proxy, no `.netrc`, no cookies, no memory.
+    """Open a client for untrusted URLs: allowed addresses only, no proxy, no `.netrc`, no cookies.
 
-    Whoever opens it closes it. Only connecting is bounded in time. A host whose addresses are refused fails
-    with a `ClientConnectorError` whose `os_error` is an `AddressRefused`.
+    The caller closes it. Only connecting has a timeout. A host whose addresses are refused fails with a
+    `ClientConnectorError` whose `os_error` is an `AddressRefused`.
     """
 
     def open_socket(info: _AddressInfo) -> socket.socket:
-        # An address that stands in the URL itself never gets to see a resolver.
+        # An address in the URL itself never reaches a resolver.
         family, kind, protocol, _, place = info
         host = str(place[0])
         fault = _fault(vet, host, host)

@@ -1,9 +1,8 @@
-"""Serve an ASGI application on a socket, for the length of a block.
+"""ASGI server on a socket, with limits for connections.
 
-Limits for the connections of an HTTP server: deadlines for requests, and room for those with credentials.
-
-A connection counts as unauthenticated until a request on it was let in. Those are few at a time, for each
-address and in all; of more, the oldest is closed, so that whoever holds connections open keeps nobody out.
+Requests have deadlines. A connection counts as unauthenticated until a request on it was authenticated. Those
+are limited, per address and in total; beyond that the oldest is closed, so that idle connections cannot lock
+clients out.
 """
 
 import asyncio
@@ -31,11 +30,11 @@ except ImportError:  # Windows has no such limit
     resource = None
 
 HEAD_SECONDS: Final = 10.0
-"""How long a connection may take until the head of its first, or next, request is there."""
+"""Seconds until the head of a connection's first, or next, request must be complete."""
 BODY_SECONDS: Final = 30.0
-"""How long a request's body may take."""
+"""Seconds until a request's body must be complete."""
 STRANGER_IDLE_SECONDS: Final = 10.0
-"""How long a connection without credentials may lie idle after an answer."""
+"""Seconds an unauthenticated connection may be idle after a response."""
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_PER_ADDRESS: Final = 128
 MAX_UNAUTHENTICATED: Final = 256
@@ -47,7 +46,7 @@ _SHARE_OF_FILES: Final = 4
 
 
 class OpenConnection:
-    """One connection: since when it waits for what."""
+    """One connection, and what it waits for since when."""
 
     __slots__ = ("_abort", "_limits", "address", "deadline", "is_authenticated", "is_idle")
 
@@ -57,30 +56,30 @@ class OpenConnection:
         self.address = address
         self.is_authenticated = False
         self.is_idle = True
-        """Is no request on it being answered?"""
+        """Whether no request on it is being answered."""
         self.deadline = limits.clock() + HEAD_SECONDS
 
     def begin_head(self) -> None:
-        """The first bytes of a request came."""
+        """The first bytes of a request arrived."""
         self.deadline = self._limits.clock() + HEAD_SECONDS
 
     def begin_body(self) -> None:
-        """The head of a request is there."""
+        """The head of a request is complete."""
         self.is_idle = False
         self.deadline = self._limits.clock() + BODY_SECONDS
 
     def begin_answer(self) -> None:
-        """The whole request is there: from now on it waits for us."""
+        """The request is complete: the client waits for the response."""
         self.deadline = math.inf
 
     def end_answer(self) -> None:
-        """It may send the next request."""
+        """The response is sent: the next request may come."""
         self.is_idle = True
-        # Who has credentials is left to the server's own keep-alive limit.
+        # An authenticated connection is left to the server's own keep-alive limit.
         self.deadline = math.inf if self.is_authenticated else self._limits.clock() + STRANGER_IDLE_SECONDS
 
     def authenticate(self) -> None:
-        """A request on it was let in."""
+        """A request on it was authenticated."""
         if not self.is_authenticated:
             self.is_authenticated = True
             self._limits.trust(self)
@@ -106,12 +105,12 @@ class ConnectionLimits:
         self._max_per_address = min(max_per_address, self._max_unauthenticated)
         self._max_open = max(16, files * (_SHARE_OF_FILES - 1) // _SHARE_OF_FILES)
         self._strangers: dict[OpenConnection, None] = {}
-        """Unauthenticated ones, the oldest first."""
+        """Unauthenticated connections, oldest first."""
         self._trusted: dict[OpenConnection, None] = {}
         self._by_address: Counter[str] = Counter()
 
     def open(self, address: str, abort: Callable[[], None]) -> OpenConnection:
-        """Count a new connection; where there are too many, close the oldest of those without credentials."""
+        """Register a new connection; over the limit, close the oldest unauthenticated one."""
         if self._by_address[address] >= self._max_per_address:
             self._close_oldest(address)
         elif len(self._strangers) >= self._max_unauthenticated:
@@ -124,17 +123,17 @@ class ConnectionLimits:
         return connection
 
     def trust(self, connection: OpenConnection) -> None:
-        """Count a connection among those with credentials."""
+        """Count a connection as authenticated."""
         if self._forget_stranger(connection):
             self._trusted[connection] = None
 
     def close(self, connection: OpenConnection) -> None:
-        """Count a connection no more."""
+        """Unregister a connection."""
         self._forget_stranger(connection)
         self._trusted.pop(connection, None)
 
     async def sweep(self) -> None:
-        """Close connections whose time is up, until cancelled."""
+        """Close connections past their deadline, until cancelled."""
         while True:
             await anyio.sleep(_SWEEP_SECONDS)
             now = self.clock()
@@ -167,12 +166,12 @@ class ConnectionLimits:
 
 
 def attach(scope: MutableMapping[str, Any], connection: OpenConnection) -> None:
-    """Say in an ASGI scope which connection its request came on."""
+    """Store the connection of a request in its ASGI scope."""
     scope[_CONNECTION] = connection
 
 
 def mark_authenticated(scope: MutableMapping[str, Any]) -> None:
-    """Note that a request was let in: its connection is not closed to make room for strangers."""
+    """Mark a request as authenticated: its connection is not closed to make room."""
     connection: OpenConnection | None = scope.get(_CONNECTION)
     if connection is not None and not connection.is_authenticated:
         connection.authenticate()
@@ -186,15 +185,15 @@ def _max_open_files() -> int:
 
 
 GRACE_SECONDS = 3
-"""How long requests under way may go on once the block is left."""
+"""Seconds that requests under way may take after the block is left."""
 KEEP_ALIVE_SECONDS = 75
-"""How long a connection may lie idle: longer than most clients keep theirs, so that they hang up first."""
+"""Keep-alive limit in seconds: longer than most clients', so that they close first."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take a port, any free one for 0, before anything is told about it."""
+    """Bind a port, any free one for 0, before it is announced."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Only a socket that is TCP by name gets TCP_NODELAY from asyncio, without which answers wait 40 ms.
+    # asyncio sets TCP_NODELAY only on a socket that is TCP by name; without it responses wait 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -208,13 +207,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The URL of what listens there."""
+    """URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _UvicornServer(uvicorn.Server):
-    """Uvicorn without its own signal handlers: who opened the block decides when it ends."""
+    """Uvicorn without its own signal handlers: the opener of the block decides when it ends."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -232,9 +231,9 @@ class _UvicornServer(uvicorn.Server):
 
 
 class _Packets:
-    """A connection that sends an answer's head and the body that follows in one packet rather than two.
+    """Transport that sends a response's head and the body that follows in one packet rather than two.
 
-    Each costs a system call, and wakes up whoever waits for the answer.
+    Each costs a system call, and wakes up the client.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -245,7 +244,7 @@ class _Packets:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send it; a head that says how long its body is goes with the body, which comes next."""
+        """Send data; a head with a content length is held back for the body, which comes next."""
         if self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
@@ -255,18 +254,18 @@ class _Packets:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Hang up once everything is sent."""
+        """Close once everything is sent."""
         self.flush()
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what waits: an answer may have no body, whatever its head says."""
+        """Send what is held back: a response may have no body, whatever its head says."""
         if self._head:
             self.write(b"")
 
 
 class _Protocol(HttpToolsProtocol):
-    """Uvicorn's, over such connections, with deadlines for requests and a limit to their heads."""
+    """Uvicorn's protocol over such transports, with deadlines for requests and a limit to their heads."""
 
     limits: ConnectionLimits
 
@@ -285,7 +284,7 @@ class _Protocol(HttpToolsProtocol):
         if not self._in_body:
             self._head_bytes += len(data)
         super().data_received(data)
-        # What is in the same packet as the end of a head may be a body, and does not count.
+        # Data in the same packet as the end of a head may be a body, and does not count.
         if not self._in_body and self._head_bytes > MAX_HEAD_BYTES:
             self._packets.write(_HEAD_TOO_LARGE)
             self._packets.close()
@@ -318,14 +317,14 @@ _HEAD_TOO_LARGE = (
 
 
 def _protocol_with(limits: ConnectionLimits) -> type[_Protocol]:
-    """Return the protocol for the connections of one server, as uvicorn wants it: a class."""
+    """Protocol class for the connections of one server, as uvicorn requires."""
     return type("LimitedProtocol", (_Protocol,), {"limits": limits})
 
 
 class _Trimmed:
-    """An application that gets header values without the whitespace around them, whoever parsed the request.
+    """Application that gets header values without surrounding whitespace, from any parser.
 
-    Of the two parsers that uvicorn may use, the quick one leaves what comes after a value.
+    Of the two parsers that uvicorn may use, the fast one leaves trailing whitespace.
     """
 
     def __init__(self, app: "ASGIApp") -> None:
@@ -339,13 +338,13 @@ class _Trimmed:
 
 @asynccontextmanager
 async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[None]:
-    """Serve on a bound socket until the block is left; what is under way then has a little time to finish."""
+    """Serve on a bound socket until the block is left; requests under way get a little time to finish."""
     limits = ConnectionLimits()
     config = uvicorn.Config(
         _Trimmed(app),
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # nobody's word for where a request comes from counts here
+        proxy_headers=False,  # forwarded client addresses are not trusted
         lifespan="on",
         http=_protocol_with(limits),
         ws="none",
@@ -369,7 +368,7 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
 
 
 async def _serve(server: _UvicornServer, listener: socket.socket) -> None:
-    # It ends by `should_exit`, soon. If it were cancelled, by an error in the block say, its sockets would
+    # It ends soon by `should_exit`. If it were cancelled, such as by an error in the block, its sockets would
     # stay open, and uvloop waits for them for ever when its loop is closed.
     with anyio.CancelScope(shield=True):
         await server.serve([listener])

@@ -1,6 +1,7 @@
-"""Which addresses may be dialled: the public ones, and this machine's own where somebody chose so.
+"""SSRF checks: which addresses may be connected to, and which redirects may be followed.
 
-How far a redirect is followed: never to another origin, never with another method.
+Allowed are public addresses, and loopback where the caller chose so. A redirect is followed only within its
+origin and with the same method.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from yarl import URL
 Address: TypeAlias = IPv4Address | IPv6Address
 
 Vet: TypeAlias = Callable[[str, Address], str | None]
-"""Says what is wrong with dialling an address on behalf of a host, or None. The host is a name, or the
+"""Check of an address for a host: returns why it may not be connected to, or None. The host is a name, or the
 address itself where the URL holds one."""
 
 # Python's own `is_global` is true of several of these, and of others in some versions only, so this list is
@@ -38,12 +39,12 @@ _NOT_PUBLIC = tuple(
 
 
 def why_not_public(address: Address) -> str | None:
-    """Say what kind of address it is if it is none of the public internet."""
+    """Kind of an address that is not on the public internet; None for a public one."""
     return next((kind for network, kind in _NOT_PUBLIC if address in network), None)
 
 
 def literal_address(host: str) -> Address | None:
-    """Return the address a host is written as, or None if it is a name."""
+    """Address that a host is written as, or None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -51,7 +52,7 @@ def literal_address(host: str) -> Address | None:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Tell whether a host means this machine by what it is called: no look-up can make it so."""
+    """Whether a host means this machine by its name: no look-up can make it so."""
     address = literal_address(host)
     if address is not None:
         return address.is_loopback
@@ -59,12 +60,12 @@ def is_loopback_host(host: str) -> bool:
 
 
 def public_only(host: str, address: Address) -> str | None:
-    """Vet for traffic to the internet: public addresses and no others."""
+    """Check for traffic to the internet: public addresses only."""
     return why_not_public(address)
 
 
 def public_or_loopback(host: str, address: Address) -> str | None:
-    """Vet for those who may talk to this machine, too: `localhost` is here, and nobody else is."""
+    """Check that also allows this machine: `localhost` must be loopback, and nothing else may be."""
     if is_loopback_host(host):
         return None if address.is_loopback else "not this machine, as its name says"
     return why_not_public(address)
@@ -77,12 +78,12 @@ _CHANGING_METHOD = (301, 302, 303)
 
 
 def is_redirect(status: int) -> bool:
-    """Tell whether a status sends the client somewhere else."""
+    """Whether a status is a redirect."""
     return status in _KEEPING_METHOD or status in _CHANGING_METHOD
 
 
 def within_origin(url: URL, reference: str) -> URL | None:
-    """Return where `reference`, found at `url`, leads, or `None` if that is another origin or nowhere."""
+    """Resolve `reference`, found at `url`; None if that is another origin or invalid."""
     try:
         target = url.join(URL(reference))
     except ValueError:
@@ -92,7 +93,7 @@ def within_origin(url: URL, reference: str) -> URL | None:
 
 
 def redirect_target(url: URL, method: str, status: int, location: str) -> URL | None:
-    """Return where a redirect leads, or `None` if it must not be followed.
+    """Target of a redirect, or None if it must not be followed.
 
     What a request carries (credentials, arguments, a session) was meant for one origin and goes to no other;
     and a POST that became a GET would be another request.

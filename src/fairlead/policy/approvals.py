@@ -1,7 +1,7 @@
-"""What people answered when they were asked about calls, for as long as they wanted it to hold.
+"""Approvals of tool calls, remembered for a session or for good.
 
-An answer is bound to whoever the call was for, to the very server (its command or URL, not only its name), to
-the tool and its definition: a tool that changed, or another server under that name, is asked about anew.
+An approval is bound to the principal, the server's target (its command or URL, not only its name), the tool
+and its definition: a changed tool, or another server under the same name, needs a new approval.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from fairlead.store.sqlite import Database
 
 NAMESPACE: Final = "approvals"
 FRESH_SECONDS: Final = 2.0
-"""How long what was read from the store is taken for granted, so that what was taken back elsewhere ends."""
+"""Seconds for which an approval read from the store is cached, so that one revoked elsewhere soon ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RememberedApproval:
-    """A call that a person allowed: whose, of which server and tool, defined how."""
+    """Identity of an approved call: principal, server target, tool and definition."""
 
     principal: str
     server_id: str
@@ -33,13 +33,13 @@ class RememberedApproval:
 
     @property
     def key(self) -> str:
-        """Where it is kept. The parts are digested, since names may hold anything."""
+        """Key in the store: a digest, since names may contain any character."""
         parts = (self.principal, self.server_id, self.server_digest, self.tool, self.definition_digest)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 class KeptApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as it is kept, for people to look at and to take back."""
+    """Approval for good as stored, to be listed and revoked."""
 
     principal: str
     server_id: str
@@ -48,15 +48,15 @@ class KeptApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kept(stored: Iterable[StoredValue]) -> list[tuple[str, KeptApproval]]:
-    """The answers that hold for good, each with its key in the store, by server and tool."""
+    """Decode stored approvals, each with its key, sorted by server and tool."""
     kept = [(found.key, msgspec.json.decode(found.value, type=KeptApproval)) for found in stored]
     return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
 
 
 def by_tool(kept: Iterable[tuple[str, KeptApproval]]) -> list[tuple[list[str], KeptApproval]]:
-    """The answers of one principal about one tool together: their keys, and the newest of them.
+    """Group approvals by principal and tool: the keys of each group, and its newest approval.
 
-    There are several where a tool or its server changed and was allowed again.
+    A group has several where the tool or its server changed and was approved again.
     """
     found: dict[tuple[str, str, str], tuple[list[str], KeptApproval]] = {}
     for key, one in kept:
@@ -67,7 +67,7 @@ def by_tool(kept: Iterable[tuple[str, KeptApproval]]) -> list[tuple[list[str], K
 
 
 def forget_answers(store_path: Path, server_id: str, tools: Collection[str]) -> None:
-    """Drop what was allowed for good of these tools, for every principal: a review is the newer word."""
+    """Delete the approvals for good of these tools, for every principal: a review supersedes them."""
     if not tools:
         return
     with Database.open(store_path) as database:
@@ -77,7 +77,7 @@ def forget_answers(store_path: Path, server_id: str, tools: Collection[str]) -> 
 
 
 class Approvals:
-    """The answers of one host: for this session in memory, for good in the store."""
+    """Approvals of one host: for the session in memory, for good in the store."""
 
     def __init__(self, store: Store | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -86,12 +86,12 @@ class Approvals:
         self._read: dict[RememberedApproval, float] = {}
 
     def holds(self, approval: RememberedApproval) -> bool:
-        """Was it allowed, as far as is known without asking the store?"""
+        """Whether the call is approved, as far as is known without reading the store."""
         read = self._read.get(approval)
         return approval in self._session or (read is not None and self._clock() - read < FRESH_SECONDS)
 
     async def look_up(self, approval: RememberedApproval) -> bool:
-        """Was it allowed, in this session or for good?"""
+        """Whether the call is approved, for this session or for good."""
         if self.holds(approval):
             return True
         self._read.pop(approval, None)
@@ -101,30 +101,30 @@ class Approvals:
         return True
 
     def of_session(self) -> list[RememberedApproval]:
-        """What was allowed for as long as this host runs, by server and tool."""
+        """Approvals of this session, sorted by server and tool."""
         return sorted(self._session, key=lambda one: (one.server_id, one.tool, one.principal))
 
     async def kept(self) -> list[tuple[str, KeptApproval]]:
-        """What was allowed for good, each with its key, by server and tool."""
+        """Approvals for good, each with its key, sorted by server and tool."""
         return read_kept(await self._store.scan(NAMESPACE)) if self._store is not None else []
 
     async def forget(self, key: str) -> None:
-        """Ask again about what has this key, whether it was allowed for this session or for good."""
+        """Revoke the approval with this key, of the session or for good."""
         self._session = {approval for approval in self._session if approval.key != key}
         self._read = {approval: at for approval, at in self._read.items() if approval.key != key}
         if self._store is not None:
             await self._store.delete(NAMESPACE, key, expect=ANY)
 
     def forget_session(self, server_id: str | None = None) -> None:
-        """Ask again about what was allowed for this session: of one server, or of all."""
+        """Revoke the approvals of this session: of one server, or of all."""
         self._session = {one for one in self._session if server_id not in (None, one.server_id)}
 
     def allow_for_session(self, approval: RememberedApproval) -> None:
-        """Ask no more while this host runs."""
+        """Approve the call while this host runs."""
         self._session.add(approval)
 
     async def allow_always(self, approval: RememberedApproval) -> None:
-        """Ask no more. Without a store that lasts as long as this host does."""
+        """Approve the call for good. Without a store the approval lasts as long as this host."""
         self._session.add(approval)
         if self._store is not None:
             kept = KeptApproval(

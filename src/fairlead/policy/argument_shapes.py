@@ -1,4 +1,4 @@
-"""What is recorded of a call's arguments: their shape, a digest, and on request their values less secrets."""
+"""Arguments in audit records: shape, keyed digest, and on request their values with secrets masked."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -29,9 +29,9 @@ Shape = dict[str, Any]
 
 
 class SafeNames:
-    """Names that callers and models chose, fit to be kept: short, without anything hidden or secret.
+    """Sanitized, masked and shortened names that callers and models chose, cached per name.
 
-    The same few come again with every call, so each is looked at once.
+    The same few names come with every call.
     """
 
     def __init__(self, masker: Masker) -> None:
@@ -40,7 +40,7 @@ class SafeNames:
         self._safe: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        """The name as it may be kept."""
+        """Return the name as it may be recorded."""
         if self._generation == self._masker.generation and (known := self._safe.get(name)) is not None:
             return known
         return self._look_at(name)
@@ -56,22 +56,22 @@ class SafeNames:
 
 
 def _safe_name(name: str, masker: Masker) -> str:
-    # Cleaned, masked, then cut: a hidden character or a cut would keep a secret from being found.
+    # Sanitized, masked, then cut: a hidden character or a cut would keep a secret from being found.
     safe = masker.mask(clean(name[: _MAX_LOOKED_AT + masker.reach]))
     return safe if len(safe) <= MAX_NAME else safe[:MAX_NAME] + MORE
 
 
 class Fingerprint:
-    """Digests that are equal for equal arguments, and from which nobody without the key can guess them.
+    """Keyed digest of arguments: equal for equal arguments, and not guessable without the key.
 
-    A keyed BLAKE2 is made for this, and takes a fifth of the time of an HMAC.
+    Keyed BLAKE2 takes a fifth of the time of an HMAC.
     """
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=16)
 
     def __call__(self, arguments: Mapping[str, Any] | msgspec.Raw) -> str:
-        """The digest of the arguments, in whatever order their names come; none where they are not JSON."""
+        """Digest of the arguments, independent of the order of names; empty where they are not JSON."""
         try:
             canonical = _encode_in_order(arguments) if is_object(arguments) else _canonical(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError):
@@ -95,7 +95,7 @@ _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 
 
 def shape_of(arguments: Mapping[str, Any] | msgspec.Raw, name: Callable[[str], str]) -> Shape:
-    """What arguments look like, with nothing of what they say: `{"path": "string(12)"}`."""
+    """Types and sizes of arguments without their values: `{"path": "string(12)"}`."""
     if isinstance(arguments, msgspec.Raw):
         if len(arguments) > MAX_DECODED_BYTES:
             return {MORE: f"json({len(arguments)})"}
@@ -127,7 +127,7 @@ _KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "number", typ
 
 
 def mask_arguments(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -> object:
-    """A copy of the arguments without secrets, bounded in every direction."""
+    """Copy of the arguments with secrets masked, bounded in size and depth."""
     if isinstance(arguments, msgspec.Raw):
         try:
             return mask_value("", msgspec.json.decode(arguments), masker)
@@ -137,9 +137,9 @@ def mask_arguments(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -
 
 
 def mask_value(name: str, value: object, masker: Masker, depth: int = MAX_VALUE_DEPTH) -> object:
-    """A JSON value without secrets, bounded in every direction."""
+    """Copy of a JSON value with secrets masked, bounded in size and depth."""
     if isinstance(value, str):
-        # Masked before it is cut: half a secret would not be known as one.
+        # Masked before it is cut: half a secret would not be recognized.
         shown = masker.mask(clean(value[:MAX_DECODED_BYTES]))
         if looks_secret(name, shown[:MAX_VALUE_CHARACTERS]):
             return MASK

@@ -55,46 +55,46 @@ from fairlead.policy.path_spellings import (
 Match = Literal["yes", "maybe", "no"]
 
 MAX_VALUES: Final = 2_000
-"""How many values of one argument are read."""
+"""Most values of one argument that are read."""
 MAX_READ_SPELLINGS: Final = 3 * MAX_VALUES
 MAX_READ_CHARACTERS: Final = 1024 * 1024
-"""How many spellings of all values of one argument are read, and how long they may be together."""
+"""Most spellings of all values of one argument that are read, and their total length."""
 MAX_DEPTH: Final = 32
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
-"""Whether the file system of this machine usually takes `/ETC` for `/etc`."""
+"""Whether file systems of this platform usually ignore case (`/ETC` is `/etc`)."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ValueReadings:
-    """Everything that one argument may mean."""
+    """All readings of one argument's values."""
 
     texts: dict[str, None] = field(default_factory=dict[str, None])
-    """How its texts can be read, in order."""
+    """Spellings of its texts, in order."""
     paths: dict[str, None] = field(default_factory=dict[str, None])
     """The absolute paths they name."""
     possible_paths: dict[str, None] = field(default_factory=dict[str, None])
-    """Absolute paths that they may name: the base of a relative one may be another, a piece may be a path."""
+    """Absolute paths they may name: relative to another base, or a piece of the text."""
     possible_prefixes: dict[str, None] = field(default_factory=dict[str, None])
-    """How paths begin that go on with a wildcard."""
+    """Fixed beginnings of paths that continue with a wildcard."""
     wildcards: dict[str, None] = field(default_factory=dict[str, None])
     """Texts that a server may expand as globs."""
     urls: dict[str, None] = field(default_factory=dict[str, None])
-    """URLs that stand somewhere in the texts, or that they are without a scheme."""
+    """URLs found in the texts, or formed from a text without a scheme."""
     may_be_any_path: bool = False
     is_incomplete: bool = False
-    """There was more than is read."""
+    """Whether a limit cut the reading short."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArgumentReadings:
-    """The readings of every argument that a rule names, and of the globs themselves."""
+    """Readings of every argument that a rule names, and forms of the globs themselves."""
 
     values: Mapping[str, ValueReadings]
-    """By the name in the rule; an argument that was not given is not there."""
+    """By the name in the rule; an argument that was not given is missing."""
     globs: Mapping[str, tuple[str, ...]]
-    """A glob, with `~` and symbolic links in its fixed beginning resolved."""
+    """Forms of each glob, with `~` and symbolic links in its fixed beginning resolved."""
     located: Mapping[str, tuple[str, ...]]
-    """The same for rules that narrow: a relative glob means paths below the working directory, too."""
+    """The same for rules that narrow: a relative glob also covers paths below the working directory."""
 
 
 def read_arguments(
@@ -121,7 +121,16 @@ def read_arguments(
 
 
 def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: bool) -> Match:
-    """Does every argument that a rule names match its glob? One that is not given does not."""
+    """Compare every argument that a rule names with its glob.
+
+    Args:
+        patterns: The `arguments` of the rule: names and globs.
+        readings: What `read_arguments` found.
+        narrows: Whether the rule denies or asks, so that one matching reading is enough.
+
+    Returns:
+        `yes`, `no`, or `maybe` where the readings leave it open. A missing argument does not match.
+    """
     found: Match = "yes"
     for name, glob in patterns.items():
         value = readings.values.get(name)
@@ -181,7 +190,7 @@ def _allowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
 
 
 def _fits(text: str, glob: str) -> bool:
-    """Is a text, or the folder of that name, what a narrowing glob means?"""
+    """Whether a text, or the folder of that name, matches a narrowing glob."""
     if _FOLDS_CASE and _is_path_glob(glob):
         text, glob = text.casefold(), glob.casefold()
     return fnmatchcase(text, glob) or (glob.endswith("/**") and fnmatchcase(f"{text}/", glob))
@@ -195,12 +204,12 @@ def _is_absolute(glob: str) -> bool:
 
 
 def _is_path_glob(glob: str) -> bool:
-    """Does a glob speak of whole paths, rather than of a name or any other text?"""
+    """Whether a glob describes whole paths, rather than a name or other text."""
     return _is_absolute(glob) or (glob.startswith("*") and "/" in glob and "://" not in glob)
 
 
 def _absolute_forms(glob: str, context: PathContext) -> Iterator[str]:
-    """A relative glob that speaks of paths, as the absolute paths that it means."""
+    """Absolute forms of a relative glob that describes paths."""
     if (
         _is_absolute(glob)
         or "://" in glob
@@ -220,7 +229,7 @@ def _literal_prefix(glob: str) -> str:
 
 
 def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
-    """A glob as it is written, as a path without `~`, and with the links in its fixed beginning resolved."""
+    """Forms of a glob: as written, with `~` expanded, and with links in its fixed beginning resolved."""
     yield glob
     if not _is_absolute(glob):
         if (file_url := FILE_URL.match(glob)) is not None:
@@ -237,11 +246,11 @@ def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
                 yield resolved
 
 
-# Which values a name means.
+# Values that a name can mean.
 
 
 def _values(arguments: Mapping[str, object], name: str) -> list[object]:
-    """Every value that a server could take for the argument, decoys beside it included.
+    """Every value that a server could take for the argument, including decoys beside it.
 
     A name with dots may be a key with dots, a path into objects, or a mixture; lists on the way are entered,
     and so is JSON inside a text. Keys are compared as lenient JSON parsers do, without case.
@@ -252,7 +261,7 @@ def _values(arguments: Mapping[str, object], name: str) -> list[object]:
 
 
 _UNREAD: Final = object()
-"""Stands for values that were not looked for any more."""
+"""Marks values beyond the limit."""
 
 
 def _find_values(value: object, steps: list[str], found: list[object], depth: int) -> None:
@@ -277,7 +286,7 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
 
 
 def _parse_nested_json(text: str) -> object:
-    """What a text says as JSON, or as JSON in JSON; a lenient parser may read what this one cannot."""
+    """Parse JSON in a text, also JSON in JSON; a lenient parser may read what this one cannot."""
     value: object = text
     for _ in range(3):
         if not isinstance(value, str):
@@ -294,13 +303,13 @@ _STEP = re.compile(r"""[\[\]/.$"']++""")
 
 
 def _plain_key(key: str) -> str:
-    """A name as parsers of forms and queries read it: `a[b]`, `/a/b`, `$.a.b` and `a.b[]` are `a.b`."""
+    """Normalize a name as form and query parsers do: `a[b]`, `/a/b`, `$.a.b` and `a.b[]` are `a.b`."""
     plain = clean(unicodedata.normalize("NFKC", key)).strip().casefold()
     return _STEP.sub(".", _INDEX.sub("", plain)).strip(".") or plain
 
 
 def _json_in(text: str) -> object:
-    """What a text says as JSON, for servers that parse such texts; None where it is not JSON."""
+    """Parse a text as JSON, as some servers do; None where it is not JSON."""
     text = text.lstrip("\ufeff \t\r\n")
     if text[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
@@ -310,7 +319,7 @@ def _json_in(text: str) -> object:
 
 
 def _all_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object whose repeated names have all their values, since parsers differ in which one counts."""
+    """Object that keeps all values of repeated names, since parsers differ in which one counts."""
     members = dict(pairs)
     if len(members) < len(pairs):
         values: dict[str, list[object]] = {}
@@ -320,11 +329,11 @@ def _all_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-# What a value may mean.
+# Readings of a value.
 
 
 class _ArgumentReader:
-    """Collects the readings of one argument."""
+    """Collector of the readings of one argument."""
 
     def __init__(self, context: PathContext) -> None:
         self._context = context
@@ -364,7 +373,7 @@ class _ArgumentReader:
                 self._found.texts[str(int(value))] = None
 
     def _read_joined(self, parts: list[object]) -> None:
-        """Some tools take a path in pieces: a folder and a name, or its components."""
+        """Read a path given in pieces: a folder and a name, or its components."""
         texts = [part for part in parts[:MAX_DEPTH] if isinstance(part, str)]
         if len(texts) > 1 and sum(map(len, texts)) <= MAX_PATH_LENGTH:
             joined = "/".join(texts)
@@ -379,7 +388,7 @@ class _ArgumentReader:
         self._seen.add(text)
         self._found.texts[text] = None
         if len(text) > MAX_PATH_LENGTH:
-            # `x/../` a thousand times is still somewhere.
+            # `x/../` repeated a thousand times still resolves.
             self._found.may_be_any_path |= any(mark in text for mark in "/\\%")
             return
         if self._spellings > MAX_READ_SPELLINGS or self._characters > MAX_READ_CHARACTERS:
@@ -396,7 +405,7 @@ class _ArgumentReader:
             self._look_inside(spelling)
 
     def _look_inside(self, text: str) -> None:
-        """Note the paths and URLs that stand somewhere in a text."""
+        """Add the paths and URLs found inside a text."""
         found = self._found
         for number, path in enumerate(paths_inside(text, self._context)):
             found.possible_paths[path] = None
@@ -429,13 +438,13 @@ class _ArgumentReader:
             return
         base = (real_path(cwd) or cwd).rstrip("/")
         for real in self._add_absolute(posixpath.join(cwd, path)):
-            if real != normalize_path(f"{base}/{path}"):  # a link: what it leads to counts
+            if real != normalize_path(f"{base}/{path}"):  # a link: its target counts
                 found.texts[real.removeprefix(f"{base}/")] = None
 
     def _add_absolute(self, path: str) -> dict[str, None]:
-        """Add a path as it is written and as links lead; returns the latter.
+        """Add a path as written and with links resolved; returns the latter.
 
-        Some servers drop `..` before they open a path, others leave that to the system, which follows links.
+        Some servers remove `..` before they open a path, others let the system do it, which follows links.
         """
         found, normal = self._found, normalize_path(path)
         reals = {real: None for real in (real_path(path), real_path(normal)) if real is not None}
@@ -444,7 +453,7 @@ class _ArgumentReader:
         return reals
 
     def _note_doubts(self, path: str, normal: str) -> None:
-        """Say where a path cannot be followed: variables, wildcards, and files that a process has open."""
+        """Mark where a path cannot be resolved: variables, wildcards, and open files of a process."""
         found = self._found
         if PROCESS_LINK.search(path) or PROCESS_LINK.match(normal) or VARIABLE.search(path):
             found.may_be_any_path = True
@@ -461,7 +470,7 @@ class _ArgumentReader:
                 found.possible_prefixes[normalize_path(joined)[:-1]] = None
 
     def _expand(self, path: str) -> None:
-        """Note what a path with wildcards matches here, links followed, and what it may match elsewhere."""
+        """Add what a path with wildcards matches here, links resolved, and what it may match elsewhere."""
         found, cwd = self._found, self._context.cwd
         for pattern in expand_braces(path):
             if pattern != path and not WILDCARD.search(pattern):
@@ -479,5 +488,5 @@ class _ArgumentReader:
 
 
 def _prefix_before(path: str, end: int) -> str:
-    """How a path begins before its wildcard, without `..` in it."""
+    """Beginning of a path before its wildcard, without `..` in it."""
     return normalize_path(path[:end] + "x")[:-1]

@@ -1,9 +1,8 @@
-"""Keeps the record of every call: written within a tenth of a second, and never a reason for a call to fail.
+"""Audit log: one record per call with caller, decision and outcome, written in batches.
 
-A call that is over before its record is written takes one record; one that lasts has a first record that says
-it was sent, should this process not live to see its end.
-
-The audit as it is kept and read back: who called what, who decided, and how it went.
+Records are written within a tenth of a second, and a failing store never fails a call. A call that ends
+before its record is written takes one record; a longer one has a first record when it is sent, in case this
+process dies.
 """
 
 import logging
@@ -31,11 +30,11 @@ PAGE = 1000
 _CLOCK_SLACK = 60.0
 
 Stage = Literal["", "asked", "sent", "refused", "returned"]
-"""How far a call is: a person is asked, it went to its server, it never will, it is over."""
+"""Progress of a call: waiting for approval, sent to its server, refused, or finished."""
 
 
 class SharedFields(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What the records of many calls have in common: who called which tool, and what policy said."""
+    """Fields that the records of many calls share: caller, tool and decision."""
 
     principal: str = ""
     server: str = ""
@@ -47,16 +46,16 @@ class SharedFields(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
-    """One record. Each of a call says all that is known by then, so the last one of a call tells it whole."""
+    """One record. Each record of a call repeats all that is known by then, so the last one is complete."""
 
     at: float
-    """When the call was proposed, or what is noted happened."""
+    """When the call was proposed, or the noted event happened."""
     kind: str = "call"
     call: str = ""
-    """What all records of one call share."""
+    """Id that all records of one call share."""
     stage: Stage = ""
     arguments: dict[str, Any] | None = None
-    """Their shape."""
+    """Shape of the arguments."""
     arguments_digest: str = ""
     values: Any = None
     asked_at: float | None = None
@@ -64,7 +63,7 @@ class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
     seconds: float | None = None
     """From sending to the end."""
     bytes: int | None = None
-    """The size of the result as it came."""
+    """Size of the result as received."""
     delivery: str = ""
     outcome: str = ""
     findings: tuple[str, ...] = ()
@@ -72,9 +71,9 @@ class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
 
 
 class CallFields(msgspec.Struct, omit_defaults=True, gc=False):
-    """What a call's record says of this call alone, in the words of `AuditRecord`.
+    """Fields of one call's record that are not shared, named as in `AuditRecord`.
 
-    Every call makes one: given by position, it takes half of the time that it takes by name.
+    Made for every call: positional arguments take half the time of keyword arguments.
     """
 
     at: float
@@ -97,20 +96,20 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 def encode_shared(shared: SharedFields) -> bytes:
-    """The end of records that have these fields in common, for `encode_with`."""
+    """Encode the shared fields once, for `encode_with`."""
     encoded = encode(shared)
     return b"," + encoded[1:] if len(encoded) > len(b"{}") else b"}"
 
 
 def encode_with(shared: bytes, fields: CallFields) -> bytes:
-    """A call's record, with the shared fields as they are encoded already."""
+    """Encode a call's record, with the shared fields already encoded."""
     return encode(fields)[:-1] + shared
 
 
 def noted(
     kind: str, principal: str, server: str, details: Mapping[str, Any] | None, masker: Masker = SECRETS
 ) -> AuditRecord:
-    """A record of something else than a call. Details are kept less secrets."""
+    """Record of an event other than a call. Secrets in the details are masked."""
     kept: Any = mask_value("", dict(details), masker) if details else None
     return AuditRecord(at=time.time(), kind=kind, principal=principal, server=server, details=kept)
 
@@ -123,14 +122,14 @@ def note(
     server: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record what a person did on the command line: an approval, a review, a login."""
+    """Record what the user did on the command line: an approval, a review, a login."""
     if settings.enabled:
         database.append(LOG, encode(noted(kind, LOCAL, server, details)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditQuery:
-    """Which records somebody wants to see; what is None does not matter."""
+    """Filter of audit records; a field that is None matches everything."""
 
     since: float | None = None
     until: float | None = None
@@ -140,7 +139,7 @@ class AuditQuery:
     outcome: str | None = None
 
     def fits(self, record: AuditRecord) -> bool:
-        """Is it one of them?"""
+        """Whether a record matches."""
         return (
             (self.since is None or record.at >= self.since)
             and (self.until is None or record.at <= self.until)
@@ -152,7 +151,7 @@ class AuditQuery:
 
 
 def decode(record: LogRecord) -> AuditRecord | None:
-    """Read a stored record; None where it is none, as one of a newer version may be."""
+    """Decode a stored record; None where it is not one, such as one of a newer version."""
     try:
         return _decode(record.value)
     except (msgspec.DecodeError, RecursionError):
@@ -160,7 +159,7 @@ def decode(record: LogRecord) -> AuditRecord | None:
 
 
 def latest_calls(database: Database, wanted: AuditQuery, limit: int) -> list[AuditRecord]:
-    """The last calls and notes that are wanted, each as its last record tells it, in the order they began."""
+    """Latest matching calls and events, each by its last record, in the order they began."""
     found: list[AuditRecord] = []
     seen: set[str] = set()
     for record in _backwards(database, wanted.since):
@@ -176,7 +175,7 @@ def latest_calls(database: Database, wanted: AuditQuery, limit: int) -> list[Aud
 
 
 def latest_records(database: Database, wanted: AuditQuery, limit: int) -> list[AuditRecord]:
-    """The last records that are wanted, as they were kept, oldest first."""
+    """Latest matching records as stored, oldest first."""
     found: list[AuditRecord] = []
     for record in _backwards(database, wanted.since):
         if wanted.fits(record):
@@ -190,7 +189,7 @@ def _backwards(database: Database, since: float | None) -> Iterator[AuditRecord]
     before: int | None = None
     while page := database.last_records(LOG, before=before, limit=PAGE):
         for stored in page:
-            # Processes write in turn, so that records are in order but for a moment.
+            # Several processes write, so records are in order but for a moment.
             if since is not None and stored.time < since - _CLOCK_SLACK:
                 return
             if (record := decode(stored)) is not None:
@@ -207,7 +206,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallSubject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the records of all calls of one tool have in common, as long as its definition is the same."""
+    """Fields that the records of all calls of one tool share while its definition stays the same."""
 
     server: str
     tool: str
@@ -215,7 +214,7 @@ class CallSubject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class _CallEnd(msgspec.Struct, frozen=True, gc=False):
-    """How a call ended."""
+    """Outcome of a call."""
 
     outcome: str
     delivery: str
@@ -226,12 +225,11 @@ class _CallEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 class AuditedCall(msgspec.Struct, gc=False):
-    """One call on its way. Each step is told here as it is taken.
+    """Audit record of one call under way, updated at each step.
 
-    Called, it gives the bytes of its record. Every call has one, so all that the event loop does is to note
-    what is known: names are masked, arguments described and bytes made in the store's thread. Thousands wait
-    at once under load, and the garbage collector would visit each of them again and again; none is part of a
-    cycle for longer than that.
+    Calling it returns the bytes of its record. Every call has one, so the event loop only notes what is
+    known; names are masked, arguments described and bytes encoded in the store's thread. Not tracked by the
+    garbage collector: thousands wait at once under load, and it would visit each again and again.
     """
 
     _log: "AuditLog"
@@ -240,7 +238,7 @@ class AuditedCall(msgspec.Struct, gc=False):
     _at: float
     _number: int
     _arguments: "dict[str, Any] | _DescribedArguments"
-    """A copy of arguments that stay as they are, to be described with the record; or their description."""
+    """Copy of the arguments, to be described with the record; or their description."""
     _verdict: str = ""
     _reason: str = ""
     _by: str = ""
@@ -252,21 +250,21 @@ class AuditedCall(msgspec.Struct, gc=False):
     _waits: bool = False
 
     def asked(self) -> None:
-        """A person is asked."""
+        """Note that the user is asked for approval."""
         self._asked_at = time.time()
         self._take(stage="asked")
 
     def decided(self, verdict: str, reason: str, *, by: str = "policy") -> None:
-        """It was decided, and by whom."""
+        """Note the verdict, its reason, and who decided."""
         self._verdict, self._reason, self._by = verdict, reason, by
 
     def refused(self, outcome: str) -> None:
-        """It will not be sent; `outcome` is the code of the error that says so."""
+        """Note that the call will not be sent; `outcome` is the code of the error."""
         self._end = _CallEnd(outcome, "not_sent", None, (), 0.0)
         self._take(stage="refused")
 
     def sent(self) -> None:
-        """It goes to its server."""
+        """Note that the call is sent to its server."""
         self._began = time.perf_counter()
         self._sent_at = time.time()
         self._take(stage="sent")
@@ -274,7 +272,7 @@ class AuditedCall(msgspec.Struct, gc=False):
     def returned(
         self, outcome: str, delivery: str, *, size: int | None = None, findings: Sequence[str] = ()
     ) -> None:
-        """It is over: `ok`, `tool_error` or the code of an error, how far it got, and how much came back."""
+        """Note the end: `ok`, `tool_error` or an error code, the delivery, and the size of the result."""
         self._end = _CallEnd(outcome, delivery, size, findings, time.perf_counter())
         self._stage = "returned"
         if not self._waits:
@@ -282,13 +280,13 @@ class AuditedCall(msgspec.Struct, gc=False):
 
     def _take(self, *, stage: Stage) -> None:
         self._stage = stage
-        if not self._waits:  # else what waits to be written will say this too
+        if not self._waits:  # else the record that waits to be written includes this
             self._waits = True
             self._log.append(self)
 
     def __call__(self) -> bytes:
-        """What is known by now. The store asks in its own thread, when it writes."""
-        self._waits = False  # first: what changes from here on is written again, and the last record counts
+        """Encode what is known by now. The store calls this in its own thread when it writes."""
+        self._waits = False  # first: a later change is written again, and the last record counts
         log, subject, end = self._log, self._subject, self._end
         described = self._arguments
         if isinstance(described, dict):
@@ -314,7 +312,7 @@ class AuditedCall(msgspec.Struct, gc=False):
 
 
 class _DescribedArguments(msgspec.Struct, frozen=True):
-    """What a record says of a call's arguments."""
+    """Description of a call's arguments in its record."""
 
     shape: dict[str, Any] | None = None
     digest: str = ""
@@ -322,7 +320,7 @@ class _DescribedArguments(msgspec.Struct, frozen=True):
 
 
 class AuditLog:
-    """The audit of one host."""
+    """Audit log of one host."""
 
     def __init__(
         self, store: Store | None, settings: AuditSettings, *, key: bytes, masker: Masker = SECRETS
@@ -336,17 +334,17 @@ class AuditLog:
         self._generation = masker.generation
         self._fingerprint = Fingerprint(key)
         self.run = secrets.token_hex(4)
-        """What the names of this run's calls begin with."""
+        """Prefix of the call ids of this run."""
         self._numbers = count(1)
         self.lost = 0
-        """How many records could not be kept."""
+        """Number of records that could not be stored."""
         self._lost_unsaid = 0
 
     @classmethod
     async def open(
         cls, store: Store | None, settings: AuditSettings, *, masker: Masker = SECRETS
     ) -> "AuditLog":
-        """The audit in a store, with the store's own key for digests; without a store, nothing is kept."""
+        """Open the audit log in a store, with its key for digests; without a store nothing is recorded."""
         return cls(store, settings, key=await _key(store), masker=masker)
 
     def proposed(
@@ -358,7 +356,7 @@ class AuditLog:
         arguments: Mapping[str, Any] | msgspec.Raw,
         definition_digest: str = "",
     ) -> AuditedCall:
-        """A call is wanted. Nothing is kept until a person is asked about it, or it is refused or sent."""
+        """Begin the record of a call. Nothing is stored until the user is asked, or it is refused or sent."""
         if self._store is None or not self.settings.enabled:
             return _UNRECORDED
         subject = CallSubject(server=server, tool=tool, definition_digest=definition_digest)
@@ -368,10 +366,10 @@ class AuditLog:
     def send(
         self, subject: CallSubject, principal: str, arguments: Mapping[str, Any], reason: str
     ) -> AuditedCall:
-        """Record a call that policy allows for this reason, and that goes to its server now.
+        """Record a call that policy allows for this reason and that is sent now.
 
         The same as `proposed`, `decided` and `sent` together, for arguments that are flat and short: nearly
-        all calls are such, and one step costs a third of what the three do.
+        all are, and one step costs a third of the three.
         """
         if self._store is None or not self.settings.enabled:
             return _UNRECORDED
@@ -399,7 +397,7 @@ class AuditLog:
     def encode_shared_fields(
         self, subject: CallSubject, principal: str, verdict: str, reason: str, by: str
     ) -> bytes:
-        """What many records say alike, masked and encoded: once, as long as no more secrets are known."""
+        """Mask and encode the shared fields; cached until another secret becomes known."""
         if self._generation != self._masker.generation or len(self._shared) >= _MAX_SHARED:
             self._generation = self._masker.generation
             self._shared.clear()
@@ -420,19 +418,19 @@ class AuditLog:
         return shared
 
     def describe(self, arguments: Mapping[str, Any] | msgspec.Raw) -> _DescribedArguments:
-        """What a record says of these arguments."""
+        """Describe arguments for a record."""
         values = mask_arguments(arguments, self._masker) if self.settings.values else None
         return _DescribedArguments(shape_of(arguments, self._name), self._fingerprint(arguments), values)
 
     def noted(
         self, kind: str, *, principal: str, server: str = "", details: Mapping[str, Any] | None = None
     ) -> None:
-        """Something else happened that matters: a consent, an approval to be remembered, a login."""
+        """Record an event other than a call: a consent, a remembered approval, a login."""
         if self._store is not None and self.settings.enabled:
             self.append(encode(noted(kind, principal, server, details, self._masker)))
 
     async def rotate(self) -> None:
-        """Drop what is too old or too much, now and every hour, until cancelled."""
+        """Delete records beyond the age or size limit, now and every hour, until cancelled."""
         while self._store is not None:
             try:
                 await self.prune()
@@ -441,7 +439,7 @@ class AuditLog:
             await anyio.sleep(ROTATION_SECONDS)
 
     async def prune(self) -> None:
-        """Drop what is too old or too much, unless any process has done so lately."""
+        """Delete records beyond the age or size limit, unless another process did so lately."""
         store = self._store
         if store is None:
             return
@@ -453,7 +451,7 @@ class AuditLog:
         await store.prune_log(LOG, older_than_seconds=days * _DAY_SECONDS, keep=records)
 
     def append(self, record: NewRecordValue) -> None:
-        """Have a record written soon. One that the store does not take is counted."""
+        """Queue a record to be written soon. One that the store refuses is counted."""
         assert self._store is not None, "only what can be kept is recorded"
         try:
             if self._lost_unsaid:
@@ -471,7 +469,7 @@ class AuditLog:
 
 
 class _Unrecorded(AuditedCall):
-    """A call of which nothing is kept."""
+    """Call of which nothing is recorded."""
 
     def _take(self, *, stage: Stage) -> None:
         pass
@@ -488,7 +486,7 @@ _UNRECORDED = _Unrecorded(
 
 
 async def _key(store: Store | None) -> bytes:
-    """The store's key for digests, made where it is missing. One that cannot be kept is good for this run."""
+    """Key of the store for digests, created if missing. One that cannot be stored serves this run only."""
     key = secrets.token_bytes(32)
     if store is None:
         return key

@@ -1,4 +1,4 @@
-"""Remember which servers of project files the user has approved, entry by exact entry."""
+"""Consent to servers of project files, recorded for the exact entry."""
 
 import json
 import time
@@ -13,7 +13,7 @@ NAMESPACE = "consent"
 
 
 def record_consent(store_path: Path, keys: Iterable[ConsentKey]) -> None:
-    """Approve exactly these entries."""
+    """Record consent to exactly these entries."""
     approved = json.dumps({"approved_at": time.time()}).encode()
     with Database.open(store_path) as database:
         for key in keys:
@@ -21,7 +21,7 @@ def record_consent(store_path: Path, keys: Iterable[ConsentKey]) -> None:
 
 
 def has_consent(store_path: Path, key: ConsentKey) -> bool:
-    """Was exactly this entry approved?"""
+    """Whether the user consented to exactly this entry."""
     if not store_path.exists():
         return False
     with Database.open(store_path) as database:
@@ -29,7 +29,7 @@ def has_consent(store_path: Path, key: ConsentKey) -> bool:
 
 
 def is_outdated(store_path: Path, key: ConsentKey) -> bool:
-    """Did an earlier version, which looked at less, record an approval of this entry?"""
+    """Whether an earlier release, which compared less, recorded consent to this entry."""
     if not key.earlier or not store_path.exists():
         return False
     with Database.open(store_path) as database:
@@ -37,5 +37,5 @@ def is_outdated(store_path: Path, key: ConsentKey) -> bool:
 
 
 def consent_store_key(key: ConsentKey) -> str:
-    """The store's key of an approval."""
+    """Key of a consent in the store."""
     return f"{key.file}\0{key.server_id}\0{key.digest}"

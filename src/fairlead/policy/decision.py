@@ -1,19 +1,17 @@
-"""May a tool be called? A pure function of what the configuration says, with the reason in the result.
+"""Decision whether a tool may be called: a pure function of the configuration, with its reason.
 
-First the lists: deny beats allow, of two allow lists a tool must be in both, and an untrusted server needs at
-least one. What they let through is decided by rules and approval modes, the strictest of those that match:
-deny, then ask, then allow. The user's own word for one call stands for a place in an allowlist and for an
-answer, and for nothing else: rules, modes and `deny_tools` deny what they deny. Where none of them is about a
-tool there is one default for every surface: the tools of a trusted or built-in server go by their annotations
-(`auto`), those of an untrusted server are asked about.
-
-What a server says of a tool's effects. From one that is not trusted these are words and no more.
+First the lists: deny beats allow, a tool must be in both of two allowlists, and an untrusted server needs at
+least one. Then rules and approval modes, the strictest that match: deny, ask, allow. A call that the user
+confirmed passes an allowlist and needs no approval, but rules, modes and `deny_tools` still deny it. Where
+nothing matches there is one default for every surface: tools of a trusted or built-in server follow their
+annotations (`auto`), tools of an untrusted server need approval. Annotations of an untrusted server do not
+count.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -51,32 +49,31 @@ def _annotations(definition: bytes) -> _Annotations:
 
 
 def is_harmless(definition: bytes) -> bool:
-    """Does the definition say that the tool only reads, or adds without destroying anything?"""
+    """Whether the definition annotates the tool read-only or not destructive."""
     said = _annotations(definition)
     return said.read_only_hint is True or said.destructive_hint is False
 
 
 def is_destructive(definition: bytes) -> bool:
-    """Does the definition say, in so many words, that the tool may destroy something?"""
+    """Whether the definition explicitly annotates the tool destructive."""
     said = _annotations(definition)
     return said.destructive_hint is True and said.read_only_hint is not True
 
 
 def claims_of(definition: bytes) -> tuple[str, ...]:
-    """What the definition says of the tool's effects, in words for a person who is asked."""
+    """Annotations of a definition in words, to show with an approval or a review."""
     return tuple(_claims(_annotations(definition)))
 
 
 def _claims(said: _Annotations) -> Iterator[str]:
     if said.read_only_hint is not None:
-        yield "it only reads" if said.read_only_hint else "it changes things"
+        yield "read-only" if said.read_only_hint else "modifies data"
     if said.destructive_hint is not None and not said.read_only_hint:
-        yield "it may destroy things" if said.destructive_hint else "it destroys nothing"
+        yield "destructive" if said.destructive_hint else "not destructive"
     if said.idempotent_hint is not None and not said.read_only_hint:
-        again = "changes nothing more" if said.idempotent_hint else "does it again"
-        yield f"calling it twice {again}"
+        yield "idempotent" if said.idempotent_hint else "not idempotent"
     if said.open_world_hint is not None:
-        yield "it reaches the outside world" if said.open_world_hint else "it stays in its own world"
+        yield "open-world" if said.open_world_hint else "closed-world"
 
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -87,7 +84,7 @@ _MOST_SETTLED = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class BundleFilter:
-    """What a bundle takes from a server. One that the user wrote can grant what the entry does not."""
+    """Tools of one server that a bundle selects. The user's own bundle can grant what the entry does not."""
 
     bundle: str
     allow_tools: tuple[str, ...] | None
@@ -96,7 +93,7 @@ class BundleFilter:
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A verdict, why, and who decided: a field of the server's entry or of a bundle's, or a rule."""
+    """Verdict with its reason, and what decided: a field of the server's entry or a bundle's, or a rule."""
 
     verdict: Verdict
     reason: str
@@ -104,22 +101,22 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bundle: str | None = None
     rule: LoadedRule | None = None
     is_administrators: bool = False
-    """Does the administrator's least approval mode decide it?"""
+    """Whether the administrator's minimum approval mode decides it."""
     every_time: bool = False
-    """Ask about each single call: a rule looks at its arguments, and no earlier answer speaks of those."""
+    """Ask for every single call: a rule depends on its arguments, which no earlier approval covers."""
 
 
-_ALLOWED = Decision(verdict="allow", reason="no rule says otherwise")
-_LISTED = Decision(verdict="allow", reason="it is in allow_tools", field="allow_tools")
+_ALLOWED = Decision(verdict="allow", reason="no rule matches")
+_LISTED = Decision(verdict="allow", reason="listed in allow_tools", field="allow_tools")
 
 
 class CallPolicy:
-    """What the configuration says about calls to one server, ready to be asked about each of them.
+    """Policy for calls to one server.
 
     Args:
         server: The server as it is configured.
-        before_defaults: Was it configured before trusted servers went by their annotations? Then its calls
-            are asked about, as they were, until it is reviewed (see `policy.upgrade`).
+        before_defaults: Whether it was configured before trusted servers followed their annotations. Then its
+            calls still need approval until it is reviewed (see `policy.upgrade`).
     """
 
     def __init__(self, server: LoadedServer, *, before_defaults: bool = False) -> None:
@@ -128,7 +125,7 @@ class CallPolicy:
         self.tells_callers_apart = any(
             loaded.rule.principal is not None for loaded in (*server.rules, *server.admin_rules)
         )
-        """Does any rule name a principal or a group?"""
+        """Whether any rule names a principal or a group."""
         self._settled: dict[tuple[object, ...], _SettledDecision] = {}
 
     def decide(  # noqa: PLR0913 - all that a decision depends on
@@ -142,17 +139,18 @@ class CallPolicy:
         default: ApprovalMode | None = None,
         own_word: bool = False,
     ) -> Decision:
-        """May a tool be called? Without `arguments`: may it ever, with arguments that no rule is against?
+        """Decide whether a tool may be called; without `arguments`, whether it may be with harmless ones.
 
         Args:
-            tool: The tool's own name.
-            within: What a bundle takes from the server.
-            entry: The tool's definition, where it is known.
-            arguments: The readings of the arguments that `argument_patterns` names.
-            caller: Whom the call is made for.
-            default: The mode that the surface is configured with (`gateway.approval`), for tools that no rule
-                and no other mode is about.
-            own_word: Does the user want this very call? Then allowlists that it is missing from ask, no more.
+            tool: The tool's own name. within: The tools that a bundle selects from the server. entry: The
+            tool's definition, where it is known. arguments: The readings of the arguments that
+            `argument_patterns` names. caller: The principal of the call. default: The surface's approval mode
+            (`gateway.approval`), for tools that no rule and no other mode
+                matches.
+            own_word: Whether the user confirmed this very call. Then an allowlist without the tool asks only.
+
+        Returns:
+            The verdict with its reason and origin.
         """
         settled = self._settle(tool, bundle_filter, caller, default, own_word=own_word)
         decision = settled.by_claim[_trusted_annotation(self.server, entry)]
@@ -168,7 +166,7 @@ class CallPolicy:
         *,
         own_word: bool = False,
     ) -> tuple[Mapping[str, str], ...]:
-        """The argument globs of all rules about a tool: `decide` needs readings of what they name."""
+        """Argument globs of all rules about a tool: `decide` needs readings of the arguments they name."""
         return self._settle(tool, bundle_filter, caller, None, own_word=own_word).patterns
 
     def _settle(
@@ -184,7 +182,7 @@ class CallPolicy:
         settled = self._settled.get(key)
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
-                self._settled.clear()  # tools that were never listed can be asked for without end
+                self._settled.clear()  # callers can name unlisted tools without end
             usual = _default_mode(self.server, default, before_defaults=self._before_defaults)
             settled = _settle(self.server, tool, caller, usual)
             lists = listed(self.server.config, tool, bundle_filter) if self.server.config else _ALLOWED
@@ -195,14 +193,14 @@ class CallPolicy:
 
 
 class _SettledDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """All that can be said about a tool before there is a call."""
+    """Decision about a tool before a call's arguments are known."""
 
     by_claim: Mapping[_Claim, Decision]
-    """By what its server says of its effects, if that is believed."""
+    """By the trusted annotation of the tool."""
     looking: tuple[LoadedRule, ...]
-    """The rules that look at arguments."""
+    """Rules that depend on arguments."""
     patterns: tuple[Mapping[str, str], ...] = ()
-    """The argument globs of those rules."""
+    """Argument globs of those rules."""
 
 
 _CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
@@ -211,8 +209,8 @@ _CLAIMS: tuple[_Claim, ...] = ("harmless", "destructive", "unknown")
 def _settle(
     server: LoadedServer, tool: str, caller: GroupedPrincipal, usual: "_DefaultAnswer"
 ) -> _SettledDecision:
-    """What rules and modes say about a tool, whatever the lists do."""
-    assert server.config is not None, "nobody calls a server whose entry is not sound"
+    """Apply rules and modes to a tool, regardless of the lists."""
+    assert server.config is not None, "only servers with a valid entry are called"
     every = (*server.rules, *server.admin_rules)
     rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
@@ -225,11 +223,11 @@ def _settle(
 
 
 def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool) -> _SettledDecision:
-    """The same for a tool that the lists refuse.
+    """Combine with the lists, which refuse the tool.
 
-    The user's own word overrules an allowlist, so that rules and modes must still be there to deny the call.
-    Without it, a rule or the administrator that denies the tool is named rather than an allowlist, since
-    a review would not help.
+    A call that the user confirmed passes an allowlist, so rules and modes must still be able to deny it.
+    Otherwise a rule or the administrator that denies the tool is named rather than an allowlist, since a
+    review would not help.
     """
     if lists.field == "deny_tools":
         return _SettledDecision(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
@@ -248,39 +246,40 @@ def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool)
 
 
 def _is_beyond_reviews(decision: Decision) -> bool:
-    """Does something decide that a review cannot change: a rule, or the administrator?"""
+    """Whether a rule or the administrator decides, which a review cannot change."""
     return decision.rule is not None or decision.is_administrators
 
 
 def _is_about(rule: PolicyRule, tool: str) -> bool:
     if rule.tool is None:
         return True
-    # A name that was written without escapes still narrows; it does not allow.
+    # A name written without escapes still narrows; it does not allow.
     return fits(tool, rule.tool) or (rule.tool == tool and rule.action != "allow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _DefaultAnswer:
-    """What holds where no rule and no mode matches a tool."""
+    """Default where no rule and no mode matches a tool."""
 
     mode: ApprovalMode
     reason: str | None = None
-    """Why that is so; None where `mode` was configured."""
+    """Why this is the default; None where `mode` was configured."""
 
 
 def _default_mode(
     server: LoadedServer, configured: ApprovalMode | None, *, before_defaults: bool
 ) -> _DefaultAnswer:
-    """The one default, by where it is said: `policy.approval`, the surface's own setting, else by trust."""
+    """The default mode: `policy.approval`, else the surface's setting, else by the server's trust."""
     if (mode := server.approval or configured) is not None:
         return _DefaultAnswer(mode=mode)
     if server.transport == "builtin":
-        return _DefaultAnswer(mode="auto", reason="it comes with Fairlead")
+        return _DefaultAnswer(mode="auto", reason="its server is built in")
     assert server.config is not None
     if server.config.trust != "trusted":
-        return _DefaultAnswer(mode="ask", reason="its server is untrusted, and no review allows the tool")
+        reason = "its server is untrusted, and no rule allows this tool without approval"
+        return _DefaultAnswer(mode="ask", reason=reason)
     if before_defaults:
-        reason = "its server was trusted before trusted servers went by their annotations"
+        reason = "its server was trusted before annotations counted, and has not been reviewed since"
         return _DefaultAnswer(mode="ask", reason=reason)
     return _DefaultAnswer(mode="auto", reason="its server is trusted")
 
@@ -298,7 +297,7 @@ def _strictest(
     elif not said:
         said.append(_by_default(usual, claim))
     if server.admin_approval is not None:
-        least = _by_mode(server.admin_approval, " at least, says the administrator", None, claim=claim)
+        least = _by_mode(server.admin_approval, _BY_ADMINISTRATOR, None, claim=claim)
         said.append(msgspec.structs.replace(least, is_administrators=True))
     return max(said, key=lambda decision: STRICTNESS[decision.verdict])
 
@@ -313,9 +312,9 @@ def _by_default(usual: _DefaultAnswer, claim: _Claim) -> Decision:
 
 
 _CLAIM_WORDS: Mapping[_Claim, str] = {
-    "harmless": "the tool is annotated as read-only or not destructive",
-    "destructive": "the tool is annotated as destructive",
-    "unknown": "the tool has no annotation that says it is read-only",
+    "harmless": "the tool is annotated read-only or not destructive",
+    "destructive": "the tool is annotated destructive",
+    "unknown": "the tool is not annotated read-only",
 }
 
 
@@ -331,7 +330,7 @@ def _apply_argument_rules(
     if narrower:
         strictest = max(narrower, key=lambda other: STRICTNESS[other.verdict])
         return msgspec.structs.replace(strictest, every_time=strictest.verdict == "ask")
-    # An allowance for these arguments answers only what no rule and no mode decided: the default question.
+    # An allowing rule for these arguments replaces only the default, not a rule's or a mode's decision.
     allowing = [loaded for loaded, matched in found if matched == "yes"]
     by_default = decision.field is None and decision.rule is None and not decision.is_administrators
     if allowing and decision.verdict == "ask" and by_default:
@@ -344,16 +343,19 @@ def _narrows(loaded: LoadedRule) -> bool:
 
 
 def _by_doubt(loaded: LoadedRule) -> Decision:
-    """What holds where a rule that narrows may match: the user decides."""
+    """Ask where a narrowing rule may match."""
     globs = ", ".join(f"`{name}: {glob}`" for name, glob in loaded.rule.arguments.items())
-    reason = f"a rule of the policy that says `{loaded.rule.action}` for {globs} may apply to these arguments"
+    reason = f"a policy rule that says `{loaded.rule.action}` for {globs} may apply to these arguments"
     return Decision(verdict="ask", reason=reason, rule=loaded)
 
 
 def _by_rule(loaded: LoadedRule) -> Decision:
     rule = loaded.rule
-    reason = rule.reason or f"a rule of the policy says `{rule.action}`"
+    reason = rule.reason or f"a policy rule says `{rule.action}`"
     return Decision(verdict=rule.action, reason=reason, rule=loaded)
+
+
+_BY_ADMINISTRATOR: Final = " at least, as the administrator requires"
 
 
 def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, claim: _Claim) -> Decision:
@@ -365,7 +367,11 @@ def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, claim: _Claim
 
 
 def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | None] | None:
-    """The mode that an entry has for a tool, and its pattern: the name, the strictest glob, None for all."""
+    """Approval mode of a tool in its server's entry.
+
+    Returns:
+        The mode and its pattern: the exact name, else the strictest glob, else None for the default.
+    """
     said = server.approval
     if said is None or isinstance(said, str):
         return (said, None) if said else None
@@ -380,12 +386,12 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
 
 
 def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> Decision | None:
-    """What is stricter than a review's answer about a tool, and stays so: a rule, or the administrator."""
+    """The rule or administrator's mode that stays stricter than a review's answer about a tool, if any."""
     every = (*server.rules, *server.admin_rules)
     about = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(LOCAL_CALLER)]
     found = [_by_rule(loaded) for loaded in about if not loaded.rule.arguments]
     if server.admin_approval in ("ask", "deny"):
-        least = _by_mode(server.admin_approval, " at least, says the administrator", None, claim="unknown")
+        least = _by_mode(server.admin_approval, _BY_ADMINISTRATOR, None, claim="unknown")
         found.append(msgspec.structs.replace(least, is_administrators=True))
     strictest = max(found, key=lambda decision: STRICTNESS[decision.verdict], default=None)
     return strictest if strictest and STRICTNESS[strictest.verdict] > STRICTNESS[answer] else None
@@ -400,19 +406,19 @@ def _trusted_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim
 
 
 def listed(server: Server, tool: str, bundle_filter: BundleFilter | None = None) -> Decision:
-    """What the lists of an entry and a bundle say: deny beats allow, and nothing is allowed by accident."""
+    """Decide by the allowlists and denylists of an entry and a bundle: deny beats allow."""
     if refuses_any(tool, server.deny_tools):
-        return Decision(verdict="deny", reason="it is in deny_tools", field="deny_tools")
+        return Decision(verdict="deny", reason="listed in deny_tools", field="deny_tools")
     if bundle_filter is not None and (refused := _refusal_by_bundle(tool, bundle_filter)) is not None:
         return refused
     if server.allow_tools is not None:
         if matches_any(tool, server.allow_tools):
             return _LISTED
-        return Decision(verdict="deny", reason="it is not in allow_tools", field="allow_tools")
+        return Decision(verdict="deny", reason="not listed in allow_tools", field="allow_tools")
     if server.trust == "trusted":
         return _ALLOWED
     if bundle_filter is not None and bundle_filter.grants and bundle_filter.allow_tools is not None:
-        reason = f"it is in allow_tools of the bundle `{bundle_filter.bundle}`"
+        reason = f"listed in allow_tools of the bundle `{bundle_filter.bundle}`"
         return Decision(verdict="allow", reason=reason, field="allow_tools", bundle=bundle_filter.bundle)
     reason = "its server is untrusted, and the tool has not been reviewed"
     return Decision(verdict="deny", reason=reason, field="trust")
@@ -420,9 +426,9 @@ def listed(server: Server, tool: str, bundle_filter: BundleFilter | None = None)
 
 def _refusal_by_bundle(tool: str, bundle_filter: BundleFilter) -> Decision | None:
     if refuses_any(tool, bundle_filter.deny_tools):
-        reason = f"it is in deny_tools of the bundle `{bundle_filter.bundle}`"
+        reason = f"listed in deny_tools of the bundle `{bundle_filter.bundle}`"
         return Decision(verdict="deny", reason=reason, field="deny_tools", bundle=bundle_filter.bundle)
     if bundle_filter.allow_tools is not None and not matches_any(tool, bundle_filter.allow_tools):
-        reason = f"it is not in allow_tools of the bundle `{bundle_filter.bundle}`"
+        reason = f"not listed in allow_tools of the bundle `{bundle_filter.bundle}`"
         return Decision(verdict="deny", reason=reason, field="allow_tools", bundle=bundle_filter.bundle)
     return None

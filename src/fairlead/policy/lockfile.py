@@ -1,7 +1,7 @@
-"""`fairlead.lock`: what the servers of a configuration file were, to be committed with it and checked.
+"""`fairlead.lock`: digests of a configuration's servers and tools, committed with the file and checked.
 
-A lock narrows and never grants. A tool that is not what the lock says is not offered; one that is as it says
-is no more allowed than before. A file of an older version is still checked, by the digests of its time.
+A lockfile narrows and never grants: a tool that differs from it is not offered, a tool that matches is no
+more allowed than before. A file of an older version is checked by the digests of that version.
 """
 
 import re
@@ -28,7 +28,7 @@ _VERSIONED = re.compile(r"(?P<package>@?[\w./-]+?)(?:\[[\w,-]*\])?(?:==|@)(?P<ve
 
 
 class LockedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tool: its digest, the one without texts of defaults where that is another, and one per field."""
+    """One tool: its digest, the digest without texts of defaults where that differs, and one per field."""
 
     digest: str
     without_defaults: str | None = None
@@ -36,25 +36,25 @@ class LockedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def loose(self) -> str:
-        """The digest to which the texts of defaults do not matter."""
+        """Digest that ignores the texts of defaults."""
         return self.without_defaults or self.digest
 
 
 class LockedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One server: what it speaks, who it says it is, the package its command names, and its tools."""
+    """One server: protocol version, name and version, the package its command names, and its tools."""
 
     protocol: str
     server: str | None = None
     package: str | None = None
     instructions: str | None = None
-    """The digest of its instructions, where it has any."""
+    """Digest of its instructions, where it has any."""
     tools: dict[str, LockedTool] = {}
     format: int = FORMAT
-    """The format of its tools' digests."""
+    """Format of its tools' digests."""
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole lock file."""
+    """Content of a lockfile."""
 
     version: Literal[1, 2] = VERSION
     servers: dict[str, LockedServer] = {}
@@ -72,7 +72,7 @@ def lock_server(
     reported: str | None,
     format: int = FORMAT,  # noqa: A002 - as the field is called
 ) -> LockedServer:
-    """What a lock says of a server that is as this listing, with digests of this format."""
+    """Lock a server as this listing describes it, with digests of this format."""
     return LockedServer(
         protocol=protocol,
         server=reported,
@@ -91,7 +91,7 @@ def _lock_tool(entry: ToolEntry, format: int) -> LockedTool:  # noqa: A002
 
 
 def package_of(server: LoadedServer) -> str | None:
-    """The package and version that a command line pins, such as `pkg@1.2.3` or `pkg==1.2.3`."""
+    """Package and version that a command line pins, such as `pkg@1.2.3` or `pkg==1.2.3`."""
     for word in (server.entry.get("command"), *as_list(server.entry.get("args"))):
         if isinstance(word, str) and (named := _VERSIONED.fullmatch(word)):
             return f"{named['package']} {named['version']}"
@@ -102,32 +102,36 @@ def package_of(server: LoadedServer) -> str | None:
 
 
 def lock_path(server: LoadedServer) -> Path | None:
-    """Where the lock of a server lies: beside the file that says what the server is, if a file does."""
+    """Path of a server's lockfile: beside the file of its entry; None where it has no file."""
     path = server.definition.source.path
     return path.with_name(LOCK_NAME) if path is not None else None
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Read a lock file; None where there is none."""
+    """Read a lockfile; None where there is none.
+
+    Raises:
+        ConfigUnreadable: The file is not a lockfile, or a newer release wrote it.
+    """
     if not path.exists():
         return None
     text = read_text(path)
-    hint = f"restore {path.name} as it was, or write it anew with `fairlead lock`"
+    hint = f"restore {path.name}, or write a new one with `fairlead lock`"
     try:
         _require_known(msgspec.json.decode(text), path)
         lock = _decode(text.encode())
     except msgspec.DecodeError as exc:
-        raise ConfigUnreadable(f"{path} is not a lock file: {exc}", hint=hint) from exc
+        raise ConfigUnreadable(f"{path} is not a valid lockfile: {exc}", hint=hint) from exc
     if lock.version == 1:
         servers = {name: msgspec.structs.replace(of, format=1) for name, of in lock.servers.items()}
         return Lock(version=VERSION, servers=servers)
     if any(of.format < 1 for of in lock.servers.values()):
-        raise ConfigUnreadable(f"{path} is not a lock file: there is no such format", hint=hint)
+        raise ConfigUnreadable(f"{path} is not a valid lockfile: unknown format", hint=hint)
     return lock
 
 
 def require_replaceable(path: Path) -> None:
-    """Refuse to write over a lock of a newer release. One that is damaged may be written anew."""
+    """Refuse to overwrite a lockfile of a newer release. A damaged one may be overwritten."""
     if not path.exists():
         return
     try:
@@ -139,7 +143,7 @@ def require_replaceable(path: Path) -> None:
 def _require_known(document: object, path: Path) -> None:
     """Refuse versions, formats and fields that this release does not know.
 
-    A field that is left out of the check could say anything, and would be lost when the file is written.
+    An unknown field would escape the check, and would be lost when the file is written.
     """
     lock = as_object(document)
     servers = [as_object(server) for server in as_object(lock.get("servers")).values()]
@@ -156,7 +160,7 @@ def _require_known(document: object, path: Path) -> None:
 
 
 def _is_at_most(number: object, highest: int) -> bool:
-    """False for a higher number; what is no number at all is for the decoder to refuse."""
+    """False for a higher number; the decoder refuses what is not a number."""
     return not isinstance(number, int) or number <= highest
 
 
@@ -165,12 +169,12 @@ def _has_only_fields_of(kind: type[msgspec.Struct], found: list[dict[str, Any]])
 
 
 def lock_text(lock: Lock) -> str:
-    """A lock as it is written: sorted, a line for each thing that can change."""
+    """Text of a lockfile: sorted, one line for each thing that can change."""
     return msgspec.json.format(_encode(lock), indent=2).decode() + "\n"
 
 
 def locks_of(servers: Iterable[LoadedServer]) -> dict[str, "LockedServer | str"]:
-    """What locks say of servers that are in one. A text is why nobody can know, and nothing is offered."""
+    """Locks of servers by id. A text is why a lock cannot be read; then nothing of the server is offered."""
     found: dict[str, LockedServer | str] = {}
     read: dict[Path, Lock | str | None] = {}
     for server in servers:
@@ -198,7 +202,7 @@ def _lock_or_reason(path: Path) -> Lock | str | None:
 
 
 def check_lock(locked: LockedServer, listing: Listing) -> PinDifferences:
-    """Hold a listing against a lock: what is not in it is new."""
+    """Compare a listing with a lock; a tool that is not in the lock is new."""
     if not listing.tools and listing.instructions is None:
         return UNCHANGED
     verdicts: dict[str, Change] = {}
@@ -214,19 +218,19 @@ def check_lock(locked: LockedServer, listing: Listing) -> PinDifferences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drift:
-    """One thing that is not what the lock says."""
+    """One difference from the lockfile."""
 
     server_id: str
     what: Literal["added", "removed", "changed"]
     tool: str | None = None
-    """None where it is about the server itself."""
+    """None where it concerns the server itself."""
     fields: tuple[str, ...] = ()
     before: str | None = None
     now: str | None = None
 
 
 def drifts(locked: Mapping[str, LockedServer], now: Mapping[str, LockedServer]) -> list[Drift]:
-    """Everything in which servers differ from a lock, by server and tool."""
+    """All differences of servers from a lockfile, by server and tool."""
     found: list[Drift] = []
     for server_id in sorted(locked.keys() | now.keys()):
         if server_id not in now:

@@ -1,7 +1,7 @@
-"""The ways to write one path or URL: decoded, expanded, resolved, or somewhere inside a longer text.
+"""Spellings of one path or URL: decoded, expanded, resolved, or inside a longer text.
 
 Rules on arguments compare globs with all of them (see `policy.arguments`). Everything here is bounded, and
-only `real_path`, `expand_home` and what uses them look at the file system.
+only `real_path`, `expand_home` and their callers read the file system.
 """
 
 import base64
@@ -23,11 +23,11 @@ from urllib.parse import unquote, unquote_to_bytes, urlsplit
 from fairlead.catalog.sanitize.text import clean
 
 MAX_SPELLINGS: Final = 64
-"""How many spellings of one text are followed: each decoding can make another possible."""
+"""Most spellings of one text: each decoding can make another possible."""
 MAX_PATH_LENGTH: Final = 16_384
-"""A longer text is no path that a system would open; it is compared as it is."""
+"""A longer text is no path that a system would open; it is compared unchanged."""
 MAX_PIECES: Final = 256
-"""How many paths are looked for inside one text, as in a command line."""
+"""Most paths extracted from one text, such as a command line."""
 
 FILE_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:){0,3}file:(?://[^/\\]{0,255}(?=[/\\]))?", re.IGNORECASE)
 URL = re.compile(r"([a-z][a-z0-9+.-]{0,30}):[/\\]{1,8}([^/\\?#]*)", re.IGNORECASE)
@@ -38,7 +38,7 @@ _ROOT_LINK = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/root(?=/|$)")
 PROCESS_LINK = re.compile(
     r"/proc/[^/]+(?:/task/[^/]+)?/(?:cwd|exe|fd|map_files)(?:/|$)|/dev/(?:fd|std(?:in|out|err))(?:/|$)"
 )
-"""Links of a process: where the server's own lead is not known here."""
+"""Links of a process: targets of the server's own are not known here."""
 _HOME_VARIABLE = re.compile(r"\$(?:HOME\b|\{HOME\}|env:HOME\b)|%(?:HOME|USERPROFILE)%", re.IGNORECASE)
 VARIABLE = re.compile(r"\$[A-Za-z_{(]|`|%[A-Za-z_]{2,}%")
 WILDCARD = re.compile(r"[*?\[{]")
@@ -50,11 +50,11 @@ DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 NETWORK_SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "ftp", "ftps", "git", "ssh", "s3", "gs"))
-"""URLs of these name a file of another machine; any other scheme may name one of this machine."""
+"""Schemes whose URLs name a file of another machine; any other may name one of this machine."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
-# Escapes: what has to be in a text, the pattern, and the character it stands for. A run of backslashes is
+# Escapes: text that must occur, pattern, and the character it encodes. A run of backslashes is
 # looked at once, from its start, so that the time is linear; each JSON around an escape doubles them.
 _HEX: Final = "[0-9a-fA-F]"
 _BACKSLASHES: Final = r"(?<!\\)\\++"
@@ -96,15 +96,15 @@ _PATH_BEGINNING: Final = re.compile(r"[/~\\]|\.\.|file:|[A-Za-z]:[\\/]", re.IGNO
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PathContext:
-    """What relative paths and `~` mean to a server, as far as that is known."""
+    """Meaning of relative paths and `~` for a server, as far as it is known."""
 
     cwd: str | None
-    """Its working directory; None for a server that runs elsewhere."""
+    """Working directory; None for a server that runs elsewhere."""
     homes: tuple[str, ...]
 
 
 def expand_braces(path: str) -> list[str]:
-    """A path with `{a,b}` written out, as shells and many glob libraries do, up to a bound."""
+    """Expand `{a,b}` in a path as shells and many glob libraries do, up to a limit."""
     done: list[str] = []
     waiting = [path]
     while waiting and len(done) + len(waiting) <= MAX_SPELLINGS:
@@ -118,9 +118,9 @@ def expand_braces(path: str) -> list[str]:
 
 
 def spellings_of(text: str) -> dict[str, None]:
-    """A text and what decoders make of it: each found spelling is decoded again, up to a bound."""
+    """A text and its decodings: each spelling found is decoded again, up to a limit."""
     found = {text: None}
-    waiting = deque((text,))  # in order, so that the bound cuts off combinations and no single decoding
+    waiting = deque((text,))  # in order, so that the limit cuts off combinations and no single decoding
     while waiting and len(found) < MAX_SPELLINGS:
         for other in _decodings(waiting.popleft()):
             if other and other not in found and len(found) < MAX_SPELLINGS:
@@ -151,7 +151,7 @@ def _decodings(text: str) -> Iterator[str]:
 
 
 def _escape_decodings(text: str) -> Iterator[str]:
-    """The text with each kind of escape decoded by itself: a server knows one of them, rarely two."""
+    """Decodings of a text, one for each kind of escape: a server knows one of them, rarely two."""
     for sign, pattern, decode in _ESCAPES:
         if sign in text:
             decoded = pattern.sub(decode, text)
@@ -165,7 +165,7 @@ def _character(digits: str, base: int = 16) -> str:
 
 
 def _overlong_character(match: re.Match[bytes]) -> bytes:
-    """The character that a lenient decoder finds in UTF-8 with more bytes than are needed."""
+    """Character that a lenient decoder finds in overlong UTF-8."""
     first, *others = match[0]
     code = first & (0x7F >> len(match[0]))
     for byte in others:
@@ -182,7 +182,7 @@ def _decode_utf_7(letters: str) -> str:
 
 
 def _base64_path(text: str) -> str | None:
-    """The path that a text is as base64, as in `data:` URLs; None where it is none."""
+    """Path encoded as base64, as in `data:` URLs; None where the text is none."""
     found = _BASE64.fullmatch(text)
     if found is None:
         return None
@@ -195,7 +195,7 @@ def _base64_path(text: str) -> str | None:
 
 
 def _url_decodings(text: str) -> Iterator[str]:
-    """The path of a file URL, or a URL as a client dials it."""
+    """Path of a file URL, or the canonical form of another URL."""
     if (file_url := FILE_URL.match(text)) is not None:
         path = text[file_url.end() :]
         yield path
@@ -211,7 +211,7 @@ def _url_decodings(text: str) -> Iterator[str]:
 
 
 def _canonical_url(text: str, found: re.Match[str]) -> str | None:
-    """A URL as a client dials it: no user, host in lower case and numbers as an address, no default port."""
+    """Canonical URL: no user, host in lower case, numbers as an address, no default port."""
     scheme, authority = found[1].lower(), found[2].rpartition("@")[2]
     try:
         parts = urlsplit(f"{scheme}://{unquote(authority)}")
@@ -250,7 +250,7 @@ def _canonical_host(host: str) -> str:
 def _extract_ipv4(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 one leads to: mapped, compatible, or behind NAT64."""
+    """IPv4 address that an IPv6 one embeds: mapped, compatible, or NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     number = int(address)
@@ -260,7 +260,7 @@ def _extract_ipv4(
 
 
 def expand_home(path: str, context: PathContext) -> Iterator[str]:
-    """A path, and what it is with `~` and `$HOME` replaced by every home directory that could be meant."""
+    """A path with `~` and `$HOME` replaced by every home directory that could be meant."""
     yield path
     plain = _HOME_VARIABLE.sub("~", path, count=1) if _HOME_VARIABLE.match(path) else path
     if not plain.startswith("~"):
@@ -275,7 +275,7 @@ def expand_home(path: str, context: PathContext) -> Iterator[str]:
 
 
 def normalize_path(path: str) -> str:
-    """A path without `.`, `..`, repeated slashes and the `/proc/*/root` that leads back to `/`."""
+    """Remove `.`, `..`, repeated slashes and the `/proc/*/root` that leads back to `/` from a path."""
     if not path:
         return path
     normal = posixpath.normpath(path)
@@ -286,7 +286,7 @@ def normalize_path(path: str) -> str:
 
 
 def real_path(path: str) -> str | None:
-    """A path with symbolic links resolved; None where the system will not say."""
+    """Resolve symbolic links of a path; None where the system refuses."""
     while (link := _ROOT_LINK.match(path)) is not None:
         path = path[link.end() :] or "/"
     try:
@@ -296,7 +296,7 @@ def real_path(path: str) -> str | None:
 
 
 def paths_inside(text: str, context: PathContext) -> Iterator[str]:
-    """Absolute paths that stand somewhere in a text, as in a command line or a list with commas."""
+    """Absolute paths inside a text, such as a command line or a list with commas."""
     for number, piece in enumerate(_PATH_IN_TEXT.finditer(text)):
         if number > MAX_PIECES:
             return
@@ -309,7 +309,7 @@ def paths_inside(text: str, context: PathContext) -> Iterator[str]:
 
 
 def urls_inside(text: str) -> Iterator[str]:
-    """URLs that stand in a text, and what a text without a scheme would be as one, as clients dial them."""
+    """Canonical URLs inside a text, and the URL that a text without a scheme would be."""
     for number, piece in enumerate(_URL_IN_TEXT.finditer(text)):
         if number > MAX_PIECES:
             return

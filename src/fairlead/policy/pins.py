@@ -1,14 +1,12 @@
-"""What the tools of a server were when somebody looked at them, or first used them: pins.
+"""Pins: digests of a server's tools as they were reviewed or first used.
 
-An untrusted server's tools are held to their pins. A trusted server may add and change tools, but one that
-was reviewed is held to what the review saw: the answer was about that. Who allows tools by hand, without a
-review, has them pinned on first use: what an allow list of that moment lets through. Its patterns are kept
-with the pins, so that a tool which turns up later under an old pattern is new, and one that a new pattern
-lets through is not.
+Tools of an untrusted server are held to their pins. A trusted server may add and change tools, except those
+that were reviewed. Tools that the user allows without a review are pinned on first use, together with the
+allowlist's patterns: a tool that appears later under an old pattern is new, one that a new pattern allows is
+not.
 
-Each pin records the format of its digests. A pin of an older format is compared by the digests of that
-format, and where the tool is still the same it is extended to the present one, so that an upgrade quarantines
-nothing.
+Each pin records the format of its digests. A pin of an older format is compared by that format's digests, and
+is extended to the current one where the tool is unchanged, so that an upgrade quarantines nothing.
 """
 
 import hashlib
@@ -34,21 +32,21 @@ from fairlead.store.sqlite_file import NO_DEFINITION, text_digest
 
 NAMESPACE = "pins"
 MAX_PINS_BYTES = 32 * 1024 * 1024
-"""What the pins of one server may take in the store: twice what it may list as a rule."""
+"""Most bytes that the pins of one server may take in the store: twice what it may list as a rule."""
 _PIN_BYTES = 256
-"""Of a pin without its definition, roughly."""
+"""Size of a pin without its definition, roughly."""
 REVIEWED = "pins reviewed"
-"""The topic that is told when a review changed pins."""
+"""Topic that is published when a review changed pins."""
 
 Change = Literal["defaults", "changed", "new"]
-"""How a tool differs: in texts of schema defaults alone, in anything else, or nobody ever looked at it."""
+"""How a tool differs from its pin: only in texts of schema defaults, in anything else, or it has no pin."""
 PinnedBy = Literal["review", "first use"]
 
 _TARGET = ("command", "args", "url", "account", "builtin")
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One tool as it was. The definition is kept to show what changed."""
+    """One tool when it was pinned. The definition is stored to show what changed."""
 
     strict: str
     loose: str
@@ -56,39 +54,39 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     by: PinnedBy
     at: float
     format: int = 1
-    """The format of both digests; pins of the first releases do not say it."""
+    """Format of both digests; pins of the first releases do not record it."""
 
     @property
     def has_definition(self) -> bool:
-        """Is it known what the definition was? Not where a migration of the store dropped it."""
+        """Whether the pinned definition is known; a migration of the store may have dropped it."""
         return bytes(self.definition) != NO_DEFINITION
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True):
-    """What is pinned of one server. No pins at all are no pins; empty ones are a server without tools."""
+    """Pins of one server. None is a server never pinned; empty ones are a server without tools."""
 
     tools: dict[str, Pin] = {}
     instructions: str | None = None
     patterns: tuple[str, ...] = ()
-    """The allow lists under which tools were pinned."""
+    """Patterns of the allowlists under which tools were pinned."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UntrustedPins:
-    """Why the pins of a server cannot be trusted, and what mends that. Its tools wait until it is mended."""
+    """Why the pins of a server cannot be used, with a hint. Its tools are held back until that is fixed."""
 
     reason: str
     hint: str | None = None
 
     @classmethod
     def because(cls, error: StoreError) -> "UntrustedPins":
-        """The store cannot be used."""
+        """The store cannot be read."""
         return cls(reason=f"its pins cannot be trusted: {error}", hint=error.hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinDifferences:
-    """How a listing differs from what is pinned. A tool that is not in `tools` does not."""
+    """Differences of a listing from the pins. A tool that is not in `tools` has not changed."""
 
     tools: Mapping[str, Change] = field(default_factory=dict[str, Change])
     instructions_changed: bool = False
@@ -98,7 +96,7 @@ UNCHANGED = PinDifferences()
 
 
 def check(pins: Pins, listing: Listing) -> PinDifferences:
-    """Hold a listing against what is pinned. What is pinned and gone has not changed: it may come back."""
+    """Compare a listing with the pins. A pinned tool that is missing has not changed: it may come back."""
     verdicts: dict[str, Change] = {
         entry.key.tool: verdict for entry in listing.tools if (verdict := _change(pins, entry)) is not None
     }
@@ -108,14 +106,14 @@ def check(pins: Pins, listing: Listing) -> PinDifferences:
 
 
 def are_instructions_new(instructions: str | None, pins: Pins) -> bool:
-    """Does a server tell models something else than what is pinned?"""
+    """Whether a server's instructions differ from the pinned ones."""
     if instructions is None or instructions == pins.instructions:
         return False
-    return pins.instructions != text_digest(instructions)  # all that is left of those an earlier release kept
+    return pins.instructions != text_digest(instructions)  # an earlier release kept only the digest
 
 
 def check_reviewed(pins: Pins, listing: Listing) -> PinDifferences:
-    """Hold a trusted server's listing against what reviews saw of it; its other tools may change."""
+    """Compare a trusted server's listing with its reviewed pins; its other tools may change."""
     return PinDifferences(
         tools={
             entry.key.tool: "changed"
@@ -135,15 +133,15 @@ def _change(pins: Pins, entry: ToolEntry) -> Change | None:
 
 
 def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
-    """How a tool differs from the pinned one."""
-    # Of definitions with secrets masked only the digests tell whether they are the same.
+    """How a tool differs from its pin; None where it does not."""
+    # Where secrets are masked in a definition, only the digests tell whether it is the same.
     if entry.listed_digests is None and bytes(pin.definition) == entry.definition:
         return None
     return change_of(pin.strict, pin.loose, entry, pin.format)
 
 
 def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -> Change | None:  # noqa: A002
-    """How a tool differs from the one with these digests, which are of this format."""
+    """How a tool differs from these digests of this format; None where it does not."""
     digests = entry_digests(entry, format)
     if digests.strict == strict:
         return None
@@ -151,13 +149,13 @@ def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -
 
 
 def extend(pins: Pins, listing: Listing) -> Pins | None:
-    """The pins with those of an older format in the present one, for tools that did not change.
+    """Extend pins of an older format to the current one, for tools that did not change.
 
-    Texts that a migration of the store dropped are filled in from what is the same still.
+    Definitions that a migration of the store dropped are filled in for tools that are still the same.
 
     Args:
-        pins: What is pinned.
-        listing: What the server lists, as it came.
+        pins: The current pins.
+        listing: What the server lists, unchanged.
 
     Returns:
         The extended pins; None where there is nothing to extend.
@@ -190,28 +188,28 @@ def _renew_pin(pin: Pin, entry: ToolEntry) -> Pin:
     return pin_of(replace(entry, definition=definition), pin.by, pin.at)
 
 
-# Who pins what.
+# Which tools are pinned.
 
 
 def is_guarded(server: LoadedServer) -> bool:
-    """Does each tool of a server need a pin? Not where it is trusted, or part of this program."""
+    """Whether each tool of a server needs a pin: not where it is trusted or built in."""
     return may_be_pinned(server) and server.config is not None and server.config.trust == "untrusted"
 
 
 def may_be_pinned(server: LoadedServer) -> bool:
-    """Does a review pin what it saw of a server? Not of one that is part of this program."""
+    """Whether a review pins the tools of a server: not of a built-in one."""
     return server.config is not None and server.transport not in ("builtin", "in_process")
 
 
 def is_held(server: LoadedServer, pins: "Pins | UntrustedPins | None") -> bool:
-    """Is any tool of a server held to a pin: all of an untrusted one, the reviewed ones of a trusted one?"""
+    """Whether any tool is held to a pin: all of an untrusted server, the reviewed ones of a trusted one."""
     if is_guarded(server) or not isinstance(pins, Pins):
         return is_guarded(server)
     return may_be_pinned(server) and any(pin.by == "review" for pin in pins.tools.values())
 
 
 def granting(server: Server, bundle_filter: BundleFilter | None = None) -> tuple[str, ...]:
-    """The patterns that allow tools of a server: those of its entry, else those of a bundle that may."""
+    """Patterns that allow tools of a server: those of its entry, else those of a bundle that grants."""
     if server.allow_tools is not None:
         return server.allow_tools
     return bundle_filter.allow_tools or () if bundle_filter is not None and bundle_filter.grants else ()
@@ -220,7 +218,7 @@ def granting(server: Server, bundle_filter: BundleFilter | None = None) -> tuple
 def pin_on_first_use(
     pins: Pins | None, listing: Listing, patterns: Iterable[str], at: float, withheld: Iterable[str] = ()
 ) -> Pins | None:
-    """The pins with every tool that a new pattern lets through, less those `withheld`; None if as before."""
+    """Pin every tool that a new pattern allows, except those `withheld`; None where nothing is new."""
     before = pins or Pins(instructions=listing.instructions)
     known = frozenset(before.patterns)
     new = tuple(pattern for pattern in patterns if pattern not in known)
@@ -234,7 +232,7 @@ def pin_on_first_use(
             pin = pin_of(entry, "first use", at)
             room -= _size(pin) + len(entry.key.tool)
             if room < 0:
-                break  # those that follow are new, and so they wait for a review
+                break  # the rest is new, and waits for a review
             found[entry.key.tool] = pin
     return Pins(
         tools={**before.tools, **found},
@@ -255,7 +253,7 @@ def pin_by_review(
     patterns: Iterable[str],
     at: float,
 ) -> Pins:
-    """The pins with tools as they are now. A review's word replaces whatever was pinned."""
+    """Pin tools as they are now, replacing earlier pins."""
     before = pins or Pins()
     return Pins(
         tools={**before.tools, **{entry.key.tool: pin_of(entry, "review", at) for entry in entries}},
@@ -265,7 +263,7 @@ def pin_by_review(
 
 
 def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
-    """A tool as it is now."""
+    """Pin of a tool as it is now."""
     digests = entry_digests(entry)
     definition = entry.derive(_displayable_definition)
     return Pin(
@@ -279,7 +277,7 @@ def pin_of(entry: ToolEntry, by: PinnedBy, at: float) -> Pin:
 
 
 def _displayable_definition(entry: ToolEntry) -> bytes:
-    entry = mask_tool(entry).entry  # it is kept to be shown, by processes that need not know the secrets
+    entry = mask_tool(entry).entry  # shown later by processes that do not know the secrets
     try:
         return visible_definition("tool", entry.definition)
     except (ValueError, RecursionError):
@@ -293,9 +291,9 @@ _decode = msgspec.json.Decoder(Pins).decode
 
 
 def pins_key(server: LoadedServer) -> str:
-    """The same id for the same target has the same pins, whatever else its entry says.
+    """Key of a server's pins: its id and target, independent of the rest of its entry.
 
-    For a program it matters where it runs, since its name may lead to another file there.
+    A program's working directory is part of it, since its name may lead to another file there.
     """
     folder = server.working_folder(server.config) if server.config and server.transport == "stdio" else None
     target = {name: server.entry[name] for name in _TARGET if name in server.entry}
@@ -304,13 +302,17 @@ def pins_key(server: LoadedServer) -> str:
 
 
 def read_pins(value: bytes, server_id: str) -> Pins:
-    """Read stored pins. Raises `StoreError` where they are damaged, or a newer release wrote them."""
+    """Decode stored pins.
+
+    Raises:
+        StoreError: They are damaged, or a newer release wrote them.
+    """
     try:
         pins = _decode(value)
     except (msgspec.DecodeError, RecursionError, ValueError) as exc:
         raise StoreError(
             f"the pins of `{server_id}` are damaged: {exc}",
-            hint=f"run `{command_line('review', server_id)}` and look at every tool: it is pinned anew",
+            hint=f"run `{command_line('review', server_id)}` to review every tool and pin it again",
         ) from exc
     if any(pin.format > FORMAT or pin.format < 1 for pin in pins.tools.values()):
         raise StoreError(
@@ -320,12 +322,12 @@ def read_pins(value: bytes, server_id: str) -> Pins:
 
 
 def written(pins: Pins) -> bytes:
-    """Pins as they are stored."""
+    """Encode pins for the store."""
     return _encode(pins)
 
 
 def joined(first_use: Pins, there: Pins | None) -> Pins:
-    """The pins of a first use beside those that are there already, of which none is touched."""
+    """Merge the pins of a first use into stored pins, without changing those."""
     if there is None:
         return first_use
     kept = {tool: _newer(first_use.tools.get(tool), pin) for tool, pin in there.tools.items()}
@@ -337,20 +339,24 @@ def joined(first_use: Pins, there: Pins | None) -> Pins:
 
 
 def _newer(ours: Pin | None, there: Pin) -> Pin:
-    """The pin that is there, unless ours is the same one, extended to a newer format."""
+    """The stored pin, unless ours is the same one extended to a newer format."""
     is_extended = ours is not None and ours.format > there.format
     return ours if ours and is_extended and (ours.by, ours.at) == (there.by, there.at) else there
 
 
 def beside(first_use: Pins, server_id: str) -> Callable[[bytes | None], bytes]:
-    """What to store so that the pins of a first use are there too. Damaged pins are left as they are."""
+    """Store update that adds the pins of a first use. Damaged pins are left unchanged."""
     return lambda stored: written(
         joined(first_use, read_pins(stored, server_id) if stored is not None else None)
     )
 
 
 def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins | None], Pins]) -> None:
-    """Change the pins of a server as a review says, and tell running hosts."""
+    """Change the pins of a server by a review, and notify running hosts.
+
+    Raises:
+        StoreError: The pins would be larger than `MAX_PINS_BYTES`, or the store cannot be written.
+    """
     key = pins_key(server)
     with Database.open(store_path) as database:
         while True:
@@ -359,8 +365,8 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
             value = written(pins)
             if len(value) > MAX_PINS_BYTES:
                 raise StoreError(
-                    f"the pins of `{server.server_id}` would take {len(value)} bytes;"
-                    f" {MAX_PINS_BYTES} is the most",
+                    f"the pins of `{server.server_id}` would take {len(value)} bytes,"
+                    f" more than the limit of {MAX_PINS_BYTES}",
                     hint="allow fewer of its tools",
                 )
             try:
@@ -372,7 +378,7 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
 
 
 def _to_review(database: Database, key: str, server_id: str) -> tuple[int | None, Pins | None]:
-    """Stored pins and their version. What is damaged, or too large to be read, is pinned anew."""
+    """Stored pins and their version; None where they are damaged or too large to read."""
     try:
         found = database.get(NAMESPACE, key)
     except ValueTooLarge as exc:
@@ -381,7 +387,7 @@ def _to_review(database: Database, key: str, server_id: str) -> tuple[int | None
 
 
 def _reviewable(stored: bytes, server_id: str) -> Pins | None:
-    """Stored pins; None where they are damaged: a review pins anew what was looked at, and nothing else."""
+    """Stored pins; None where they are damaged, so that a review pins again what it saw and nothing else."""
     try:
         return read_pins(stored, server_id)
     except StoreError as exc:
@@ -391,5 +397,5 @@ def _reviewable(stored: bytes, server_id: str) -> Pins | None:
 
 
 async def save_first_use(store: Store, server: LoadedServer, pins: Pins) -> None:
-    """Keep the pins of a first use. A review that another process saw meanwhile counts more."""
+    """Store the pins of a first use. A review that another process recorded meanwhile takes precedence."""
     await update(store, NAMESPACE, pins_key(server), beside(pins, server.server_id))

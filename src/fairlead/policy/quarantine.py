@@ -1,7 +1,7 @@
-"""What may be offered and called of what a server lists: held to its pins, to a lock, and to sound schemas.
+"""Quarantine: which tools of a listing may be offered and called, by pins, lockfile and valid schemas.
 
-`Screened` is the one answer to "may this tool be called now". Every surface asks it, each time, and it is
-made anew whenever the listing, the pins, the lock or a finding of another connection to the server changes.
+`ScreenedListing` alone answers whether a tool is held back. Every surface asks it each time; it is rebuilt
+when the listing, the pins, the lock or a finding of another connection to the server changes.
 """
 
 import time
@@ -34,35 +34,35 @@ from fairlead.policy.pins import (
 )
 
 MAX_REMEMBERED = 4096
-"""Answers that one `Screened` remembers: callers may ask for tools that no server ever listed."""
+"""Most answers that one `ScreenedListing` caches: callers may name tools that no server ever listed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRefusal:
-    """Why a tool may not be called now, whatever rules and approvals say."""
+    """Why a tool may not be called now, regardless of rules and approvals."""
 
     kind: Literal["quarantined", "rejected", "unlisted"]
-    """Held back by pins or a lock; unusable as it is defined; or not listed by a server that needs pins."""
+    """Held back by pins or a lock; invalid definition; or not listed by a server that needs pins."""
     reason: str
     hint: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScreenedListing:
-    """A listing of visible, valid definitions, all of them reviewed, and the tools that wait for a review."""
+    """Listing of the visible, valid and reviewed definitions, and the tools in quarantine."""
 
     listing: Listing
-    """Texts of defaults and instructions that changed are left out, and `notes` say what waits."""
+    """Without changed texts of defaults and changed instructions; its `notes` say what waits for a review."""
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why each of these tools may not be used."""
     hint: str | None = None
-    """What ends the quarantine by pins."""
+    """How to end the quarantine by pins."""
     lock_hint: str | None = None
-    """What ends the quarantine by a lock, which a review does not."""
+    """How to end the quarantine by a lock, which a review does not."""
     locked_out: frozenset[str] = frozenset()
-    """The quarantined tools that only a lock holds back."""
+    """Quarantined tools that only a lock holds back."""
     needs_pins: bool = False
-    """Is a tool that is not listed refused? There can be no pin of it."""
+    """Whether an unlisted tool is refused, since it cannot have a pin."""
     _answers: dict[str, CallRefusal | None] = field(
         default_factory=dict[str, "CallRefusal | None"], repr=False
     )
@@ -72,11 +72,11 @@ class ScreenedListing:
         return {entry.key.tool: entry for entry in self.listing.tools}
 
     def entry(self, tool: str) -> ToolEntry | None:
-        """The visible definition of a tool."""
+        """Visible definition of a tool; None where it is not listed."""
         return self._entries.get(tool)
 
     def refusal(self, tool: str) -> CallRefusal | None:
-        """Why a tool may not be called now; None where nothing but the policy decides."""
+        """Why a tool may not be called now; None where only the policy decides."""
         try:
             return self._answers[tool]
         except KeyError:
@@ -98,15 +98,13 @@ class ScreenedListing:
         if rejected is not None:
             return CallRefusal(kind="rejected", reason=rejected)
         if self.needs_pins:
-            return CallRefusal(
-                kind="unlisted", reason="its server does not list it, so that it cannot be pinned"
-            )
+            return CallRefusal(kind="unlisted", reason="its server does not list it, so it cannot be pinned")
         return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedListing:
-    """A listing as `first_use` and `screen` see it, worked out beforehand; and what from."""
+    """Listing with its first use and screening computed ahead, and the values they were computed from."""
 
     server: LoadedServer
     listing: Listing
@@ -114,7 +112,7 @@ class PreparedListing:
     lock: LockedServer | str | None
     first_use: Pins | None
     screened: ScreenedListing
-    """With the pins of the first use, where there are any."""
+    """Including the pins of the first use, where there are any."""
 
     def is_about(
         self,
@@ -123,16 +121,16 @@ class PreparedListing:
         pins: Pins | UntrustedPins | None,
         lock: LockedServer | str | None,
     ) -> bool:
-        """Was it worked out from these very objects?"""
+        """Whether it was computed from these very objects."""
         return self.server is server and self.listing is listing and self.pins is pins and self.lock is lock
 
 
 def prepare(
     server: LoadedServer, listing: Listing, pins: Pins | UntrustedPins | None, lock: LockedServer | str | None
 ) -> PreparedListing:
-    """Work out everything about a listing that takes long, so that nothing of it has to be done in the loop.
+    """Compute what takes long about a listing, so that the event loop does not have to.
 
-    For a thread: the tools remember what is worked out about them, and nothing else changes.
+    Runs in a thread: tools cache what is computed about them, and nothing else changes.
     """
     pinned = first_use(server, listing, pins, lock, at=time.time())
     screened = screen(server, listing, pinned or pins, lock)
@@ -155,15 +153,15 @@ def first_use(
     at: float,
     bundle_filter: BundleFilter | None = None,
 ) -> Pins | None:
-    """The pins with what an allow list lets through for the first time; None where that is nothing.
+    """Pins with what an allowlist allows for the first time; None where that is nothing.
 
     Args:
         server: Its configuration.
-        listing: What it lists, as it came.
-        pins: What is pinned of it. Those that cannot be read (`NoPins`) are not replaced.
-        lock: What a lock says of it; what that holds back is not pinned.
+        listing: What it lists, unchanged.
+        pins: Its pins. Unreadable ones (`UntrustedPins`) are not replaced.
+        lock: Its lock; tools that it holds back are not pinned.
         at: The time of the new pins.
-        within: The bundle whose allow list counts where the server has none of its own.
+        within: The bundle whose allowlist counts where the server has none of its own.
     """
     if server.config is None or not is_guarded(server) or isinstance(pins, UntrustedPins):
         return None
@@ -181,22 +179,25 @@ def screen(
     lock: LockedServer | str | None,
     elsewhere: Mapping[str, str] | None = None,
 ) -> ScreenedListing:
-    """Hold what a server lists to what is pinned and locked.
+    """Hold a server's listing to its pins and lock.
 
     Args:
         server: Its configuration.
-        listing: What it lists, as it came.
-        pins: What is pinned of it; `NoPins` lets nothing through.
-        lock: What a lock says of it; a text is why that cannot be known, and nothing is let through.
-        elsewhere: What a newer listing over another connection is quarantined for, by tool.
+        listing: What it lists, unchanged.
+        pins: Its pins; `UntrustedPins` lets nothing through.
+        lock: Its lock; a text is why it cannot be read, and nothing is let through.
+        elsewhere: Quarantine reasons by tool of a newer listing over another connection.
+
+    Returns:
+        The listing to offer, and the tools in quarantine.
     """
     guarded = is_guarded(server)
     visible = listing.derive(valid_listing)
     unknown = lock if isinstance(lock, str) else None
-    hint = f"run `{command_line('review', server.server_id)}` to see what changed, and answer"
+    hint = f"run `{command_line('review', server.server_id)}` to see what changed and decide"
     lock_hint = _lock_hint(server.server_id)
     if unknown is not None:
-        lock_hint = f"restore {LOCK_NAME} as it was, or write it anew with `fairlead lock`"
+        lock_hint = f"restore {LOCK_NAME}, or write a new one with `fairlead lock`"
     if isinstance(pins, UntrustedPins):
         if guarded:
             unknown, hint = pins.reason, pins.hint or hint
@@ -242,7 +243,7 @@ def _quarantine_by_pins(verdicts: PinDifferences, pins: Pins | None) -> dict[str
     reasons: dict[str, str] = {}
     for tool, change in verdicts.tools.items():
         if change == "new":
-            reasons[tool] = "it is new, and nobody has reviewed it"
+            reasons[tool] = "it is new and has not been reviewed"
         elif change == "changed" and pins is not None:
             since = "it was reviewed" if pins.tools[tool].by == "review" else "it was first used"
             reasons[tool] = f"its definition has changed since {since}"
@@ -251,7 +252,7 @@ def _quarantine_by_pins(verdicts: PinDifferences, pins: Pins | None) -> dict[str
 
 def _quarantine_by_lock(verdicts: PinDifferences) -> dict[str, str]:
     return {
-        tool: f"{LOCK_NAME} does not have it" if change == "new" else f"it is not what {LOCK_NAME} says"
+        tool: f"it is not in {LOCK_NAME}" if change == "new" else f"it differs from {LOCK_NAME}"
         for tool, change in verdicts.tools.items()
         if change != "defaults"
     }
@@ -260,7 +261,7 @@ def _quarantine_by_lock(verdicts: PinDifferences) -> dict[str, str]:
 def _as_known(
     entry: ToolEntry, pins: Pins | None, by_pins: PinDifferences, by_lock: PinDifferences
 ) -> ToolEntry:
-    """The tool without texts of defaults that nobody looked at, where it is the same but for those."""
+    """The tool without unreviewed texts of defaults, where it is otherwise the same."""
     tool = entry.key.tool
     if by_lock.tools.get(tool) == "defaults":
         return entry.derive(_without_default_texts, None)
@@ -282,19 +283,15 @@ def _notes(server_id: str, by_pins: PinDifferences, by_lock: PinDifferences) -> 
     if changed:
         yield f"{changed} {'tool' if changed == 1 else 'tools'} changed: {review}"
     if new:
-        yield f"{_tools(new)} new: {review}"
+        yield f"{'1 tool is' if new == 1 else f'{new} tools are'} new: {review}"
     if by_pins.instructions_changed:
         yield f"its instructions changed and are withheld: {review}"
     if unlocked or by_lock.instructions_changed:
-        what = f"{_tools(unlocked)} not" if unlocked else "its instructions are not"
-        yield f"{what} what {LOCK_NAME} says: {_lock_hint(server_id)}"
+        tools = "1 tool differs" if unlocked == 1 else f"{unlocked} tools differ"
+        yield f"{tools if unlocked else 'its instructions differ'} from {LOCK_NAME}: {_lock_hint(server_id)}"
 
 
 def _lock_hint(server_id: str) -> str:
     only = ("--only", server_id)
     check, accept = command_line("lock", options=("--check", *only)), command_line("lock", options=only)
     return f"run `{check}` to see what differs, `{accept}` to accept it"
-
-
-def _tools(count: int) -> str:
-    return "1 tool is" if count == 1 else f"{count} tools are"

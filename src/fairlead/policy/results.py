@@ -1,14 +1,13 @@
-"""What a tool brought, made fit to be handed on: nothing hidden in it, and no larger than it may be.
+"""Tool results within a budget: sanitized, masked, and cut with the rest stored as artifacts.
 
-One budget is spent on all blocks, in order: text costs its bytes in UTF-8, structured content its JSON,
-media the bytes of their base64; but an image costs a model about the same whatever its size, and so it does
-here, up to what providers take at all. Text that does not fit is cut, all else left out, with a note that
-says how much there is and the handle of an artifact that holds the whole. Notes are not counted.
+One budget is spent on all blocks in order: text costs its UTF-8 bytes, structured content its JSON, media
+their base64; an image costs a fixed amount, as with providers. Text that does not fit is cut, anything else
+left out, with a note that gives the size and the artifact's handle. Notes are not counted.
 
-A small result without anything to clean is handed on as the very bytes that came, and is not even parsed.
-One that is parsed is written anew, so that nothing a parser does not see (a field that is there twice) is
-in it. One that would take too long to parse (`gate.is_costly_steps`) is kept unopened, and a note stands in
-for it. All of it is done in steps, so that no result holds up what else there is to do.
+A small clean result goes on as the very bytes received, unparsed. A parsed one is encoded again, so that it
+holds nothing a parser does not see (a repeated field). One that would take too long to parse
+(`gate.is_costly_steps`) is stored whole and replaced by a note. All of it runs in steps, so that no result
+blocks the event loop.
 """
 
 import base64
@@ -31,44 +30,44 @@ from fairlead.store.artifacts import SCHEME
 READ_TOOL = "mcp_read_artifact"
 
 VISIBLE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Images that every model with eyes takes."""
+"""Image types that every vision model accepts."""
 IMAGE_COST = 6_000
-"""About 1,500 tokens: what providers charge at most for one image, scaled down by them if need be."""
+"""About 1,500 tokens: the most providers charge for one image, which they scale down if needed."""
 MAX_IMAGE = 5 * 1024 * 1024
-"""Of base64: larger ones are refused by providers."""
+"""Bytes of base64: providers refuse larger images."""
 MOST_KEPT = 64
-"""How many artifacts one result may leave behind."""
+"""Most artifacts that one result may leave."""
 PREVIEW_BYTES = 2_000
-"""How much is shown of JSON that is kept as an artifact, where there is no text beside it."""
+"""Characters shown of JSON that is stored as an artifact, where there is no text beside it."""
 SHORTEST_SHOWN = 200
-"""Less of a text than this is not worth showing."""
+"""Shortest beginning of a text worth showing."""
 
 PLAIN_TEXT, PLAIN_JSON, UNKNOWN_TYPE = "text/plain", "application/json", "application/octet-stream"
 
 _MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,60}/[a-z0-9][a-z0-9!#$&^_.+-]{0,60}")
 _TOO_MUCH = "{what}, {size:,} bytes: too large to show here."
-_LOST = "could not be kept."
+_LOST = "could not be stored."
 
 Block = dict[str, Any]
 
 
 class ResultSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose result it is, and how much of it may be handed on."""
+    """Server and tool of a result, and its budget."""
 
     server_id: str
     tool: str
     trusted: bool
     limit: int | None
-    """The budget in bytes; None for as much as there is."""
+    """Budget in bytes; None for no limit."""
     max_structured_bytes: int | None = None
-    """Structured content up to this size is delivered whole, beside the budget; None: it is part of it."""
+    """Structured content up to this size is delivered whole, outside the budget; None: within the budget."""
     definition: bytes | None = None
-    """The tool's definition, as far as it is known: it may promise a shape of the result."""
+    """Definition of the tool, where it is known: it may have an output schema."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptArtifact:
-    """Something to be kept as an artifact."""
+    """Content to be stored as an artifact."""
 
     content: bytes | memoryview = field(repr=False)
     media_type: str
@@ -76,41 +75,41 @@ class KeptArtifact:
 
     @property
     def handle(self) -> str:
-        """How a model asks for it."""
+        """The `artifact://` handle that a model reads it by."""
         return f"{SCHEME}{self.sha256}"
 
 
 class PreparedResult(msgspec.Struct, frozen=True):
-    """A result that may be handed on, once what it has handles of is kept."""
+    """Result within its budget, and the artifacts to store before it is delivered."""
 
     result: ToolResult
     kept: tuple[KeptArtifact, ...] = ()
 
 
 SMALL = 65_536
-"""A result up to this size is scanned at once: that takes less than a step may."""
+"""Results up to this size are scanned at once: that takes less than one step."""
 MAX_AS_IT_CAME = 1024 * 1024
-"""So is one up to this size that is ASCII without escapes: that takes about a millisecond."""
+"""Likewise up to this size for ASCII without escapes: that takes about a millisecond."""
 
 
 _TEXT_BEGINS = b'{"content":[{"type":"text"'
 _AROUND = len(b'{"content":[{"type":"text","text":""}],"isError":false,"resultType":"complete"}')
-"""What stands around a text, and costs nothing."""
+"""JSON around a text, which costs nothing."""
 
 
 def hand_over(raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True) -> PreparedResult:
-    """The result as it may be handed on, at once. Where others wait, use `hand_over_steps`."""
+    """Prepare a result in one go. In an event loop use `hand_over_steps`."""
     return gate.finish(hand_over_steps(raw, source, keeping=keeping))
 
 
 def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
-    """A small result that may be handed on as it is, as nearly all may; None asks for `hand_over_steps`."""
+    """A small result that may go on unchanged, as nearly all may; None where `hand_over_steps` is needed."""
     size, limit = len(body), source.limit
     if limit is not None and size > limit and not (body.startswith(_TEXT_BEGINS) and size <= limit + _AROUND):
         return None
     if size > SMALL and (size > MAX_AS_IT_CAME or b"\\" in body or b"%" in body or not body.isascii()):
         return None
-    # A smaller one was parsed when it came, and would have been repaired then.
+    # A smaller one was parsed, and repaired, when it was received.
     if not gate.is_plain(body, *_MEDIA) or (size > SMALL and may_have_constants(body)):
         return None
     return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
@@ -119,12 +118,18 @@ def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
 def hand_over_steps(
     raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True
 ) -> "gate.Steps[PreparedResult]":
-    """The result as it may be handed on. Raises `CallFailed` where it would have to be read and cannot be.
+    """Prepare a result in steps: sanitized, masked and within its budget.
 
-    Without `keeping` no artifacts are made: what did not fit is lost to a model, and the notes say so.
+    Args:
+        raw: The result as received.
+        source: Its server and tool, and the budget.
+        keeping: Whether to make artifacts. Without them what does not fit is lost, and the notes say so.
+
+    Raises:
+        CallFailed: The result has to be parsed and is not valid.
     """
     if source.limit is not None and len(raw) > max(source.limit, gate.MAX_OPENED_BYTES):
-        # Never opened, and so not copied either: to copy 16 MB holds up all else for 10 ms.
+        # Never opened, and so not copied either: copying 16 MB blocks the event loop for 10 ms.
         view = raw if type(raw) is bytes else memoryview(raw)
         return (yield from _store_whole_steps(view, source, keeping=keeping))
     body = yield from _sound_steps(bytes(raw))
@@ -133,7 +138,7 @@ def hand_over_steps(
         is_opened = len(body) <= gate.MAX_OPENED_BYTES
         if fits and not (is_opened and (yield from _has_media_steps(body))):
             plain, seen = (yield from gate.is_plain_steps(body)), gate.Cleaner()
-            # What only might hide something, such as an emoji written as two escapes, as a rule does not.
+            # What might be hidden, such as an emoji written as two escapes, usually is not.
             if not plain:
                 cleaned = yield from gate.clean_literals_steps(body, seen)
                 plain = cleaned is body and not seen.may_be_marked
@@ -150,14 +155,14 @@ def hand_over_steps(
             return (yield from _prepare_unparsed_steps(body, source, keeping=keeping))
         return (yield from _prepare_parsed_steps(opened, body, structured, source, keeping=keeping))
     except (ValueError, RecursionError) as exc:
-        message = f"what it answered is not a tool result: {gate.text(str(exc))}"
+        message = f"its answer is not a valid tool result: {gate.text(str(exc))}"
         raise CallFailed(source.server_id, message, delivery="done") from exc
 
 
 def _sound_steps(body: bytes) -> "gate.Steps[bytes]":
-    """A large result with `null` for what Python writes as NaN and Infinity, and a text that says so.
+    """Replace Python's NaN and Infinity by `null` in a large result, and add a text that says so.
 
-    Smaller ones are repaired where they come in; large ones are not parsed there.
+    Smaller results are repaired when they are received; large ones are not parsed there.
     """
     if len(body) <= SMALL:
         return body
@@ -186,7 +191,7 @@ def _has_media(body: bytes) -> bool:
 
 
 _MEDIA = (b'"mimeType"', b'"blob"')
-"""One of these is in every result that has media."""
+"""One of these occurs in every result with media."""
 
 
 def _has_media_steps(body: bytes) -> "gate.Steps[bool]":
@@ -198,9 +203,9 @@ def _has_media_steps(body: bytes) -> "gate.Steps[bool]":
 
 
 def _set_apart(body: bytes, source: ResultSource) -> tuple[bytes, bytes | None]:
-    """A result without its structured content, and that content, where it has a budget of its own.
+    """Split a result and its structured content, where that has a budget of its own.
 
-    It is delivered as it came, and so it never has to be parsed, however many values it has.
+    It is delivered unchanged, so it never has to be parsed, however many values it has.
     """
     if source.max_structured_bytes is None:
         return body, None
@@ -214,7 +219,7 @@ def _set_apart(body: bytes, source: ResultSource) -> tuple[bytes, bytes | None]:
 def _prepare_unparsed_steps(
     body: bytes, source: ResultSource, *, keeping: bool
 ) -> "gate.Steps[PreparedResult]":
-    """A result that would take too long to parse: kept for a model, cleaned by strings for a program."""
+    """Prepare a result too costly to parse: stored for a model, sanitized string by string for a program."""
     if source.limit is not None:
         return (yield from _store_whole_steps(body, source, keeping=keeping))
     cleaned = yield from gate.clean_literals_steps(body)
@@ -225,7 +230,7 @@ def _prepare_unparsed_steps(
 def _store_whole_steps(
     body: bytes | memoryview, source: ResultSource, *, keeping: bool
 ) -> "gate.Steps[PreparedResult]":
-    """A note in place of a result, which is kept as it came."""
+    """Store a result unchanged and return a note in its place."""
     parcel = _Parcel(source.limit, source.max_structured_bytes, keeping=keeping)
     yield from parcel.leave_unopened_steps(body)
     result = ToolResult(
@@ -260,7 +265,7 @@ def _utf8_steps(text: str) -> "gate.Steps[bytes]":
 
 
 def _binary_steps(data: str) -> "gate.Steps[bytes]":
-    """The bytes that base64 stands for. Raises `ValueError`."""
+    """Decode base64. Raises `ValueError`."""
     plain = data.encode(errors="replace").translate(None, _NOT_BASE64)
     pieces: list[bytes] = []
     for start in range(0, len(plain), _AT_ONCE):  # which is a multiple of four
@@ -330,16 +335,16 @@ def _decode_field(raw: bytes, cleaner: gate.Cleaner) -> Any:  # noqa: ANN401 - a
     try:
         raw.decode()
     except UnicodeDecodeError:
-        cleaner.notes.append("some of it is not text; � stands in for that")
+        cleaner.notes.append("invalid UTF-8 was replaced by �")
     return gate.decode(raw)
 
 
 def _clean_field_steps(raw: bytes, cleaner: gate.Cleaner) -> "gate.Steps[bytes]":
-    """A field of a result, cleaned: byte for byte as it came wherever nothing was to be done."""
+    """Sanitize a field of a result; its bytes are unchanged where nothing was found."""
     if not cleaner.has_long(raw):
         if (yield from gate.is_plain_steps(raw)):
             return raw
-        # Numbers that no parser keeps as they are stay as they are, where only values were changed.
+        # Numbers that no parser keeps exactly stay unchanged where only values were changed.
         literal = yield from gate.clean_literals_steps(raw, cleaner)
         cleaned = yield from gate.Cleaner().value_steps(_decode_field(raw, cleaner))
         try:
@@ -371,13 +376,13 @@ def _media_of(block: Block) -> _Media | None:
 
 
 def media_type(said: object) -> str:
-    """A media type as a server names it, or the one of things unknown."""
+    """Media type that a server names, or the one for unknown content."""
     plain = said.partition(";")[0].strip().lower() if isinstance(said, str) else ""
     return plain if _MEDIA_TYPE.fullmatch(plain) else UNKNOWN_TYPE
 
 
 def words_of(block: Block) -> str | None:
-    """What a block says in words; None for one that does not."""
+    """Text of a block; None for a block without text."""
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -392,7 +397,7 @@ def words_of(block: Block) -> str | None:
 
 
 class _Parcel:
-    """Blocks, as far as the budget goes, and what has to be kept of the rest."""
+    """Blocks within the budget, and the artifacts for the rest."""
 
     def __init__(self, limit: int | None, max_structured_bytes: int | None = None, *, keeping: bool) -> None:
         self._room: float = math.inf if limit is None else limit
@@ -401,7 +406,7 @@ class _Parcel:
         self._words: list[str] = []
         self._length = 0
         self._cut: tuple[Block, int] | None = None
-        """The note that has to be written, and how many characters are shown before it."""
+        """Note to be written, and the number of characters shown before it."""
         self._left_out = 0
         self.blocks: list[Block] = []
         self.ours: list[int] = []
@@ -410,7 +415,7 @@ class _Parcel:
         self.notes: list[str] = []
 
     def add_steps(self, block: Block) -> "gate.Steps[None]":
-        """Take in the next block."""
+        """Add the next block."""
         words, media = words_of(block), _media_of(block)
         if words is not None:
             self._add_words(block, words)
@@ -422,7 +427,7 @@ class _Parcel:
             self._left_out += 1
 
     def finish_words_steps(self) -> "gate.Steps[None]":
-        """Write what could not be written before all blocks were seen."""
+        """Write the notes that depend on all blocks."""
         if self._cut is not None:
             note, shown = self._cut
             whole = "\n".join(self._words)
@@ -434,7 +439,7 @@ class _Parcel:
             self._say(f"{self._left_out:,} more blocks are left out.")
 
     def has_room_steps(self, name: str, value: bytes) -> "gate.Steps[bool]":
-        """Is there room for another field of the result? Structured content that has none is kept."""
+        """Whether the budget has room for another field. Structured content without room is stored."""
         has_own_budget = name == "structuredContent" and self._max_structured_bytes is not None
         if has_own_budget and len(value) <= (self._max_structured_bytes or 0):
             return True
@@ -449,7 +454,7 @@ class _Parcel:
         return False
 
     def _preview(self, value: bytes | memoryview) -> None:
-        """Show the beginning of JSON that does not fit, where no text says what is in it."""
+        """Show the beginning of JSON that does not fit, where no text describes it."""
         shown = gate.content(_beginning_of(value, PREVIEW_BYTES))
         if self._spend(len(shown.encode())):
             self.blocks.append({"type": "text", "text": shown})
@@ -460,7 +465,7 @@ class _Parcel:
         self._length += len(words) + 1
         if self._cut is not None:
             return
-        # What has more characters than there is room has more bytes, too: so much is not encoded in vain.
+        # More characters than room means more bytes, too: so long a text is not encoded in vain.
         is_short = not words.isascii() and len(words) <= self._room < math.inf
         if self._spend(len(words.encode()) if is_short else len(words)):
             self.blocks.append(block)
@@ -489,13 +494,13 @@ class _Parcel:
         self.blocks.append(block)
 
     def leave_unopened_steps(self, body: bytes | memoryview) -> "gate.Steps[None]":
-        """Say of a whole result that it is kept as it came."""
+        """Note that a whole result is stored unchanged."""
         handle = yield from self._keep_steps(body, PLAIN_JSON)
         self._preview(body)
         self._leave("a result with too much in it to be opened", len(body), handle)
 
     def _leave(self, what: str, size: int, handle: str | None) -> None:
-        where = f"It is kept: {handle} ({READ_TOOL})." if handle else f"It {_LOST}"
+        where = f"Stored as {handle} ({READ_TOOL})." if handle else f"It {_LOST}"
         self._say(f"{_TOO_MUCH.format(what=what, size=size)} {where}")
 
     def _say(self, words: str) -> None:
@@ -527,7 +532,7 @@ def _beginning_of(value: bytes | memoryview, size: int) -> str:
 
 
 def _beginning(text: str, room: int) -> str:
-    """As much of the text as fits, to the end of a line if one ends nearby."""
+    """As much of the text as fits, up to the end of a line if one is near."""
     if room < SHORTEST_SHOWN:
         return ""
     shown = text[:room].encode()[:room].decode(errors="ignore")

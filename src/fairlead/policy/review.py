@@ -1,18 +1,14 @@
-"""What a review looks at: every tool of a server, and what changed since the last look.
+"""Review of a server's tools: findings, changes since the last review, and recording the answers.
 
-What a reviewer should look at in a tool's definition: hidden text, and words that look like an attack.
-
-The words are advice. Nothing is refused for them: who means harm finds others, and who means none uses some.
-
-Write what a review decided: pins, and one line for each tool in the file of a server's entry.
+Findings (hidden characters, text that looks like prompt injection) are advice; nothing is refused for them.
+Answers are pinned and written as one edit of the server's entry, so that the configuration alone says what a
+tool may do:
 
 | answer | `allow_tools` | `approval.tools` | `deny_tools` |
 |---|---|---|---|
-| allow | the name, where the server needs or has such a list | `"allow"` | taken out |
-| ask | the same | `"ask"` | taken out |
-| deny | taken out | taken out | the name |
-
-All of it is one edit of one entry, and the configuration alone answers what a tool may do.
+| allow | the name, where the server needs or has an allowlist | `"allow"` | removed |
+| ask | the same | `"ask"` | removed |
+| deny | removed | removed | the name |
 """
 
 import difflib
@@ -79,11 +75,11 @@ __all__ = ["DefinitionFinding", "findings_of"]
 
 
 def findings_of(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
-    """All there is to say about a tool as its server defined it: what it hides first, then its words."""
+    """Findings in a tool's definition: hidden characters first, then suspicious text."""
     try:
         advice = tuple(islice(_advice(entry), MAX_FINDINGS))
     except (ValueError, RecursionError):
-        return ()  # nobody can read it, so nobody is offered it
+        return ()  # an unreadable definition is not offered
     return (*hidden_text(entry), *advice)
 
 
@@ -96,37 +92,37 @@ def _advice(entry: ToolEntry) -> Iterator[DefinitionFinding]:
 
 
 _FIELDS: Final = ("allow_tools", "approval")
-"""The fields that say what tools may do, and so decide which entry answers are written into."""
+"""Fields that decide about tools, and so which entry the answers are written into."""
 
 Answer = Literal["allow", "ask", "deny"]
-"""What a review says about a tool: call it, ask before each call, or never call it."""
+"""Answer of a review about a tool: allow, ask before each call, or deny."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReviewDecision:
-    """What a review decided about the tools of a server."""
+    """Answers of a review about the tools of a server."""
 
     allow: Sequence[ToolEntry] = ()
     ask: Sequence[ToolEntry] = ()
     deny: Sequence[str] = ()
     instructions: bool = False
-    """What it says of itself was looked at, and is fine."""
+    """Whether its instructions were reviewed and accepted."""
     without_globs: Sequence[str] | None = None
-    """The names to put in the place of globs in `allow_tools`, where that is wanted."""
+    """Names to replace globs in `allow_tools`, where that is wanted."""
 
     @property
     def usable(self) -> list[ToolEntry]:
-        """The tools that may be offered: those that are allowed and those that are asked about."""
+        """Tools that may be offered: answered with allow or ask."""
         return [*self.allow, *self.ask]
 
     @property
     def is_empty(self) -> bool:
-        """Is there nothing to record?"""
+        """Whether there is nothing to record."""
         return not (self.allow or self.ask or self.deny or self.instructions)
 
 
 def globs_of(server: LoadedServer) -> list[str]:
-    """The entries of a server's allow list that are more than one name."""
+    """Globs in a server's allowlist."""
     allowed = server.config.allow_tools if server.config else None
     return [pattern for pattern in allowed or () if is_glob(pattern)]
 
@@ -134,12 +130,15 @@ def globs_of(server: LoadedServer) -> list[str]:
 def record_decision(
     store_path: Path, server: LoadedServer, listing: Listing, decision: ReviewDecision
 ) -> ServerEntry | None:
-    """Pin what was looked at and write the answers; returns where, None if no file had to change.
+    """Pin the reviewed tools and write the answers.
 
-    The pins come first: alone they allow nothing.
+    Pins are written first: alone they allow nothing.
+
+    Returns:
+        The edited entry; None if no file had to change.
 
     Raises:
-        ConfigError: A tool to be allowed is denied by a pattern that a review cannot take out.
+        ConfigError: A tool to be allowed is denied by a pattern that a review cannot remove.
         ConfigUnwritable: The entry is not in a file that Fairlead edits.
     """
     entry = _entry_to_write(server, decision)
@@ -156,9 +155,9 @@ def record_decision(
 
 
 def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> ServerEntry | None:
-    """The entry that the answers go into; None where nothing has to be written, or all there is are pins.
+    """Entry to write the answers into; None where only pins change.
 
-    A tool that a list of an entry which cannot be edited offers can still be pinned anew.
+    A tool that an allowlist of a read-only entry offers can still be pinned again.
     """
     if not (decision.usable or decision.deny or decision.without_globs is not None):
         return None
@@ -173,20 +172,20 @@ def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> ServerEnt
 
 
 def _require_not_denied(server: LoadedServer, entry: ServerEntry, tool: str) -> None:
-    """Refuse to allow what stays denied: by a glob, or by another file than the one to be edited."""
+    """Refuse to allow a tool that stays denied: by a glob, or by another file than the edited one."""
     kept = _find_deny_pattern(server, entry, tool)
     if kept is not None:
         pattern, origin = kept
         raise ConfigError(
             f"`{server.server_id}/{tool}` stays denied: deny_tools has `{pattern}` ({origin})",
-            hint=f"take `{pattern}` out of deny_tools there, and review again",
+            hint=f"remove `{pattern}` from deny_tools there, and review again",
         )
 
 
 def hint_to_write(server: LoadedServer) -> str | None:
     """Where to write answers by hand, for an entry that Fairlead does not edit; None where it does.
 
-    None for what a program passes to the library as well: its user reviews what the command line knows.
+    Also None for servers that a program passes to the library: its user reviews those of the command line.
     """
     if server.definition.parts[-1].layer.name == "override":
         return None
@@ -198,7 +197,7 @@ def hint_to_write(server: LoadedServer) -> str | None:
 
 
 def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, ValueOrigin] | None:
-    """The pattern in `deny_tools` that a review cannot take out, so that the tool stays denied; its place."""
+    """Pattern in `deny_tools` that a review cannot remove, so that the tool stays denied; and its origin."""
     try:
         entry = entry_to_edit(server, _FIELDS)
     except ConfigUnwritable:
@@ -235,18 +234,18 @@ def _write(server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -
 
 
 def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -> str:
-    """The text with the allow list that the decision needs."""
+    """Add the allowlist that the decision needs to the text."""
     path = (*entry.path, "allow_tools")
     before = (server.config.allow_tools if server.config else None) or ()
     if server.config is not None and server.config.trust == "trusted" and not before:
-        return text  # a list would take away what it does not name
+        return text  # an allowlist would deny every tool it does not name
     wanted = [tool.key.tool for tool in decision.usable]
     if decision.without_globs is None:
         wanted = [name for name in wanted if not matches_any(name, before)]
     else:
         wanted = [*decision.without_globs, *wanted]
     if wanted and before and not names_at(text, path):
-        # Another layer has the list: this one replaces it, and so begins with what it says.
+        # Another layer has the list: this one replaces it, and so starts with its items.
         text = set_value(text, path, list(before))
     for name in wanted:
         text = _with_name(text, path, name)
@@ -257,23 +256,23 @@ def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision:
 
 
 def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, mode: Answer) -> str:
-    """The text with the approval mode of one tool. A mode of the whole server becomes the default of it."""
+    """Set the approval mode of one tool in the text. A mode of the whole server becomes its default."""
     path, pattern = (*entry.path, "approval"), escape_name(tool)
     said = value_at(jsonc.parse(text).data, path)
     if not is_object(said):
-        # What is in effect may be said by another layer, and an object would take its place.
+        # Another layer may set the mode in effect, and an object would replace it.
         inherited = said if said is not None else server.entry.get("approval")
         if isinstance(inherited, str):
             below = _patterns_below(server, entry)
             tools = {**dict.fromkeys(below, inherited), pattern: mode}
             return set_value(text, path, {"default": inherited, "tools": tools})
-        if has_path(jsonc.parse(text).data, path):  # null: says nothing, and nothing can be added to it
+        if has_path(jsonc.parse(text).data, path):  # null: nothing can be added to it
             return set_value(text, path, {"tools": {pattern: mode}})
     return set_value(text, (*path, "tools", pattern), mode)
 
 
 def _patterns_below(server: LoadedServer, entry: ServerEntry) -> list[str]:
-    """What `approval.tools` of lower layers names: out of effect below a plain mode, not below an object."""
+    """Patterns in `approval.tools` of lower layers: overridden by a plain mode, merged with an object."""
     parts = server.definition.parts
     below = parts[: parts.index(entry.part)]
     return [pattern for part in below for pattern in as_object(value_at(part.entry, ("approval", "tools")))]
@@ -289,13 +288,13 @@ def _with_denied(text: str, entry: ServerEntry, tool: str) -> str:
 
 
 def _with_name(text: str, path: tuple[str, ...], name: str) -> str:
-    """The text with one more tool in a list: its exact name, whatever characters that has."""
+    """Add a tool to a list in the text: its exact name, escaped."""
     pattern = escape_name(name)
     return text if pattern in names_at(text, path) else append_name(text, path, pattern)
 
 
 def _without_name(text: str, path: tuple[str, ...], pattern: str) -> str:
-    """The text without a pattern in a list; without the list, where it was the last one."""
+    """Remove a pattern from a list in the text, and the list with its last item."""
     names = names_at(text, path)
     return remove_value(text, path) if names == [pattern] else remove_name(text, path, pattern)
 
@@ -317,12 +316,12 @@ def _pin(store_path: Path, server: LoadedServer, listing: Listing, decision: Rev
 
 
 State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
-"""Somebody looked at it; it was pinned on first use; or how it differs from what was pinned."""
+"""Reviewed, pinned on first use, or how it differs from its pin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReviewedTool:
-    """One tool under review."""
+    """One tool of a review."""
 
     entry: ToolEntry
     state: State
@@ -330,30 +329,30 @@ class ReviewedTool:
     allowed: bool
     denied: bool
     decision: Decision
-    """What happens when it is called, by the configuration as it is."""
+    """Current decision about calls of the tool."""
     has_mode: bool
-    """Does its server's entry say so, rather than a default?"""
+    """Whether its server's entry decides that, rather than a default."""
     suggested: Answer
-    """The answer that is preselected."""
+    """Suggested answer."""
 
     @property
     def name(self) -> str:
-        """What its server calls it."""
+        """Name of the tool on its server."""
         return self.entry.key.tool
 
     @property
     def waits(self) -> bool:
-        """Does somebody have to decide about it before it can be used?"""
+        """Whether it is quarantined until it is reviewed."""
         return not self.denied and (not self.allowed or self.state in ("changed", "new"))
 
     @property
     def is_open(self) -> bool:
-        """Is there anything to decide?"""
+        """Whether there is anything to decide."""
         return self.waits or (not self.denied and (self.state != "reviewed" or not self.has_mode))
 
     @property
     def standing(self) -> str:
-        """What holds of it, in words."""
+        """Current permission in words."""
         if self.denied:
             return "denied"
         if self.state == "changed":
@@ -362,25 +361,25 @@ class ReviewedTool:
 
     @property
     def is_risky(self) -> bool:
-        """Does its definition hide something or look odd, or does it say that it destroys things?"""
+        """Whether its definition has findings, or annotates it destructive."""
         return self.risk > 0
 
     @property
     def risk(self) -> int:
-        """How much of a closer look it needs: 2 where its definition hides something or looks odd."""
+        """Need for a closer look: 2 where its definition has findings."""
         return 2 if findings_of(self.entry) else int(is_destructive(self.entry.definition))
 
     @property
     def digest(self) -> str:
-        """What its definition is at this moment, to tell whether that is still what somebody looked at."""
+        """Digest of the current definition, to tell whether it is still the one that was shown."""
         return entry_digests(self.entry).strict
 
     def definition(self) -> dict[str, Any]:
-        """Its visible definition."""
+        """Visible definition."""
         return _read(self.entry.definition)
 
     def before(self) -> dict[str, Any] | None:
-        """Its definition as it was pinned, where it is another now."""
+        """Pinned definition, where it differs from the current one."""
         if self.pin is None or not self.pin.has_definition:
             return None
         changed = self.state in ("changed", "same but for defaults")
@@ -390,13 +389,13 @@ class ReviewedTool:
 def tools_to_review(
     server: LoadedServer, listing: Listing, pins: Pins | None, *, before_defaults: bool = False
 ) -> list[ReviewedTool]:
-    """Every tool of a server with what is known of it, those that wait for a decision first.
+    """Every tool of a server for review, those that wait for a decision first.
 
     Args:
         server: The server.
-        listing: What it lists, as it came.
-        pins: What is pinned of it.
-        before_defaults: Does it keep the default of an earlier release (see `policy.upgrade`)?
+        listing: What it lists, unchanged.
+        pins: Its pins.
+        before_defaults: Whether it keeps the default of an earlier release (see `policy.upgrade`).
     """
     policy = CallPolicy(server, before_defaults=before_defaults)
     tools = [_tool(server, policy, entry, pins) for entry in listing.tools]
@@ -404,7 +403,7 @@ def tools_to_review(
 
 
 def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
-    assert server.config is not None, "it was connected"
+    assert server.config is not None, "only servers with a valid entry are listed"
     name = entry.key.tool
     lists = listed(server.config, name)
     pin = pins.tools.get(name) if pins else None
@@ -423,28 +422,28 @@ def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins
 
 
 def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = False) -> tuple[str, ...]:
-    """What a review of a server would settle, by its entry alone: one line, with the command.
+    """Why a review of a server would help, by its entry alone: at most one line, with the command.
 
     Args:
         server: The server.
-        tools: How many tools it is known to have.
-        before_defaults: Does it keep the default of an earlier release (see `policy.upgrade`)?
+        tools: The number of tools it is known to have.
+        before_defaults: Whether it keeps the default of an earlier release (see `policy.upgrade`).
     """
     config, command = server.config, f"run `{command_line('review', server.server_id)}`"
     if config is None or not server.usable or not tools or server.transport in ("builtin", "in_process"):
         return ()
     is_decided = config.approval is not None or server.approval is not None
     if config.trust == "untrusted" and config.allow_tools is None:
-        return (f"agents get none of its tools before they are reviewed: {command}",)
+        return (f"agents get none of its tools until they are reviewed: {command}",)
     if config.trust == "untrusted" and not is_decided:
-        return (f"calls of its tools are asked about until they are reviewed: {command}",)
+        return (f"its tools need approval for each call until they are reviewed: {command}",)
     if before_defaults and not is_decided:
-        return (f"as before the upgrade, calls of its tools are asked about until a review: {command}",)
+        return (f"as before the upgrade, its tools need approval for each call until a review: {command}",)
     return ()
 
 
 def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> Answer:
-    """The answer to preselect. Annotations count where the server is trusted; what looks odd is denied."""
+    """Answer to preselect. Annotations count where the server is trusted; a tool with findings is denied."""
     if findings_of(entry):
         return "deny"
     trusted = server.transport == "builtin" or (
@@ -466,35 +465,35 @@ def _state(entry: ToolEntry, pin: Pin | None) -> State:
 
 
 def _state_if_trusted(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> State:
-    """A tool of a server that needs no pins: held to a review's pin alone, where it has one."""
+    """State of a tool whose server needs no pins: held to a reviewed pin alone, where it has one."""
     if pin is not None and pin.by == "review" and change_since(pin, entry) == "changed":
         return "changed"
     return "reviewed" if has_mode else "in use"
 
 
 def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
-    """Does a server say something of itself that nobody looked at?"""
+    """Whether a server's instructions differ from the reviewed ones."""
     return listing.instructions is not None and (
         pins is None or are_instructions_new(listing.instructions, pins)
     )
 
 
 def _read(definition: bytes) -> dict[str, Any]:
-    """A visible definition with known secrets masked; one that cannot be read for certain, as it came."""
+    """Visible definition with known secrets masked; an ambiguous one unchanged."""
     try:
         whole = read_for_certain(visible_definition("tool", definition))
         json.dumps(whole, indent=2)
         return mask_value(whole)
     except (ValueError, RecursionError) as exc:
         came = definition.decode(errors="backslashreplace")
-        return {"description": gate.masked(f"(its definition cannot be read: {exc})\n{came}")}
+        return {"description": gate.masked(f"(the definition cannot be parsed: {exc})\n{came}")}
 
 
-# In words.
+# Rendering as text and JSON.
 
 
 def whole(definition: dict[str, Any]) -> Iterator[str]:
-    """All of a definition but the name, field by field, with whatever hides in it spelled out."""
+    """Lines of a definition except its name, field by field, with hidden characters spelled out."""
     for field in TOOL_FIELDS:
         if field in definition and field != "name":
             yield f"{field}:"
@@ -502,21 +501,21 @@ def whole(definition: dict[str, Any]) -> Iterator[str]:
 
 
 def diff(before: dict[str, Any], now: dict[str, Any], fields: tuple[str, ...] = TOOL_FIELDS) -> Iterator[str]:
-    """What changed, field by field: lines that went with `-`, lines that came with `+`."""
+    """Lines that changed, field by field: removed ones with `-`, added ones with `+`."""
     for field in fields:
         old, new = _lines(before.get(field)), _lines(now.get(field))
-        if old == new:  # the values themselves would be the same to Python where one is 1 and one is true
+        if old == new:  # as text, since Python takes 1 and true for equal
             continue
         yield f"{field}:"
         lines = islice(difflib.unified_diff(old, new, lineterm="", n=2), 2, None)
         yield from (f"  {reveal_hidden(line)}" for line in lines if not line.startswith("@@"))
         unusual = _new_letters(old, new)
         if unusual:
-            yield f"  letters that were not there before: {unusual}"
+            yield f"  new non-ASCII characters: {unusual}"
 
 
 def instructions_diff(listing: Listing, pins: Pins | None) -> Iterator[str]:
-    """What is new in what a server tells models about itself."""
+    """Lines that changed in a server's instructions."""
     known = pins.instructions if pins else None
     before = {"instructions": known} if known and not known.startswith(DIGEST_PREFIX) else {}
     return diff(before, {"instructions": listing.instructions}, fields=("instructions",))
@@ -531,7 +530,7 @@ def _lines(value: object) -> list[str]:
 
 
 def _new_letters(old: list[str], new: list[str]) -> str:
-    """The letters beyond ASCII that came in, by name: they may look like others."""
+    """Non-ASCII letters that were added, by name: they may look like others."""
     came = sorted({letter for line in new for letter in line if not letter.isascii()} - set("".join(old)))
     shown = [
         f"{reveal_hidden(letter)} (U+{ord(letter):04X} {unicodedata.name(letter, '?')})"
@@ -541,7 +540,7 @@ def _new_letters(old: list[str], new: list[str]) -> str:
 
 
 def words_of(finding: DefinitionFinding) -> str:
-    """What was found in a definition, for people."""
+    """Description of a finding."""
     where = reveal_hidden(finding.where)
     if finding.kind == "suspicious":
         return f"its {where} looks suspicious: it {finding.sample}"
@@ -551,7 +550,7 @@ def words_of(finding: DefinitionFinding) -> str:
 def review_as_json(
     server_id: str, listing: Listing, pins: Pins | None, tools: list[ReviewedTool]
 ) -> dict[str, Any]:
-    """A review for programs."""
+    """A review as JSON."""
     return {
         "server": server_id,
         "instructions": listing.instructions,

@@ -1,14 +1,9 @@
-"""Tool names and globs in `allow_tools`, `deny_tools`, rules and approval modes.
+"""Tool names and globs in `allow_tools`, `deny_tools`, rules, approval modes and on the command line.
 
-A pattern without `*`, `?` and `[` is the name of one tool. Others are globs as in `fnmatch`, by case. A
-server may give a tool a name such as `*`: written into a list it is escaped (`[*]`), and an escaped name
-matches only that tool.
-
-Tools as they are typed at the command line.
-
-A server chooses the names of its tools. None of them may change what a typed word means: `all` and `none` are
-keywords, commas separate names, and a name that could be read in another way, too, has a spelling that
-cannot (`typed_name`), which is what hints print.
+A pattern without `*`, `?` and `[` is the name of one tool; others are globs as in `fnmatch`, by case. Servers
+choose the names of their tools, and none may change what a pattern or a typed word means: in lists a name
+such as `*` is escaped (`[*]`); on the command line, where `all` and `none` are keywords and commas separate
+names, hints print an unambiguous spelling (`command_line_name`).
 """
 
 import re
@@ -26,7 +21,7 @@ _ESCAPED_NAME: Final = re.compile(r"(?:[^*?\[]|\[[*?\[]\])*+", re.DOTALL)
 
 
 def escape_name(tool: str) -> str:
-    """The pattern that matches this tool and no other."""
+    """Pattern that matches this tool and no other."""
     return _WILD.sub(r"[\g<0>]", tool)
 
 
@@ -38,24 +33,24 @@ def exact_name(pattern: str) -> str | None:
 
 
 def is_glob(pattern: str) -> bool:
-    """Is it more than the name of one tool?"""
+    """Whether a pattern can match more than one tool."""
     return exact_name(pattern) is None
 
 
 def matches(tool: str, pattern: str) -> bool:
-    """Does the pattern match the tool?"""
+    """Whether the pattern matches the tool."""
     name = exact_name(pattern)
     return tool == name if name is not None else fnmatchcase(tool, pattern)
 
 
 def matches_any(tool: str, patterns: tuple[str, ...]) -> bool:
-    """Does any of the patterns match the tool?"""
+    """Whether any of the patterns matches the tool."""
     names, globs = _names_and_globs(patterns)
     return tool in names or any(fnmatchcase(tool, glob) for glob in globs)
 
 
 def refuses_any(tool: str, patterns: tuple[str, ...]) -> bool:
-    """Does any pattern of a denylist match the tool? One that is spelled just like the tool does, too.
+    """Whether any pattern of a denylist matches the tool, or is spelled just like it.
 
     Earlier releases wrote names into denylists without escaping them, and those must still hold.
     """
@@ -64,7 +59,7 @@ def refuses_any(tool: str, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _names_and_globs(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The names and the globs of a list: a review writes hundreds of names, and every call asks."""
+    """Split a list into names and globs: a review writes hundreds of names, and every call is checked."""
     names = (exact_name(pattern) for pattern in patterns)
     return frozenset(name for name in names if name is not None), tuple(filter(is_glob, patterns))
 
@@ -75,22 +70,22 @@ _QUALIFIED: Final = re.compile(r"^([a-zA-Z0-9_-]{1,64})/")
 
 
 def command_line_name(key: ToolKey) -> str:
-    """How `--allow` and the like name this tool and no other, whatever characters its name has."""
+    """Spelling for `--allow` and the like that means this tool and no other, whatever its characters."""
     name = escape_name(key.typed_tool).replace(",", "[,]")
     if name in (ALL, NONE):
         return f"[{name[0]}]{name[1:]}"
-    # What stands before a slash could be the id of a server, and then the rest is a tool of that server.
+    # Text before a slash could be a server's id, and then the rest would be a tool of that server.
     return _QUALIFIED.sub(r"\1[/]", name)
 
 
 def owner_of(name: str, server_ids: Collection[str]) -> str | None:
-    """The server whose tools alone a name means: `ID/TOOL`, where there is such a server."""
+    """Server of a name written `ID/TOOL`; None where there is no such server."""
     owner, slash, _ = name.partition("/")
     return owner if slash and owner in server_ids else None
 
 
 def split_names(word: str) -> list[str]:
-    """The names in a word: separated by commas, but for those in brackets (`a[,]b`)."""
+    """Split a word at commas, except in brackets (`a[,]b`)."""
     return [name.strip() for name in _split_at_commas(word)]
 
 
@@ -109,5 +104,5 @@ def _split_at_commas(word: str) -> Iterator[str]:
 
 
 def review_command(key: ToolKey) -> str:
-    """The command that allows one tool."""
+    """Command that reviews one tool."""
     return command_line("review", key.server_id, options=("--allow", command_line_name(key)))

@@ -1,8 +1,8 @@
-"""Keep the permissions of servers that were configured with an earlier release: never wider than they were.
+"""Permissions of servers configured with an earlier release: never wider than they were.
 
-Since this release the tools of a trusted server go by their annotations where no rule and no mode matches;
-before, the user was asked about each of them. A store of an earlier release (it has no `GENERATION`) keeps
-that for every trusted server, until the server is added, imported or reviewed with this release.
+Since this release tools of a trusted server follow their annotations where no rule and no mode matches;
+before, each call needed approval. A store of an earlier release (without `GENERATION`) keeps that for every
+trusted server until the server is added, imported or reviewed with this release.
 """
 
 import logging
@@ -23,7 +23,7 @@ NAMESPACE: Final = "permission defaults"
 
 
 def follows_trust(server: LoadedServer) -> bool:
-    """Does the default of its tools depend on whether it is trusted, and was that another default before?"""
+    """Whether the default for a server's tools depends on its trust, and was stricter before."""
     return (
         server.config is not None
         and server.config.trust == "trusted"
@@ -32,7 +32,7 @@ def follows_trust(server: LoadedServer) -> bool:
 
 
 async def load_before_defaults(store: Store, server: LoadedServer) -> bool:
-    """Do the calls of a server stay asked about, as they were with an earlier release?
+    """Whether calls to a server still need approval, as with an earlier release.
 
     A store that cannot be read counts as one of an earlier release.
     """
@@ -48,14 +48,14 @@ async def load_before_defaults(store: Store, server: LoadedServer) -> bool:
 
 
 def read_before_defaults(database: Database, server: LoadedServer) -> bool:
-    """The same, without a host."""
+    """Like `load_before_defaults`, without a host."""
     if not follows_trust(server) or database.get(STORE_NAMESPACE, GENERATION) is not None:
         return False
     return database.get(NAMESPACE, pins_key(server)) is None
 
 
 def record_defaults(store_path: Path, servers: Iterable[LoadedServer]) -> None:
-    """Have servers go by the defaults of this release: the user just wrote or reviewed their entries."""
+    """Apply the defaults of this release to servers whose entries the user just wrote or reviewed."""
     trusted = [server for server in servers if follows_trust(server)]
     if trusted and store_path.exists():
         with Database.open(store_path) as database:

@@ -1,1 +1,5 @@
-"""Durable state that all processes of one user share: consents, catalogs, approvals, tokens, audit."""
+"""Durable state that all processes of one user share, in SQLite.
+
+Other packages use `protocol.Store` (the interface), `async_sqlite.SqliteStore` (in an event loop),
+`sqlite.Database` (without one) and `artifacts`.
+"""

@@ -1,8 +1,8 @@
-"""What did not fit into results: files named by their content, and whose each of them is.
+"""Artifacts: parts of results over their budget, as files named by a digest of their content.
 
-The files are in one folder that only the user can enter; who may read which is in the store. The same content
-is one file, however many it belongs to. What is too old goes, and where all together take too much, the
-oldest.
+The files are in one folder that only the user can enter; the store records which principal may read which.
+Equal content is one file, however many principals have it. Old artifacts are removed, and where all together
+take too much, the oldest.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from fairlead.store.protocol import ANY, Store, StoredValue
 NAMESPACE = "artifacts"
 SCHEME = "artifact://"
 LOOK_SECONDS = 60.0
-"""How long others may fill the folder before anybody looks whether it is too full."""
+"""Seconds between checks of the folder's size."""
 ABANDONED_SECONDS = 3600.0
-"""A file that has belonged to nobody for so long is not about to be somebody's."""
+"""A file without a record for this long is not about to get one."""
 
 
 ResultT = TypeVar("ResultT")
@@ -32,7 +32,7 @@ ArgumentTs = TypeVarTuple("ArgumentTs")
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one: whose it is, what it is, and where it came from."""
+    """Record of one artifact: its principal, type, size and origin."""
 
     sha256: str
     principal: str
@@ -45,12 +45,12 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def handle(self) -> str:
-        """How one asks for it."""
+        """The `artifact://` handle to read it by."""
         return f"{SCHEME}{self.sha256}"
 
     @property
     def is_text(self) -> bool:
-        """Can it be read, rather than looked at or listened to?"""
+        """Whether its content is text."""
         return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "+xml"))
 
 
@@ -60,14 +60,14 @@ _decode = msgspec.json.Decoder(Artifact).decode
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionLimits:
-    """How much is kept, and for how long."""
+    """Most bytes of all artifacts, and the longest time one is stored."""
 
     max_bytes: int
     max_age_seconds: float
 
 
 class ArtifactFiles:
-    """The artifacts of a store, in a folder. Every method may raise `StoreError`, and nothing else."""
+    """Artifacts of a store, in a folder. Every method may raise `StoreError`, and nothing else."""
 
     def __init__(self, store: Store, folder: Path, limits: RetentionLimits) -> None:
         self._store = store
@@ -77,9 +77,9 @@ class ArtifactFiles:
         self._bytes = 0
 
     async def keep(self, artifact: Artifact, content: bytes | memoryview) -> None:
-        """Keep an artifact; the same one again is as new."""
+        """Store an artifact; storing the same one again renews it."""
         if artifact.size > self._limits.max_bytes:
-            message = f"an artifact of {artifact.size:,} bytes is more than may be kept"
+            message = f"an artifact of {artifact.size:,} bytes is over the limit"
             raise StoreError(message, hint="raise `artifacts.max_bytes`")
         await self._in_thread(_write, self._folder, artifact.sha256, content)
         await self._store.put(NAMESPACE, _key(artifact), _encode(artifact), expect=ANY, durable=False)
@@ -89,30 +89,30 @@ class ArtifactFiles:
             await self.tidy()
 
     async def find(self, principal: str, sha256: str) -> Artifact | None:
-        """The artifact, if it is this principal's and not too old. Nobody learns what others have."""
+        """Artifact of this principal, unless expired. Other principals' artifacts are not revealed."""
         stored = await self._store.get(NAMESPACE, f"{principal}/{sha256}")
         artifact = _read(stored) if stored else None
-        # A principal's name may hold a slash, and so may what somebody asks for: the key alone does not tell.
+        # Names of principals and handles may hold a slash: the key alone is ambiguous.
         mine = artifact is not None and artifact.principal == principal and not self._is_old(artifact)
         return artifact if mine else None
 
     async def content(self, artifact: Artifact) -> bytes | None:
-        """What is in it; None where the file is gone or not what it was."""
+        """Content of an artifact; None where the file is missing or changed."""
         content = await self._in_thread(_read_file, self._folder / artifact.sha256)
         return content if content is not None and len(content) == artifact.size else None
 
     async def of(self, principal: str) -> list[Artifact]:
-        """What belongs to a principal, newest first."""
+        """Artifacts of a principal, newest first."""
         found = filter(None, map(_read, await self._store.scan(NAMESPACE, f"{principal}/")))
         mine = (one for one in found if one.principal == principal and not self._is_old(one))
         return sorted(mine, key=lambda one: one.created, reverse=True)
 
     async def tidy(self) -> int:
-        """Remove what is too old or too much, and files that belong to nobody. Returns how many went."""
+        """Remove expired artifacts, those over the limit, and files without a record. Returns the count."""
         return await self._remove_but(self._limits.max_bytes)
 
     async def clear(self) -> int:
-        """Remove all of them, whosever they are."""
+        """Remove all artifacts of all principals."""
         return await self._remove_but(-1)
 
     async def _remove_but(self, max_bytes: int) -> int:
@@ -129,13 +129,13 @@ class ArtifactFiles:
     def _partition_by_size(
         self, stored: Sequence[StoredValue], max_bytes: int
     ) -> tuple[dict[str, int], list[StoredValue]]:
-        """The sizes of the files that stay, and the entries that go."""
+        """Sizes of the files to keep, and the entries to remove."""
         known = [(_read(entry), entry) for entry in stored]
         known.sort(key=lambda pair: pair[0].created if pair[0] else 0.0, reverse=True)
         staying: dict[str, int] = {}
         going: list[StoredValue] = []
         room = max_bytes
-        for artifact, entry in known:  # the newest first: the oldest are what there is no room for
+        for artifact, entry in known:  # newest first: there is no room for the oldest
             if artifact is None or self._is_old(artifact):
                 going.append(entry)
                 continue
@@ -150,7 +150,7 @@ class ArtifactFiles:
         try:
             return await self._store.delete(NAMESPACE, entry.key, expect=entry.version)
         except VersionConflict:
-            return False  # somebody has just kept it anew
+            return False  # it was just stored again
 
     def _is_old(self, artifact: Artifact) -> bool:
         return time.time() - artifact.created > self._limits.max_age_seconds
@@ -173,11 +173,11 @@ def _read(stored: StoredValue) -> Artifact | None:
     try:
         return _decode(stored.value)
     except msgspec.DecodeError:
-        return None  # of another version of this program
+        return None  # of another version of Fairlead
 
 
 def _write(folder: Path, name: str, content: bytes | memoryview) -> None:
-    """Write a file in one step: whoever looks sees all of it, or nothing."""
+    """Write a file atomically."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder / f".{name}.{os.urandom(4).hex()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
@@ -198,7 +198,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _sweep(folder: Path, gone: Set[str], staying: Set[str], patience: float) -> None:
-    """Remove the files of what is gone, and those that nobody has known for a while."""
+    """Delete the files of removed artifacts, and those without a record for a while."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:
             with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""The store in a SQLite file, safe for many processes of one machine at a time.
+"""Store in a SQLite file for an event loop, safe for many processes of one machine at a time.
 
-A thread with a database of its own, so that no disk ever holds up the event loop.
+All SQLite calls run in one worker thread, so that no disk ever blocks the event loop.
 """
 
 import asyncio
@@ -34,28 +34,28 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 Chore: TypeAlias = Callable[[Database], float | None]
-"""Work that is due at some time. It returns the seconds until it wants to run again, or None for never."""
+"""Scheduled work. It returns the seconds until its next run, or None for never."""
 
 
 class Worker:
-    """Runs work on a database in one thread: what is asked for in order, and chores when they are due."""
+    """Thread with a database of its own: runs jobs in order, and chores when they are due."""
 
     def __init__(self, path: Path, *, for_reading: bool = False) -> None:
         self._open = Database.open_for_reading if for_reading else Database.open
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Callable[[Database], None] | None] = queue.SimpleQueue()
-        self._chores: list[tuple[float, int, Chore]] = []  # a heap that only the thread touches
+        self._chores: list[tuple[float, int, Chore]] = []  # a heap that only the thread uses
         self._tie_breaker = itertools.count()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self.is_closed = False
-        # A daemon, so that a program that dies without leaving its `async with` does not hang at its end.
+        # A daemon, so that a program that dies without leaving its `async with` does not hang at exit.
         self._thread = threading.Thread(target=self._main, args=(path,), name="fairlead-store", daemon=True)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
-        """A worker on the database at `path`. Leaving the block waits for the work already asked for."""
+        """Open a worker on the database at `path`. Leaving the block waits for the jobs already submitted."""
         worker = cls(path, for_reading=for_reading)
         worker._thread.start()
         try:
@@ -69,14 +69,14 @@ class Worker:
             worker._thread.join()
 
     async def run(self, work: Callable[[Database], T]) -> T:
-        """What `work` returns or raises. It is done even if the caller does not wait for it any more."""
+        """Run `work` in the thread and return its result. It runs even if the caller is cancelled."""
         self.require_open()
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def job(database: Database) -> None:
             try:
                 result = work(database)
-            except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the caller
+            except BaseException as exc:  # noqa: BLE001 - passed on to the caller
                 self.tell(_fail, answer, exc)
             else:
                 self.tell(_succeed, answer, result)
@@ -85,18 +85,18 @@ class Worker:
         return await answer
 
     def require_open(self) -> None:
-        """Raise `StoreError` where the worker takes no work any more."""
+        """Raise `StoreError` where the worker is closed."""
         if self.is_closed:
             raise StoreError("the store is closed")
 
     def schedule(self, delay: float, chore: Chore) -> None:
-        """Have a chore done in `delay` seconds, unless the worker is closed before."""
+        """Run a chore in `delay` seconds, unless the worker is closed before."""
         due = time.monotonic() + delay
         self._jobs.put(lambda _: self._push(due, chore))
 
     def tell(self, callback: Callable[[*Ts], object], *arguments: *Ts) -> None:
-        """Call something in the event loop; for use by work and chores."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody is left to be told
+        """Call a function in the event loop; for use by jobs and chores."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to call
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _main(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class Worker:
             with self._open(path) as database:
                 self.tell(_succeed, self._opened, None)
                 self._serve(database)
-        except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the one who opens
+        except BaseException as exc:  # noqa: BLE001 - passed on to the opener
             self.tell(_fail, self._opened, exc)
         finally:
             self.tell(_succeed, self._ended, None)
@@ -121,7 +121,7 @@ class Worker:
             job(database)
 
     def _do_chores(self, database: Database) -> float | None:
-        """Do what is due, and say how long nothing else will be."""
+        """Run the chores that are due, and return the seconds until the next."""
         while self._chores:
             remaining = self._chores[0][0] - time.monotonic()
             if remaining > 0:
@@ -160,7 +160,7 @@ logger = logging.getLogger(__name__)
 
 
 class SqliteStore:
-    """A `Store` in one file. `SqliteStore.open` gives one, for use in the event loop it was called in."""
+    """A `Store` in one file. Open one with `SqliteStore.open`, and use it in that event loop."""
 
     def __init__(self, worker: Worker, *, position: int) -> None:
         self._worker = worker
@@ -170,11 +170,11 @@ class SqliteStore:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
-        """The store at `path`, which is made where it is missing. Leaving the block flushes the logs.
+        """Open the store at `path`, which is created if missing. Leaving the block flushes the logs.
 
         Args:
-            path: Its file.
-            for_reading: Nothing will be written: then its folder may be read-only, and the file must exist.
+            path: Its file. for_reading: Whether nothing will be written: then its folder may be read-only,
+            and the file must exist.
         """
         async with Worker.open(path, for_reading=for_reading) as worker:
             store = cls(worker, position=await worker.run(Database.last_position))
@@ -186,7 +186,7 @@ class SqliteStore:
                     await store._log.close()
 
     async def get(self, namespace: str, key: str) -> StoredValue | None:
-        """The value, or None where there is none."""
+        """Value of a key, or None."""
         return await self._worker.run(lambda database: database.get(namespace, key))
 
     async def put(
@@ -199,19 +199,19 @@ class SqliteStore:
         fence: Lease | None = None,
         durable: bool = True,
     ) -> int:
-        """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
+        """Store a value and return its version. Raises `VersionConflict` or `LockLost`."""
         return await self._worker.run(
             lambda database: database.put(namespace, key, value, expect=expect, fence=fence, durable=durable)
         )
 
     async def put_all(self, values: Sequence[NewValue]) -> None:
-        """Store values, whatever is there: all of them or none. They may be lost to a power cut."""
+        """Store values unconditionally, all of them or none. They may be lost to a power cut."""
         await self._worker.run(lambda database: database.put_all(values))
 
     async def delete(
         self, namespace: str, key: str, *, expect: int | Literal[AnyVersion.ANY], fence: Lease | None = None
     ) -> bool:
-        """Remove a value and say whether there was any, or raise `VersionConflict` or `LockLost`."""
+        """Delete a value and return whether there was one. Raises `VersionConflict` or `LockLost`."""
         return await self._worker.run(
             lambda database: database.delete(namespace, key, expect=expect, fence=fence)
         )
@@ -243,12 +243,12 @@ class SqliteStore:
             )
 
     async def publish(self, topic: str, payload: bytes) -> None:
-        """Tell all current subscribers of a topic, in every process."""
+        """Publish to all current subscribers of a topic, in every process."""
         await self._messages.publish(topic, payload)
 
     @contextlib.asynccontextmanager
     async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[bytes | None]]:
-        """The payloads published to a topic from now on; None stands for some that were lost."""
+        """Subscribe to a topic: payloads published from now on; None stands for lost messages."""
         subscription = await self._messages.subscribe(topic)
         try:
             yield subscription
@@ -256,7 +256,7 @@ class SqliteStore:
             self._messages.unsubscribe(topic, subscription)
 
     def append(self, log: str, record: NewRecordValue) -> bool:
-        """Add a record to a log. It is on disk 50 ms later; False where it was dropped."""
+        """Append a record to a log. It is on disk 50 ms later; False where it was dropped."""
         return self._log.append(log, record)
 
     async def flush(self) -> None:
@@ -264,14 +264,14 @@ class SqliteStore:
         await self._log.flush()
 
     async def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
-        """The oldest records with a sequence number above `after`, oldest first; flushes before it looks."""
+        """Oldest records with a sequence number above `after`, oldest first; flushes first."""
         await self.flush()
         return await self._worker.run(lambda database: database.read_log(log, after=after, limit=limit))
 
     async def prune_log(
         self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None
     ) -> int:
-        """Drop the records that are too old, and all but the newest `keep`; return how many went."""
+        """Delete the records that are too old, and all but the newest `keep`; returns how many."""
         await self.flush()
         return await self._worker.run(
             lambda database: database.prune_log(log, older_than_seconds=older_than_seconds, keep=keep)
@@ -281,7 +281,7 @@ class SqliteStore:
         deadline = anyio.current_time() + wait_seconds
         lease: Lease | None = None
         for pause in itertools.chain((0.005, 0.01, 0.02), itertools.repeat(0.05)):
-            # Not to be cancelled: a lock that was taken must reach the one who gives it back.
+            # Not to be cancelled: a lock that was taken must reach the caller that releases it.
             with anyio.CancelScope(shield=True):
                 lease = await self._worker.run(lambda database: database.acquire(name, lease_seconds))
             if lease is not None:
@@ -290,7 +290,7 @@ class SqliteStore:
             if remaining <= 0:
                 break
             await anyio.sleep(min(pause, remaining))
-        raise LockBusy(f"lock `{name}` was held by others for {wait_seconds:g} s", hint="try again later")
+        raise LockBusy(f"lock `{name}` was held elsewhere for {wait_seconds:g} s", hint="try again later")
 
     async def _release(self, lease: Lease) -> bool:
         try:
@@ -303,7 +303,7 @@ class SqliteStore:
 
 
 class _LeaseRenewal:
-    """Keeps a lease from running out, in the worker's thread, which no busy event loop holds up."""
+    """Renewal of a lease, in the worker's thread, which no busy event loop blocks."""
 
     def __init__(self, lease: Lease, seconds: float, *, on_loss: Callable[[], None]) -> None:
         self.pause = seconds / 3
@@ -330,7 +330,7 @@ class _LeaseRenewal:
 
 
 class _LogBuffer:
-    """Collects records in memory and writes them in batches, one wake-up of the thread for each batch."""
+    """Buffer of log records that are written in batches, with one wake-up of the thread per batch."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -339,12 +339,12 @@ class _LogBuffer:
         self._failing = False
 
     def append(self, log: str, record: NewRecordValue) -> bool:
-        if self._worker.is_closed:  # looked at here: every call of a tool is recorded
+        if self._worker.is_closed:  # checked here: every tool call is recorded
             self._worker.require_open()
         if len(self._records) >= UNFLUSHED_RECORDS:
             return False
         self._records.append((log, time.time(), record))
-        # After the record is in: a flush that has yet to begin will see it, and clears this before it looks.
+        # After the record is in: a flush that has yet to begin includes it, and clears this first.
         if not self._flush_is_due:
             self._flush_is_due = True
             self._worker.schedule(_FLUSH_SECONDS, self._flush_when_due)
@@ -364,7 +364,7 @@ class _LogBuffer:
         try:
             self._write(database)
         except StoreError:
-            if not self._failing:  # once for each time of trouble: it is tried every second
+            if not self._failing:  # once per outage: it is tried every second
                 logger.warning("log not flushed", extra={"records": len(self._records)}, exc_info=True)
             self._failing = self._flush_is_due = True
             return _RETRY_SECONDS
@@ -386,25 +386,25 @@ class _LogBuffer:
 
 
 class _Messages:
-    """Finds what all processes publish, in the worker's thread, and hands it out in the event loop."""
+    """Polling for messages of all processes in the worker's thread, delivered in the event loop."""
 
     def __init__(self, worker: Worker, *, position: int) -> None:
         self._worker = worker
         self._subscriptions: dict[str, set[_Subscription]] = {}
         self._looking = False
-        # The following belong to the thread.
+        # The following are used by the thread only.
         self._position = position
         self._changed = False
 
     async def publish(self, topic: str, payload: bytes) -> None:
         def work(database: Database) -> None:
             database.publish(topic, payload)
-            self._look(database)  # one's own writes do not count as a change
+            self._look(database)  # its own writes do not count as a change
 
         await self._worker.run(work)
 
     async def subscribe(self, topic: str) -> "_Subscription":
-        await self._worker.run(self._look_closely)  # what is older is not for this subscriber
+        await self._worker.run(self._look_closely)  # older messages are not for this subscriber
         subscription = _Subscription()
         self._subscriptions.setdefault(topic, set()).add(subscription)
         if not self._looking:
@@ -466,7 +466,7 @@ class _Messages:
 
 
 class _Subscription:
-    """The unread messages of one subscriber, at most so many; beyond that, one None for all of them."""
+    """Unread messages of one subscriber, up to a limit; beyond that, one None for all of them."""
 
     def __init__(self) -> None:
         self._unread: deque[bytes | None] = deque()
@@ -475,7 +475,7 @@ class _Subscription:
         self._error: StoreError | None = None
 
     def fail(self, error: StoreError) -> None:
-        """End with an error: what is published from now on may not be noticed."""
+        """End with an error: later messages may be missed."""
         self._error = error
         self._news.set()
 

@@ -1,7 +1,7 @@
-"""What every store can do, whatever keeps the bytes: SQLite on one machine, Redis between many.
+"""Interface of a store: values with compare-and-swap, locks with leases, publish/subscribe, and logs.
 
-A store holds values under (namespace, key), each with a version that is never used twice; locks with a lease;
-messages for whoever listens right now; and logs that only grow. It knows nothing of what the bytes mean.
+Values are kept under (namespace, key), each with a version that is never reused. A store may be SQLite on one
+machine or Redis between many; it does not interpret the bytes.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,16 +17,16 @@ AT_ONCE_BYTES = 256 * 1024
 
 
 class AnyVersion(Enum):
-    """The type of `ANY`."""
+    """Type of `ANY`."""
 
     ANY = "any"
 
 
 ANY: Final = AnyVersion.ANY
-"""Write whatever is there now: the last writer wins."""
+"""Overwrite unconditionally: the last writer wins."""
 
 Expected: TypeAlias = int | Literal[AnyVersion.ANY] | None
-"""What a writer believes is stored: this version, nothing at all (`None`), or it does not care (`ANY`)."""
+"""Expected state of a value: this version, absent (`None`), or anything (`ANY`)."""
 
 
 NewValue: TypeAlias = tuple[str, str, bytes]
@@ -34,12 +34,12 @@ NewValue: TypeAlias = tuple[str, str, bytes]
 
 
 NewRecordValue: TypeAlias = bytes | Callable[[], bytes]
-"""A record for a log, or the function that will give it. The function must not raise."""
+"""A log record, or the function that will return it. The function must not raise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredValue:
-    """A value as it was read. Hand `version` back as `expect` to change it only if nobody else did."""
+    """A value as read. Pass `version` as `expect` to change it only if it has not changed since."""
 
     key: str
     value: bytes
@@ -48,7 +48,7 @@ class StoredValue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """A lock that is held. `token` is higher than that of every earlier holder."""
+    """A held lock. `token` is a fencing token: higher than that of every earlier holder."""
 
     name: str
     token: int
@@ -66,11 +66,11 @@ class LogRecord:
 class Store(Protocol):
     """Durable state shared by processes. Every method may raise `StoreError`, and nothing else.
 
-    Cancelling a caller stops its wait, not its write: what was asked for may still happen.
+    Cancelling a caller stops its wait, not its write: the operation may still happen.
     """
 
     async def get(self, namespace: str, key: str) -> StoredValue | None:
-        """The value, or None where there is none."""
+        """Value of a key, or None."""
         ...
 
     async def put(
@@ -83,24 +83,31 @@ class Store(Protocol):
         fence: Lease | None = None,
         durable: bool = True,
     ) -> int:
-        """Store a value and return its version. Once this returned, the value survives a power cut.
+        """Store a value if the stored one is as expected.
 
-        One that is not `durable` may be lost to a power cut, but not to the death of the process: right for
-        what can be had again.
+        Args:
+            namespace: The namespace of the key. key: The key. value: The bytes to store. expect: The state
+            that the stored value must have. fence: A lock that must still be held. durable: Whether the value
+            survives a power cut once this returned. Otherwise it survives only the death of the
+                process: enough for what can be recreated.
 
-        Writes nothing and raises `VersionConflict` where something else than `expect` is stored, `LockLost`
-        where the lock of `fence` was released or taken by somebody else.
+        Returns:
+            The new version.
+
+        Raises:
+            VersionConflict: Something else than `expect` is stored.
+            LockLost: The lock of `fence` was released, or taken by another holder.
         """
         ...
 
     async def put_all(self, values: Sequence[NewValue]) -> None:
-        """Store values, whatever is there: all of them or none, in one write that is not `durable`."""
+        """Store values unconditionally: all of them or none, in one write that is not `durable`."""
         ...
 
     async def delete(
         self, namespace: str, key: str, *, expect: int | Literal[AnyVersion.ANY], fence: Lease | None = None
     ) -> bool:
-        """Remove a value, as carefully as `put` writes one, and say whether there was any."""
+        """Delete a value, under the same conditions as `put`, and return whether there was one."""
         ...
 
     async def scan(self, namespace: str, prefix: str = "") -> list[StoredValue]:
@@ -110,33 +117,36 @@ class Store(Protocol):
     def lock(
         self, name: str, *, lease_seconds: float = 15.0, wait_seconds: float = 30.0
     ) -> AbstractAsyncContextManager[Lease]:
-        """Hold a lock for the length of a block; nobody else, in any process, holds it meanwhile.
+        """Hold a lock for the length of a block, exclusively among all processes.
 
-        The lease is renewed for as long as the block runs, and ends by itself when the process dies. Raises
-        `LockBusy` where others kept the lock for `wait_seconds`. A holder that was suspended past its lease
-        and overtaken has its block cancelled and gets `LockLost`; give the lease as `fence` to every write
-        that must not happen after that.
+        The lease is renewed for as long as the block runs, and ends by itself when the process dies. A holder
+        that was suspended past its lease and overtaken has its block cancelled; pass the lease as `fence` to
+        every write that must not happen after that.
+
+        Raises:
+            LockBusy: Another holder kept the lock for `wait_seconds`.
+            LockLost: The lease ran out, and another holder took the lock.
         """
         ...
 
     async def publish(self, topic: str, payload: bytes) -> None:
-        """Tell all current subscribers of a topic. Messages are hints and small; what matters is in `put`."""
+        """Publish to current subscribers of a topic. Messages are small hints; state belongs in `put`."""
         ...
 
     def subscribe(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
-        """The payloads published to a topic from now on, by any process.
+        """Subscribe to a topic: payloads published from now on, by any process.
 
-        A `None` stands for messages that were lost (the reader was too slow, or the process suspended): read
-        again whatever they told about.
+        A `None` stands for lost messages (the reader was too slow, or the process suspended): read again
+        whatever they were about.
         """
         ...
 
     def append(self, log: str, record: NewRecordValue) -> bool:
-        """Add a record to a log. Returns at once; the record is on disk a moment later (see `flush`).
+        """Append a record to a log. Returns at once; the record is on disk a moment later (see `flush`).
 
-        A function is called when its record is written, once, in another thread: so the record holds what
-        became known in the meantime. False says that the record was dropped, because too many already wait
-        for a disk that does not take them.
+        A function is called when its record is written, once, in another thread, so that the record holds
+        what became known in the meantime. Returns False where the record was dropped, because too many
+        already wait for the disk.
         """
         ...
 
@@ -145,24 +155,24 @@ class Store(Protocol):
         ...
 
     async def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
-        """The oldest records with a sequence number above `after`, oldest first."""
+        """Oldest records with a sequence number above `after`, oldest first."""
         ...
 
     async def prune_log(
         self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None
     ) -> int:
-        """Drop the records that are too old, and all but the newest `keep`; return how many went."""
+        """Delete the records that are too old, and all but the newest `keep`; returns how many."""
         ...
 
 
 async def update(
     store: Store, namespace: str, key: str, change: Callable[[bytes | None], bytes]
 ) -> StoredValue:
-    """Change a value without losing anybody else's change. `change` is called again after each conflict."""
+    """Change a value by compare-and-swap. `change` is called again after each conflict."""
     while True:
         found = await store.get(namespace, key)
         if found is not None and len(found.value) > AT_ONCE_BYTES:
-            import asyncio  # which those who use the file without an event loop do not load
+            import asyncio  # not needed by callers without an event loop
 
             value = await asyncio.to_thread(change, found.value)
         else:
@@ -170,5 +180,5 @@ async def update(
         try:
             version = await store.put(namespace, key, value, expect=found.version if found else None)
         except VersionConflict:
-            continue  # every conflict is another writer's success, so all of them get there
+            continue  # every conflict is another writer's success, so all of them succeed in the end
         return StoredValue(key=key, value=value, version=version)

@@ -1,4 +1,4 @@
-"""The verbs of a store on a SQLite file, without an event loop: what the command line uses directly."""
+"""Store operations on a SQLite file without an event loop, as the command line uses them."""
 
 import contextlib
 import itertools
@@ -25,12 +25,12 @@ _ROWS_AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _APPENDS = {rows: _APPEND + ", (?, ?, ?)" * (rows - 1) for rows in _ROWS_AT_ONCE}
 
 NewRecord: TypeAlias = tuple[str, float, bytes]
-"""A log's name, the time of the record, the record."""
+"""Name of the log, time of the record, and the record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedMessage:
-    """One published message. Positions have no gaps, so a missing one tells that messages were lost."""
+    """One published message. Positions have no gaps, so a missing one means that messages were lost."""
 
     position: int
     topic: str
@@ -38,7 +38,7 @@ class PublishedMessage:
 
 
 class Database:
-    """An open store file, for one thread. The verbs mean what they mean in `Store`."""
+    """An open store file, for one thread. Its methods are those of `Store`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -50,23 +50,23 @@ class Database:
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: Path) -> Generator[Self]:
-        """The database at `path`, which is made where it is missing, for the length of a block."""
+        """Open the database at `path`, which is created if missing, for the length of a block."""
         with contextlib.closing(connect(path)) as connection:
             yield cls(connection, path)
 
     @classmethod
     @contextlib.contextmanager
     def open_for_reading(cls, path: Path) -> Generator[Self]:
-        """The database at `path`, which exists, for a block that only reads: its folder may be read-only."""
+        """Open the existing database at `path` for a block that only reads: its folder may be read-only."""
         with contextlib.closing(connect_for_reading(path)) as connection:
             yield cls(connection, path)
 
     # Values
 
     def get(self, namespace: str, key: str) -> StoredValue | None:
-        """The value, or None where there is none."""
+        """Value of a key, or None."""
         with explained(self._path):
-            # The size of a blob is in its head: one that is too large is never read.
+            # The size of a blob is in its header: one that is too large is never read.
             row: tuple[bytes | None, int, int] | None = self._connection.execute(
                 "SELECT CASE WHEN length(value) <= ?1 THEN value END, version, length(value)"
                 " FROM entry WHERE namespace = ?2 AND key = ?3",
@@ -77,8 +77,8 @@ class Database:
         value, version, size = row
         if value is None:
             raise ValueTooLarge(
-                f"a value in {self._path} ({namespace}) has {size} bytes; {MAX_VALUE_BYTES} is the most",
-                hint="what servers offer is listed anew; for pins, run `fairlead review` for the server",
+                f"a value in {self._path} ({namespace}) has {size} bytes; the limit is {MAX_VALUE_BYTES}",
+                hint="listings are fetched again; for pins, run `fairlead review` for the server",
                 version=version,
             )
         return StoredValue(key=key, value=value, version=version)
@@ -93,21 +93,21 @@ class Database:
         fence: Lease | None = None,
         durable: bool = True,
     ) -> int:
-        """Store a value and return its version, or raise `VersionConflict` or `LockLost`."""
+        """Store a value and return its version. Raises `VersionConflict` or `LockLost`."""
         with self._changing(namespace, key, expect, fence, durable=durable):
             cursor = self._connection.execute(_PUT, (namespace, key, value))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def put_all(self, values: Sequence[NewValue]) -> None:
-        """Store values, whatever is there: all of them or none. They may be lost to a power cut."""
+        """Store values unconditionally, all of them or none. They may be lost to a power cut."""
         with self._writing():
             self._connection.executemany(_PUT, values)
 
     def delete(
         self, namespace: str, key: str, *, expect: int | Literal[AnyVersion.ANY], fence: Lease | None = None
     ) -> bool:
-        """Remove a value and say whether there was any, or raise `VersionConflict` or `LockLost`."""
+        """Delete a value and return whether there was one. Raises `VersionConflict` or `LockLost`."""
         with self._changing(namespace, key, expect, fence):
             cursor = self._connection.execute(
                 "DELETE FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
@@ -127,7 +127,7 @@ class Database:
     # Locks
 
     def acquire(self, name: str, lease_seconds: float) -> Lease | None:
-        """Take a lock for that long, or None where somebody holds it."""
+        """Take a lock for that long; None where it is held."""
         if self._is_held(name):
             return None  # a waiter that only looks takes no write lock from those who work
         with self._writing():
@@ -141,7 +141,7 @@ class Database:
         return Lease(name=name, token=cursor.lastrowid)
 
     def renew(self, lease: Lease) -> bool:
-        """Start the lease anew; False where somebody else has taken the lock since."""
+        """Restart the lease; False where another holder has taken the lock since."""
         with self._writing():
             cursor = self._connection.execute(
                 "UPDATE lease SET renewed = ? WHERE token = ?", (time.time(), lease.token)
@@ -149,7 +149,7 @@ class Database:
         return cursor.rowcount > 0
 
     def release(self, lease: Lease) -> bool:
-        """Give the lock back; False where somebody else has taken it since."""
+        """Release the lock; False where another holder has taken it since."""
         with self._writing():
             cursor = self._connection.execute("DELETE FROM lease WHERE token = ?", (lease.token,))
         return cursor.rowcount > 0
@@ -165,7 +165,7 @@ class Database:
     # Messages
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Leave a message for all who look within a minute, and drop the ones nobody will read any more."""
+        """Store a message for subscribers that poll within a minute, and delete older ones."""
         now = time.time()
         with self._writing():
             cursor = self._connection.execute(
@@ -178,13 +178,13 @@ class Database:
             )
 
     def last_position(self) -> int:
-        """The position of the newest message, 0 where there was never one."""
+        """Position of the newest message, 0 where there was never one."""
         with explained(self._path):
             (position,) = self._connection.execute("SELECT max(position) FROM message").fetchone()
         return position or 0
 
     def messages(self, *, after: int) -> list[PublishedMessage]:
-        """What was published since, as far as it is kept, oldest first."""
+        """Messages published since, as far as they are kept, oldest first."""
         with explained(self._path):
             rows = self._connection.execute(
                 "SELECT position, topic, payload FROM message WHERE position > ? ORDER BY position", (after,)
@@ -195,15 +195,15 @@ class Database:
             ]
 
     def require_trusted(self) -> None:
-        """Raise `StoreError` where the file was removed or replaced, or others could have written to it."""
+        """Raise `StoreError` where the file was removed or replaced, or other users could have written it."""
         if require_trusted(self._path) != self._file:
             raise StoreError(
-                f"store `{self._path}`: another file has taken its place",
-                hint="end this process and start it again",
+                f"store `{self._path}`: the file was replaced by another",
+                hint="restart this process",
             )
 
     def has_changed_elsewhere(self) -> bool:
-        """Whether another connection wrote anything since this was last asked. Costs microseconds."""
+        """Whether another connection wrote anything since the last call. Costs microseconds."""
         with explained(self._path):
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         changed = version != self._data_version
@@ -213,14 +213,14 @@ class Database:
     # Logs
 
     def append(self, log: str, record: bytes) -> None:
-        """Add a record to a log."""
+        """Append a record to a log."""
         self.append_all([(log, time.time(), record)])
 
     def append_all(self, records: Sequence[NewRecord]) -> None:
-        """Add records, of any logs, in one go."""
+        """Append records, of any logs, in one transaction."""
         done = 0
         with self._writing():
-            # As few statements as can be: after each, this thread waits for its turn again.
+            # As few statements as possible: after each, this thread waits for its turn again.
             for rows in _ROWS_AT_ONCE:
                 while len(records) - done >= rows:
                     values = itertools.chain.from_iterable(records[done : done + rows])
@@ -228,7 +228,7 @@ class Database:
                     done += rows
 
     def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
-        """The oldest records with a sequence number above `after`, oldest first."""
+        """Oldest records with a sequence number above `after`, oldest first."""
         with explained(self._path):
             rows = self._connection.execute(
                 "SELECT sequence, time, value FROM record WHERE log = ? AND sequence > ?"
@@ -238,7 +238,7 @@ class Database:
             return [LogRecord(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
 
     def last_records(self, log: str, *, before: int | None = None, limit: int = 1000) -> list[LogRecord]:
-        """The newest records with a sequence number below `before`, newest first."""
+        """Newest records with a sequence number below `before`, newest first."""
         with explained(self._path):
             rows = self._connection.execute(
                 "SELECT sequence, time, value FROM record WHERE log = ? AND (? IS NULL OR sequence < ?)"
@@ -248,7 +248,7 @@ class Database:
             return [LogRecord(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
 
     def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
-        """Drop the records that are too old, and all but the newest `keep`; return how many went."""
+        """Delete the records that are too old, and all but the newest `keep`; returns how many."""
         removed = 0
         with self._writing():
             if older_than_seconds is not None:
@@ -280,10 +280,9 @@ class Database:
     def _changing(
         self, namespace: str, key: str, expect: Expected, fence: Lease | None, *, durable: bool = True
     ) -> Generator[None]:
-        """A transaction on one value, entered only if the writer knows what is there and holds its lock.
+        """Transaction on one value, entered only if the expected version is stored and the fence is held.
 
-        It waits for the disk where the value is a promise to a person (a consent, a login); what can be had
-        again need not.
+        It waits for the disk where the value must not be lost (a consent, a login).
         """
         with self._writing(synchronous="FULL" if durable else "NORMAL"):
             if fence is not None:
@@ -293,10 +292,10 @@ class Database:
             yield
 
     def _check_fence(self, fence: Lease) -> None:
-        # A lease that ran out but was not taken by anybody still protects: nobody else can have written.
+        # A lease that ran out but was not taken still protects: there was no other writer.
         if self._connection.execute("SELECT 1 FROM lease WHERE token = ?", (fence.token,)).fetchone() is None:
             raise LockLost(
-                f"lock `{fence.name}` is no longer held: its lease ran out and somebody else took it"
+                f"lock `{fence.name}` is no longer held: its lease ran out and another holder took it"
             )
 
     def _check_version(self, namespace: str, key: str, expect: int | None) -> None:
@@ -304,4 +303,4 @@ class Database:
             "SELECT version FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
         ).fetchone()
         if (row[0] if row else None) != expect:
-            raise VersionConflict(f"`{namespace}/{key}` was changed by somebody else")
+            raise VersionConflict(f"`{namespace}/{key}` was changed by another writer")

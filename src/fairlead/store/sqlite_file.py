@@ -1,4 +1,4 @@
-"""Opens the SQLite file of a store: private to the user, in write-ahead mode, with this version's tables."""
+"""SQLite file of a store: private to the user, in write-ahead mode, migrated to this version's tables."""
 
 import contextlib
 import hashlib
@@ -19,12 +19,12 @@ from fairlead.config.paths import STATE_HINT
 from fairlead.errors import StoreError
 
 BUSY_SECONDS = 5.0
-"""How long a writer waits for the other processes; a write of theirs takes milliseconds."""
+"""Seconds a writer waits for other processes; their writes take milliseconds."""
 
 _WAL_BYTES_KEPT = 8 * 1024 * 1024
 
-# Versions, tokens and sequence numbers are rowids: AUTOINCREMENT never gives one out twice, so a value that
-# was made anew is told from the deleted one that somebody read.
+# Versions, tokens and sequence numbers are rowids: AUTOINCREMENT never reuses one, so a value that was
+# created again is told from the deleted one that was read before.
 _TABLES = """
 CREATE TABLE entry (
     version INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -48,7 +48,7 @@ CREATE INDEX record_log ON record (log);
 
 
 _PIN_FORMAT = 2
-"""The newest format of pins that a file of the first schema version can hold."""
+"""Newest format of pins that a file of the first schema version can hold."""
 
 
 class _Snapshot(msgspec.Struct):
@@ -56,12 +56,12 @@ class _Snapshot(msgspec.Struct):
 
 
 def _drop_unmasked(connection: sqlite3.Connection) -> None:
-    """Drop the texts of servers that an earlier release stored as they came, with secrets in them.
+    """Delete texts of servers that an earlier release stored unmasked, with secrets in them.
 
-    What they hold cannot be told here: the secrets of a server are known only to a process that started it.
-    Snapshots and the last errors of servers are made anew. Of pins the digests stay, which are all that
-    comparing takes; the definitions, kept to show what changed, are filled in when a server lists the same
-    again. Values that cannot be read are left to those who read them: damaged pins hold their tools back.
+    Secrets cannot be found here: those of a server are known only to a process that started it. Snapshots and
+    the last errors of servers are recreated. The digests of pins stay, which are all that comparing takes;
+    the definitions, stored to show what changed, are filled in when a server lists the same again. Unreadable
+    values are left to their readers: damaged pins hold their tools back.
     """
     connection.execute("DELETE FROM entry WHERE namespace = 'trouble'")
     snapshots = connection.execute("SELECT key, value FROM entry WHERE namespace = 'catalog'").fetchall()
@@ -84,7 +84,7 @@ def _without_texts(pins: bytes) -> bytes:
     whole = msgspec.json.decode(pins, type=dict[str, msgspec.Raw])
     tools = msgspec.json.decode(whole.get("tools", b"{}"), type=dict[str, dict[str, msgspec.Raw]])
     if any(msgspec.json.decode(pin.get("format", b"1")) > _PIN_FORMAT for pin in tools.values()):
-        return pins  # of a newer release: those who read them refuse them
+        return pins  # of a newer release: readers refuse them
     for pin in tools.values():
         pin["definition"] = msgspec.Raw(NO_DEFINITION)
     made: dict[str, object] = {**whole, "tools": tools}
@@ -95,28 +95,28 @@ def _without_texts(pins: bytes) -> bytes:
 
 
 NO_DEFINITION = b"{}"
-"""What stands in a pin for a definition that was dropped."""
+"""Placeholder of a dropped definition in a pin."""
 
 
 DIGEST_PREFIX = "sha256:"
 
 
 def text_digest(text: str) -> str:
-    """What stands for a text that was dropped, so that it is known when it comes again."""
+    """Placeholder of a dropped text, by which it is recognized when it comes again."""
     return f"{DIGEST_PREFIX}{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (_TABLES, _drop_unmasked)
-"""Each step takes a file from one schema version to the next. Steps are added, never edited once released."""
+"""Steps from one schema version to the next. Steps are added, never edited once released."""
 
 STORE_NAMESPACE = "store"
 GENERATION = "generation"
-"""The key that says since when a store is there: `2` in those that this release made, missing before."""
+"""Key with the generation of a store: `2` in those that this release created, missing before."""
 
 _REASONS = {
     sqlite3.SQLITE_BUSY: (
         "other processes keep it locked",
-        "try again; if it stays so, see which process has it open",
+        "try again; if it persists, find the process that has it open",
     ),
     sqlite3.SQLITE_FULL: ("the disk is full", "free some space and try again"),
     sqlite3.SQLITE_READONLY: ("it cannot be written", "check the permissions of the file and its folder"),
@@ -131,7 +131,7 @@ _creation = threading.Lock()
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to the store's file, which is made where it is missing. The caller closes it."""
+    """Connect to the store's file, which is created if missing. The caller closes the connection."""
     with explained(path):
         try:
             _secure(path)
@@ -139,7 +139,7 @@ def connect(path: Path) -> sqlite3.Connection:
         except OSError as exc:
             raise StoreError(f"store `{path}`: {exc.strerror}", hint=STATE_HINT) from exc
         if not os.access(path.parent, os.W_OK):
-            # SQLite would say only that it cannot open it: it makes files beside it.
+            # SQLite would report only that it cannot open it: it creates files beside it.
             raise StoreError(f"store `{path}`: its folder cannot be written", hint=STATE_HINT)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
@@ -152,10 +152,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, also where nothing can be written: a home that is mounted read-only.
+    """Connect for reading only, also where nothing can be written: a home that is mounted read-only.
 
-    There SQLite needs a file for its locks that it cannot make, so the store is read as it lies. That is
-    right only where no other process has changes in its journal; else it raises as `connect` does.
+    There SQLite cannot create the file for its locks, so the database file is read directly. That is correct
+    only where no other process has changes in its journal; else it raises as `connect` does.
     """
     try:
         journal = path.with_name(f"{path.name}-wal")
@@ -175,7 +175,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
     if version != len(MIGRATIONS):
         connection.close()
         raise StoreError(
-            f"store `{path}`: another Fairlead wrote it",
+            f"store `{path}`: it was written by another version of Fairlead",
             hint="run Fairlead once where its folder can be written",
         )
     return connection
@@ -183,7 +183,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Generator[None]:
-    """Turns what SQLite raises into a `StoreError` that says what to do."""
+    """Turn errors of SQLite into a `StoreError` with a hint."""
     try:
         yield
     except sqlite3.Error as exc:
@@ -193,7 +193,7 @@ def explained(path: Path) -> Generator[None]:
 
 
 def _explain(path: Path, exc: sqlite3.Error) -> StoreError:
-    # Errors that Python's module raises itself, such as for a closed connection, carry no code.
+    # Errors of Python's module itself, such as for a closed connection, carry no code.
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGED or str(exc).startswith("no such "):
         return StoreError(
@@ -206,7 +206,7 @@ def _explain(path: Path, exc: sqlite3.Error) -> StoreError:
 
 
 def _secure(path: Path) -> None:
-    """Make the folder (0700) and the file (0600), and refuse those that others could have prepared."""
+    """Create the folder (0700) and the file (0600), and refuse those that other users could have prepared."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if sys.platform != "win32":
         if path.parent.stat().st_mode & 0o022:
@@ -227,13 +227,13 @@ def _secure(path: Path) -> None:
 def _require_content(path: Path) -> None:
     """Refuse a file that was emptied: SQLite would take it for a new store, and all pins would be gone.
 
-    Another process may have made it just now, and fills it within milliseconds.
+    Another process may have created it just now, and fills it within milliseconds.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while (found := path.lstat()).st_size == 0 and stat.S_ISREG(found.st_mode):
         if time.monotonic() > deadline:
             raise StoreError(
-                f"store `{path}`: the file is empty, so that what it had is lost",
+                f"store `{path}`: the file is empty, so its content is lost",
                 hint=f"run `rm {path}`: a new store is made, and approvals have to be given again;"
                 " then run `fairlead review` for servers you do not trust",
             )
@@ -241,20 +241,20 @@ def _require_content(path: Path) -> None:
 
 
 def require_trusted(path: Path) -> tuple[int, int]:
-    """Check that only this user can have written a store, and say which file it is.
+    """Check that only this user can have written a store, and identify the file.
 
     Returns:
-        Device and inode: a file that takes its place while it is open has others.
+        Device and inode: a file that replaces it while it is open has others.
 
     Raises:
-        StoreError: It is gone, or other users own it or its folder, can write to them, or can put another
-            folder in the place of one of those above.
+        StoreError: It is missing, or other users own it or its folder, can write to them, or can replace
+            one of the folders above.
     """
     try:
         folder, file = path.parent.stat(), path.lstat()
     except OSError as exc:
         raise StoreError(
-            f"store `{path}`: {exc.strerror}", hint="restore it, or start Fairlead anew to make a new one"
+            f"store `{path}`: {exc.strerror}", hint="restore it, or restart Fairlead to create a new one"
         ) from exc
     if not stat.S_ISREG(file.st_mode):
         raise _not_plain(path)
@@ -274,13 +274,13 @@ def require_trusted(path: Path) -> tuple[int, int]:
 
 
 def _require_safe_ancestors(path: Path) -> None:
-    """Refuse a store where other users could rename one of the folders above its own, and put theirs there.
+    """Refuse a store where other users could replace one of the folders above its own.
 
     In a folder with the sticky bit (`/tmp`) only the owner of an entry can rename it. Folders that a group
     can write to are refused unless it is the user's own group or root's.
     """
     folder = path.parent.absolute()
-    # As it is named and as it is found: links on the way lie in the one, and lead to the other.
+    # The path as named and as resolved: links lie in the one, and lead to the other.
     for above in dict.fromkeys((*folder.parents, *Path(os.path.realpath(folder)).parents)):
         try:
             found = above.stat()
@@ -303,7 +303,7 @@ def _require_safe_ancestors(path: Path) -> None:
 
 
 _NO_USER = 65_534
-"""Who owns the files of other users inside a user namespace, as in a rootless container."""
+"""Owner of other users' files inside a user namespace, as in a rootless container."""
 
 
 def _open_to_others(path: Path) -> StoreError:
@@ -314,7 +314,7 @@ def _open_to_others(path: Path) -> StoreError:
 
 def _not_plain(file: Path) -> StoreError:
     return StoreError(
-        f"store `{file}`: it is a link or no plain file", hint="remove it, or name the real file instead"
+        f"store `{file}`: it is a link or not a regular file", hint="remove it, or name the real file instead"
     )
 
 
@@ -329,12 +329,12 @@ def _make_private(file: Path) -> None:
 def _configure(connection: sqlite3.Connection) -> None:
     _enter_write_ahead_mode(connection)
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
-    # What is deleted may be a token: its bytes are overwritten, not only unlinked.
+    # Deleted values may be tokens: their bytes are overwritten, not only unlinked.
     connection.execute("PRAGMA secure_delete = ON")
 
 
 def _enter_write_ahead_mode(connection: sqlite3.Connection) -> None:
-    # SQLite does not wait for its turn here as it does elsewhere, so processes that start together collide.
+    # SQLite does not wait for its turn here as elsewhere, so processes that start together collide.
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -370,12 +370,12 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _forget_old_bytes(connection: sqlite3.Connection) -> None:
-    """Write the file anew, so that its pages and its journal hold nothing of what a migration dropped."""
+    """Rewrite the file, so that its pages and its journal hold nothing of what a migration deleted."""
     try:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.OperationalError:  # no space, or in use: what was in the pages is overwritten at least
-        logger.warning("the store was not written anew after its migration", exc_info=True)
+    except sqlite3.OperationalError:  # no space, or in use: the old pages are overwritten at least
+        logger.warning("the store was not rewritten after its migration", exc_info=True)
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:

@@ -119,7 +119,7 @@ def test_servers_kept_for_this_folder_win_over_the_users() -> None:
         "above": {"command": "above"},
         "my-off": {"command": "off", "enabled": False},
     }
-    assert "which is taken" in notes_about(imported.notes, "tides")["projects"]
+    assert "which is used" in notes_about(imported.notes, "tides")["projects"]
     assert "for this folder alone" in notes_about(imported.notes, "above")["projects"]
     assert "not carried over" in notes_about(imported.notes, "charts")["disabledMcpServers"]
 

@@ -1,1 +1,4 @@
-"""Malformed definitions and content, repaired or left out entry by entry, for each protocol version."""
+"""Repair of malformed definitions and content, entry by entry, for each protocol version.
+
+Other packages use `content` (answers), `protocol_versions` (lists, versions) and `definitions`.
+"""

@@ -1,10 +1,10 @@
-"""Content that every client accepts: content blocks, prompt messages, resource contents and completions.
+"""Repair of content blocks, prompt messages, resource contents and completions for clients.
 
-Clients parse an answer as a whole: a null where a field should be absent, a text where a block should be or
-base64 with line breaks costs them all of it. So answers are repaired here to what the newest protocol version
-allows (`repair_blocks`, `repair_prompt`, `repair_contents`, `repair_completion`). A value that has no valid
-form becomes text rather than being lost, and every repair is named. `blocks_for` and `prompt_for` then turn
-blocks that an older version does not have into some that it has.
+Clients parse an answer as a whole: a null for an absent field, a text for a block or base64 with line breaks
+costs them all of it. So answers are repaired to what the newest protocol version allows (`repair_blocks`,
+`repair_prompt`, `repair_contents`, `repair_completion`). A value without a valid form becomes text rather
+than being lost, and every repair is named. `blocks_for` and `prompt_for` then replace blocks that an older
+version does not have.
 """
 
 import binascii
@@ -21,18 +21,18 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_list, is_object
 
 REPAIRED: Final = "fairlead/repaired"
-"""Where `_meta` of an answer names what was repaired in it."""
+"""Key of an answer's `_meta` with the repairs in it."""
 NOT_BASE64: Final = "is not base64; given as text"
-"""How the note on binary data ends that is none."""
+"""End of the note on invalid binary data."""
 RESERVED_META: Final = frozenset(
     ("progressToken", "io.modelcontextprotocol/related-task", "io.modelcontextprotocol/serverInfo")
 )
-"""Keys of `_meta` that clients know, and check."""
+"""Keys of `_meta` that clients know, and validate."""
 MAX_NOTES: Final = 20
 MAX_VALUES: Final = 100
-"""Values of a completion: the protocol's own limit."""
+"""Most values of a completion: the protocol's own limit."""
 MAX_NESTED: Final = 10
-"""Lists of blocks inside each other that are taken apart. Deeper ones become text."""
+"""Deepest nested lists of blocks that are flattened. Deeper ones become text."""
 
 Block = dict[str, Any]
 
@@ -42,12 +42,12 @@ _ROLES: Final[Mapping[str, Literal["user", "assistant"]]] = {
     "model": "assistant",
     "bot": "assistant",
 }
-"""Roles that servers send for a model. All others speak for the user."""
+"""Roles that servers send for a model. All others are taken for the user."""
 _AUDIO_SINCE: Final = 1
 _LINKS_SINCE: Final = 2
 _META_SINCE: Final = 2
 _ICONS_SINCE: Final = 3
-"""Since which protocol version blocks have these, as `protocol.version_number` counts."""
+"""First protocol version with these blocks, as `version_number` counts."""
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", re.ASCII)
@@ -59,7 +59,7 @@ _SIGNATURES: Final = {
     "SUQz": "audio/mpeg",
     "T2dnUw": "audio/ogg",
 }
-"""How base64 of well-known formats begins."""
+"""Beginnings of base64 of well-known formats."""
 _UNSAFE_IN_URI: Final = re.compile(r"[\s\x00-\x20\x7f<>\"{}|\\^`]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -67,17 +67,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 def has_scheme(uri: str) -> bool:
-    """Is it a URI with a scheme, as clients want every URI to be?"""
+    """Whether it is a URI with a scheme, as clients require."""
     return _SCHEME.match(uri) is not None
 
 
 def quote_uri(uri: str) -> str:
-    """A URI with the characters percent-encoded that no URI may have, spaces above all."""
+    """Percent-encode the characters that no URI may have, mostly spaces."""
     return _UNSAFE_IN_URI.sub(lambda found: quote(found[0]), uri) if _UNSAFE_IN_URI.search(uri) else uri
 
 
 def is_base64(data: bytes) -> bool:
-    """Is it standard base64 with its padding and nothing else? That is what every client takes."""
+    """Whether it is standard base64 with padding and nothing else, as every client requires."""
     if len(data) % 4:
         return False
     end = len(data) - (2 if data.endswith(b"==") else data.endswith(b"="))
@@ -98,7 +98,7 @@ def repair_base64(data: str) -> str | None:
 
 
 class _Repairs:
-    """One answer under repair, and what was changed in it."""
+    """Repair of one answer, with notes of all changes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -110,7 +110,7 @@ class _Repairs:
     # Content blocks.
 
     def read_blocks(self, value: object, at: str, depth: int = 0) -> Iterator[Block]:
-        """The blocks of a value that should be a list of blocks."""
+        """Blocks of a value that should be a list of blocks."""
         if value is None:
             self.note(at, "is null; left out")
         elif is_list(value) and depth < MAX_NESTED:
@@ -126,10 +126,10 @@ class _Repairs:
             yield text_block(value)
 
     def read_block(self, block: Block, at: str) -> Iterator[Block]:
-        """The valid blocks for one object: itself where it is valid, else repaired, else its JSON as text."""
+        """Valid blocks for one object: itself where it is valid, else repaired, else its JSON as text."""
         kind = _kind_of(block)
         if kind != block.get("type"):
-            self.note(f"{at}.type", "is missing or not one that the protocol has")
+            self.note(f"{at}.type", "is missing or unknown to the protocol")
         common = self._read_common(block, at)
         made: list[Block] = []
         match kind:
@@ -146,19 +146,19 @@ class _Repairs:
             case _:
                 pass
         if not made:
-            self.note(at, "has no form that the protocol knows; given as text")
+            self.note(at, "has no valid form; given as text")
             made = [text_block(block)]
         yield from made
 
     def _read_common(self, block: Block, at: str) -> dict[str, Any]:
-        """The annotations and `_meta` of a block or of contents, as far as they are valid."""
+        """Valid annotations and `_meta` of a block or of contents."""
         kept: dict[str, Any] = {}
         if "annotations" in block:
             annotations = repair_annotations(block["annotations"])
             if annotations is not None:
                 kept["annotations"] = annotations
             if annotations is None or annotations != block["annotations"]:
-                self.note(f"{at}.annotations", "are not valid; left out as far as they are not")
+                self.note(f"{at}.annotations", "are not valid; invalid ones are left out")
         if "_meta" in block:
             if is_object(block["_meta"]):
                 kept["_meta"] = block["_meta"]
@@ -171,7 +171,7 @@ class _Repairs:
         if isinstance(said, str):
             return [{"type": "text", "text": said, **common}]
         if said is None and block.keys() - {"type", "text", "annotations", "_meta"}:
-            return []  # the text is elsewhere in it
+            return []  # the text is in another field
         self.note(f"{at}.text", "is missing" if said is None else "is not a text")
         return [{**text_block("" if said is None else said), **common}]
 
@@ -190,7 +190,7 @@ class _Repairs:
         """Base64 and the media type that a data URL names, if it is one; None where it is no binary data."""
         media_type: str | None = None
         if is_object(data) and data.get("type") == "Buffer":
-            data = data.get("data")  # as Node's Buffer is written in JSON
+            data = data.get("data")  # JSON form of Node's Buffer
         if is_list(data) and all(isinstance(item, int) and 0 <= item < 256 for item in data):
             self.note(at, "is a list of numbers and not base64")
             return binascii.b2a_base64(bytes(data), newline=False).decode(), None
@@ -217,7 +217,7 @@ class _Repairs:
     # Resource contents.
 
     def read_contents(self, value: object, at: str, asked: str) -> list[Block]:
-        """The parts of what should be a list of resource contents; `asked` is the URI that was read."""
+        """Parts of a value that should be a list of resource contents; `asked` is the URI that was read."""
         items: list[Any] = value if is_list(value) else [value]
         return [
             part
@@ -251,7 +251,7 @@ class _Repairs:
             yield {**fields, "blob": data[0]}
 
     def _read_described(self, part: Block, at: str) -> Block:
-        """The media type and `_meta` of a part."""
+        """Media type and `_meta` of a part."""
         fields: Block = self._read_common({"_meta": part["_meta"]}, at) if "_meta" in part else {}
         media_type: object = part.get("mimeType") or part.get("mime_type")
         if isinstance(media_type, str):
@@ -263,7 +263,7 @@ class _Repairs:
     def _read_uri(self, uri: object, at: str, asked: str, *, is_alone: bool) -> str:
         asked = asked or "fairlead://content"
         if not isinstance(uri, str) or not uri:
-            self.note(at, "is missing; that which was asked for stands in")
+            self.note(at, "is missing; the requested URI is used")
             return asked
         if has_scheme(uri):
             if (quoted := quote_uri(uri)) != uri:
@@ -275,7 +275,7 @@ class _Repairs:
     # Messages.
 
     def read_messages(self, value: object) -> Iterator[Block]:
-        """The messages of what should be a list of messages, each with one block."""
+        """Messages of a value that should be a list of messages, each with one block."""
         if not is_list(value):
             self.note("messages", "is not a list")
         items: list[Any] = value if is_list(value) else [value]
@@ -299,17 +299,17 @@ class _Repairs:
     def _read_role(self, role: object, at: str) -> str:
         known = repair_role(role)
         if known != role:
-            self.note(at, "is missing" if role is None else "is not one that the protocol has")
+            self.note(at, "is missing" if role is None else "is unknown to the protocol")
         return known
 
 
 def repair_role(role: object) -> Literal["user", "assistant"]:
-    """The role of a message: one of the two that the protocol has."""
+    """Role of a message: one of the two that the protocol has."""
     return _ROLES.get(role.lower(), "user") if isinstance(role, str) else "user"
 
 
 def text_block(value: object) -> Block:
-    """A text block: a text as it is, any other value as JSON."""
+    """Text block: a text unchanged, any other value as JSON."""
     return {"type": "text", **_only_text(value)}
 
 
@@ -318,7 +318,7 @@ def _only_text(value: object) -> Block:
 
 
 def _kind_of(block: Block) -> str | None:
-    """The type of a block: what it says, or what its fields are, where it does not say."""
+    """Type of a block: as named, or by its fields."""
     said: object = block.get("type")
     if isinstance(said, str):
         known = said.lower().replace("-", "_")
@@ -343,13 +343,13 @@ def _detect_media_type(data: str) -> str | None:
 
 
 def repair_blocks(content: object) -> tuple[list[Block], list[str]]:
-    """The content blocks of a tool's result, valid for the newest version, and what was repaired."""
+    """Content blocks of a tool's result, valid for the newest version, and the repairs."""
     repairs = _Repairs()
     return [*repairs.read_blocks(content if is_list(content) else [content], "content")], repairs.notes
 
 
 def repair_prompt(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of `prompts/get` that is valid for the newest version.
+    """Repair a result of `prompts/get` to be valid for the newest version.
 
     Raises:
         ValueError: There are no messages in it.
@@ -371,11 +371,11 @@ def repair_prompt(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def repair_contents(result: Mapping[str, Any], uri: str) -> dict[str, Any]:
-    """A result of `resources/read` that is valid for the newest version.
+    """Repair a result of `resources/read` to be valid for the newest version.
 
     Args:
-        result: What the server answered.
-        uri: The URI that was read; it stands in where contents have none.
+        result: The server's answer.
+        uri: The URI that was read, for contents without one.
 
     Raises:
         ValueError: There are no contents in it.
@@ -395,7 +395,7 @@ def repair_contents(result: Mapping[str, Any], uri: str) -> dict[str, Any]:
 
 
 def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The `completion` of a result of `completion/complete`, valid for every version."""
+    """Repair the `completion` of a result of `completion/complete` to be valid for every version."""
     said: object = result.get("completion", result)
     found: Mapping[str, Any] = said if is_object(said) else {"values": said}
     values: object = found.get("values")
@@ -421,9 +421,9 @@ def _read_completion_values(items: Iterable[object]) -> Iterator[str]:
 
 
 def _with_notes(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """An answer whose `_meta` is valid or absent, and names its repairs.
+    """Answer with a valid or absent `_meta`, which names its repairs.
 
-    What the protocol has its sender say about an answer, the gateway says: the server's words are dropped.
+    Fields that the protocol has the sender set are set by the gateway: the server's are dropped.
     """
     meta: object = result.pop("_meta", None)
     kept: dict[str, Any] = repair_meta(gate.without_ours(meta)) if is_object(meta) else {}
@@ -446,9 +446,9 @@ def _is_passed_on(name: str, value: object) -> bool:
 
 
 def repair_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    """The `_meta` of an answer without the keys of the protocol's own that clients would choke on.
+    """Drop invalid values of the protocol's own keys from an answer's `_meta`.
 
-    Clients check those keys wherever they are: one that is not valid costs the whole answer.
+    Clients validate those keys wherever they are: an invalid one costs the whole answer.
     """
     if not meta.keys() & RESERVED_META:
         return meta
@@ -471,21 +471,21 @@ def _is_valid_meta(name: str, value: object) -> bool:
 
 
 def is_block_of(kind: str, number: int) -> bool:
-    """Has a protocol version blocks of this type?"""
+    """Whether a protocol version has blocks of this type."""
     return not (
         (kind == "audio" and number < _AUDIO_SINCE) or (kind == "resource_link" and number < _LINKS_SINCE)
     )
 
 
 def blocks_for(blocks: Iterable[Block], number: int) -> list[Block]:
-    """Valid blocks as one protocol version has them; `number` is as `protocol.version_number` counts."""
+    """Convert valid blocks to one protocol version; `number` is as `version_number` counts."""
     if number >= _ICONS_SINCE:
         return [*blocks]
     return [_block_for(block, number) for block in blocks]
 
 
 def prompt_for(result: dict[str, Any], number: int) -> dict[str, Any]:
-    """A valid result of `prompts/get` as one protocol version has it."""
+    """Convert a valid result of `prompts/get` to one protocol version."""
     if number >= _ICONS_SINCE:
         return result
     messages = [{**each, "content": _block_for(each["content"], number)} for each in result["messages"]]
@@ -493,7 +493,7 @@ def prompt_for(result: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def contents_for(result: dict[str, Any], number: int) -> dict[str, Any]:
-    """A valid result of `resources/read` as one protocol version has it."""
+    """Convert a valid result of `resources/read` to one protocol version."""
     if number >= _META_SINCE:
         return result
     return {**result, "contents": [_without(part, "_meta") for part in result["contents"]]}

@@ -1,9 +1,9 @@
-"""Malformed definitions, repaired or refused one by one.
+"""Repair of malformed definitions, one by one.
 
 Clients parse a list as a whole: one malformed entry costs them every entry of every server. So a definition
-is decoded by the strict models below before it is offered. One that does not fit is repaired where that keeps
-its meaning: a bad optional field is dropped, a missing input schema accepts any arguments. What is still not
-valid then is left out, with the reason.
+is decoded by the strict models below before it is offered. A mismatch is repaired where that keeps its
+meaning: a bad optional field is dropped, a missing input schema accepts any arguments. What is still invalid
+then is left out, with the reason.
 """
 
 import re
@@ -23,9 +23,9 @@ from fairlead.catalog.schema.normalize import SchemaChange, screen_output
 from fairlead.config.untyped import is_list, is_object
 
 MAX_DEPTH: Final = 100
-"""Objects and lists inside each other. Parsers of clients give up at about 200, and lose the whole list."""
+"""Deepest nesting. Parsers of clients give up at about 200, and lose the whole list."""
 
-# Strict models: what every client accepts, which is less than the protocol's own schema allows in places.
+# Strict models: what every client accepts, which is in places less than the protocol's own schema allows.
 
 _DATE_TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 
@@ -118,12 +118,12 @@ _encode = msgspec.json.Encoder().encode
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUMBERS: Final = bytes.maketrans(b"123456789E-", b"000000000e+")
 _HUGE_NUMBERS: Final = (b"0" * 300, b"0e000", b"0e+000")
-"""What numbers near the largest double look like once every digit is a zero."""
+"""Numbers near the largest double, with every digit replaced by a zero."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepairedDefinition:
-    """A valid definition and what was changed for that, or the reason why it cannot be made valid."""
+    """A valid definition and its changes, or why it cannot be made valid."""
 
     definition: bytes | None
     changes: tuple[SchemaChange, ...] = ()
@@ -167,7 +167,7 @@ def _is_valid(kind: Kind, definition: bytes) -> bool:
 
 
 def _check(kind: Kind, definition: bytes) -> bytes | None:
-    """Decode strictly. Returns a tool's output schema; raises `ValueError` where something is not valid."""
+    """Decode strictly. Returns a tool's output schema; raises `ValueError` for an invalid definition."""
     model = _MODELS[kind](definition)
     if isinstance(model, _ToolEntry):
         return None if model.output_schema is UNSET else bytes(model.output_schema)
@@ -188,7 +188,7 @@ def _require_readable(definition: bytes) -> None:
 
 
 def _require_values(value: object) -> None:
-    """Raise `ValueError` where a number is too large for a double, which is what most clients read it as."""
+    """Raise `ValueError` for a number too large for a double, which most clients parse it as."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -215,15 +215,15 @@ def _depth(definition: bytes) -> int:
 
 
 class _Unusable(Exception):
-    """A value is not valid and cannot be repaired. The message ends a sentence about it."""
+    """An invalid value that cannot be repaired. The message is the predicate of a sentence about it."""
 
 
 _Reader = Callable[[Any, "_Repairing", str], Any]
-"""Reads a value at a place: returns it valid, or raises `_Unusable`."""
+"""Reads a value at a path: returns it valid, or raises `_Unusable`."""
 
 
 class _Repairing:
-    """One definition under repair, and what was changed in it."""
+    """Repair of one definition, with notes of all changes."""
 
     def __init__(self) -> None:
         self.changes: list[SchemaChange] = []
@@ -234,7 +234,7 @@ class _Repairing:
     def read_fields(
         self, value: dict[str, Any], readers: Mapping[str, _Reader], at: str = ""
     ) -> dict[str, Any]:
-        """The fields of an object, without those that are not valid. Fields without a reader stay."""
+        """Fields of an object without invalid ones. Fields without a reader stay."""
         kept: dict[str, Any] = {}
         for name, item in value.items():
             reader = readers.get(name)
@@ -249,7 +249,7 @@ class _Repairing:
         return kept
 
     def read_items(self, value: object, reader: _Reader, at: str) -> list[Any]:
-        """The items of a list, without those that are not valid."""
+        """Items of a list without invalid ones."""
         if not is_list(value):
             raise _Unusable(_what_it_is(value, "a list"))
         kept: list[Any] = []
@@ -299,7 +299,7 @@ def _fields(readers: Mapping[str, _Reader], needed: str | None = None) -> _Reade
         if needed is not None and not kept.get(needed):
             raise _Unusable(f"has no `{needed}`")
         if not kept:
-            raise _Unusable("has nothing in it that is valid")
+            raise _Unusable("has no valid content")
         return kept
 
     return read
@@ -309,7 +309,7 @@ def _items(reader: _Reader) -> _Reader:
     def read(value: object, repairing: _Repairing, at: str) -> list[Any]:
         kept = repairing.read_items(value, reader, at)
         if value and not kept:
-            raise _Unusable("has nothing in it that is valid")
+            raise _Unusable("has no valid content")
         return kept
 
     return read
@@ -335,14 +335,14 @@ def _date_time(value: object, _repairing: _Repairing, _at: str) -> str:
         try:
             datetime.fromisoformat(value)
         except ValueError:
-            pass  # a month 13, for instance: no date, as the next line says
+            pass  # such as month 13: reported below
         else:
             return value
     raise _Unusable(_what_it_is(value, "a date and time with its zone, as ISO 8601 has it"))
 
 
 def _sizes(value: object, repairing: _Repairing, at: str) -> list[str]:
-    if isinstance(value, str):  # as HTML has it, and as the first drafts of icons had it
+    if isinstance(value, str):  # as in HTML, and in the first drafts of icons
         repairing.note(at, "is a text and not a list of texts")
         return value.split()
     return repairing.read_items(value, _text, at)
@@ -350,7 +350,7 @@ def _sizes(value: object, repairing: _Repairing, at: str) -> list[str]:
 
 def _property(value: object, repairing: _Repairing, at: str) -> dict[str, Any]:
     if isinstance(value, bool):
-        # The same, in the form that all versions take: `true` accepts anything, `false` nothing.
+        # The same meaning in the form that all versions take: `true` accepts anything, `false` nothing.
         repairing.note(at, "is true or false instead of an object")
         return {} if value else {"not": {}}
     if not is_object(value):
@@ -369,7 +369,7 @@ def _properties(value: object, repairing: _Repairing, at: str) -> dict[str, Any]
 def _input_schema(value: object, repairing: _Repairing, at: str) -> dict[str, Any]:
     if not is_object(value):
         if value is False:
-            return {"type": "object", "not": {}}  # which `catalog.schema` rejects, with the reason
+            return {"type": "object", "not": {}}  # `catalog.schema` rejects it, with the reason
         what = "true" if value is True else _what_it_is(value, "an object")
         repairing.note(at, f"{what.removeprefix('is ')}; accepts any arguments")
         return {"type": "object"}
@@ -398,7 +398,7 @@ def _output_schema(value: object, repairing: _Repairing, at: str) -> dict[str, A
 
 
 def _names(value: object, _repairing: _Repairing, _at: str) -> list[str]:
-    # One name that is none casts doubt on the others, and a demand that the server may not make costs calls.
+    # One invalid name casts doubt on the others, and a wrong requirement costs calls.
     if not is_list(value) or not all(isinstance(name, str) for name in value):
         raise _Unusable(_what_it_is(value, "a list of names"))
     return value
@@ -458,11 +458,11 @@ IDENTITY: Mapping[Kind, str] = {
     "template": "uriTemplate",
     "prompt": "name",
 }
-"""The field by which a server knows an entry: it cannot be made up."""
+"""Field by which a server identifies an entry: it cannot be made up."""
 
 
 def repair_annotations(value: object) -> dict[str, Any] | None:
-    """The annotations of a content block, as far as they are valid; None where none of them is."""
+    """Valid annotations of a content block; None where none is."""
     if value == {}:
         return {}
     try:
@@ -472,7 +472,7 @@ def repair_annotations(value: object) -> dict[str, Any] | None:
 
 
 def repair_icons(value: object) -> list[dict[str, Any]]:
-    """Those icons of a list that are valid."""
+    """Valid icons of a list."""
     return _Repairing().read_items(value, _fields(_ICON, needed="src"), "") if is_list(value) else []
 
 
@@ -481,9 +481,9 @@ def _add_required(kind: Kind, fields: dict[str, Any], repairing: _Repairing) -> 
     if not fields.get(identity):
         raise ValueError(f"it has no `{identity}`")
     if not fields.get("name"):
-        # A label, by which no client reads a resource.
+        # Only a label: no client reads a resource by it.
         fields["name"] = fields.get("title") or fields[identity]
-        repairing.note("name", f"is missing; its {'title' if fields.get('title') else identity} stands in")
+        repairing.note("name", f"is missing; its {'title' if fields.get('title') else identity} is used")
     if kind == "tool" and "inputSchema" not in fields:
         repairing.note("inputSchema", "is missing; accepts any arguments")
         fields["inputSchema"] = {"type": "object"}
@@ -498,7 +498,7 @@ class _Output:
 
 @lru_cache(maxsize=4096)
 def _sound_output(raw: bytes) -> _Output:
-    """An output schema that validators of clients can compile.
+    """Output schema that clients' validators can compile.
 
     The TypeScript SDK compiles every output schema as soon as it has a list, and drops the list if one fails.
     """
@@ -517,4 +517,4 @@ def _sound_output(raw: bytes) -> _Output:
         schema = {**schema, "properties": _properties(named, _Repairing(), "")}
     if schema == value:
         return _Output(schema=raw)
-    return _Output(schema=_encode(schema), reason="is written anew, so that every validator can compile it")
+    return _Output(schema=_encode(schema), reason="is rewritten so that every validator can compile it")

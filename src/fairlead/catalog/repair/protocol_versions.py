@@ -1,8 +1,8 @@
 """Lists that are valid for a client's protocol version, entry by entry.
 
-`valid_listing` makes what a server lists visible and valid: an entry that cannot be made valid is left out.
+`valid_listing` makes a server's listing visible and valid: an entry that cannot be made valid is left out.
 Repairs and omissions are named in the listing (`repairs`, `rejected`, `notes`), and no other entry changes.
-`definition_for` then reduces a definition to what the schema of one protocol version has.
+`definition_for` then reduces a definition to the schema of one protocol version.
 """
 
 import operator
@@ -21,7 +21,7 @@ from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
 from fairlead.config.untyped import is_list, is_object
 
 MAX_NAMED: Final = 5
-"""Entries that a note names. `fairlead lint` names all."""
+"""Most entries that a note names. `fairlead lint` names all."""
 
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 
@@ -30,11 +30,11 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def valid_listing(listing: Listing) -> Listing:
-    """Everything a server listed, reduced to what may be seen and valid for the protocol.
+    """Reduce a listing to what is visible and valid for the protocol.
 
     Returns:
         The same listing where nothing had to be changed. Else `repairs` has every entry that was repaired or
-        left out, `rejected` the tools that were left out, and `notes` say so in short.
+        left out, `rejected` the tools that were left out, and `notes` a summary.
     """
     unreadable = [
         Repair(kind="tool", name=gate.content(each.name), reason=gate.content(each.reason))
@@ -98,16 +98,16 @@ def _valid(kind: Kind, raw: bytes, repairs: list[Repair], name: str) -> bytes | 
     try:
         visible = visible_definition(kind, raw)
     except (ValueError, RecursionError) as exc:
-        reason = f"its definition cannot be read: {gate.content(str(exc))}"
+        reason = f"its definition cannot be parsed: {gate.content(str(exc))}"
         shown = gate.content(_name_of(kind, raw) or name, gate.MAX_TEXT_BYTES)
         repairs.append(Repair(kind=kind, name=shown, reason=reason))
         return None
     repaired = repair_definition(kind, visible)
-    # What the visible definition lacks because it was malformed is named as well.
+    # Fields that the visible definition lacks because they were malformed are named as well.
     named = repaired if visible is raw else repair_definition(kind, raw)
     if repaired.changes or named.changes or repaired.reason is not None:
         made = named.changes or repaired.changes
-        # They quote the definition: names of its fields, and values that are not valid.
+        # Changes quote the definition: names of fields, and invalid values.
         changes = tuple(gate.content(f"{each.where} {each.what}", gate.MAX_TEXT_BYTES) for each in made)
         reason = None if repaired.reason is None else gate.content(repaired.reason, gate.MAX_TEXT_BYTES)
         shown = gate.content(_name_of(kind, raw) or name, gate.MAX_TEXT_BYTES)
@@ -128,7 +128,7 @@ def _are_same(now: Sequence[object], before: Sequence[object]) -> bool:
 
 
 def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
-    """What was repaired and left out, a line for each kind."""
+    """Summary of repairs and omissions, a line for each kind."""
     found: dict[tuple[Kind, bool], list[Repair]] = {}
     for repair in repairs:
         found.setdefault((repair.kind, repair.reason is not None), []).append(repair)
@@ -173,19 +173,19 @@ _FIELDS_OF: Final[tuple[Mapping[Kind, frozenset[str]], ...]] = (
         for base in (_SINCE_JUNE, _SINCE_NOVEMBER, _SINCE_NOVEMBER)
     ),
 )
-"""The fields that each of `VERSIONS` has. `execution` is about tasks, which the gateway makes itself."""
+"""Fields that each of `VERSIONS` has. `execution` concerns tasks, which the gateway makes itself."""
 _ARGUMENT_BASE = ("name", "description", "required")
 _HINT_BASE = ("audience", "priority")
 _NEWEST = len(VERSIONS) - 1
 
 
 def version_number(version: str | None) -> int:
-    """The position in `VERSIONS` of a version, or of the newest before one that is not known."""
+    """Index in `VERSIONS` of a version, or of the newest one before an unknown version."""
     return _NEWEST if version is None else max(bisect_right(VERSIONS, version) - 1, 0)
 
 
 def definition_for(kind: Kind, definition: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Reduce a valid definition to what one protocol version has.
+    """Reduce a valid definition to one protocol version.
 
     Args:
         kind: What is defined.
@@ -219,7 +219,7 @@ def _only(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _object_schema(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any] | None:
-    """An output schema as versions before 2026-07-28 have it: of an object; None if it is not."""
+    """Output schema for versions before 2026-07-28: of an object; None if it is not."""
     schema: dict[str, Any] = _decode(raw) if isinstance(raw, Raw) else raw
     if schema.get("type") == "object":
         return raw

@@ -1,1 +1,4 @@
-"""What servers write, made safe for models, clients, terminals, logs and pages. Callers use `gate`."""
+"""Sanitizing, masking and marking of what servers send, before anything else sees it.
+
+Other packages use `gate`, and `definitions` for listings.
+"""

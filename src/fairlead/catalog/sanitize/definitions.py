@@ -1,13 +1,13 @@
-"""What servers define, with nothing hidden in it. What is clean, as nearly all is, stays the same object.
+"""Sanitizing and masking of definitions. A clean one, as nearly all are, stays the same object.
 
-Texts are cleaned. What the server compares with what it is sent cannot be: to change it would break calls.
-So a value that hides something is not shown (one choice of several, a default, an example, a pattern), and a
-tool is unusable whose arguments have such names, or such values only. Members of other objects whose names
-hide something are left out as well: none is to become another by being cleaned. Of resources and prompts,
-those are left out that hide something in what their server goes by.
+Texts are sanitized. Values that the server compares with what it receives cannot be: changing them would
+break calls. So a value with hidden characters is not shown (one choice of several, a default, an example, a
+pattern), and a tool is unusable whose arguments have such names, or only such values. Members of other
+objects with hidden characters in their names are left out as well: sanitizing must not turn one name into
+another. Resources and prompts are left out that have hidden characters in their identity.
 
 Known secrets are treated the same way. Listings are stored with secrets masked (`mask_listing`), since the
-process that reads one need not know the secrets of the server; all else is kept as the server said it.
+process that reads one need not know the server's secrets; all else is stored unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,51 +37,51 @@ from fairlead.catalog.tools import (
 from fairlead.config.untyped import is_list, is_object
 
 MAX_FINDINGS = 100
-"""Of one tool: whoever reads as many needs no more."""
+"""Most findings in one tool: more would tell a reviewer nothing new."""
 
 _REMEMBERED = 16_384
-"""Of definitions that were looked at closely: a catalog is made anew whenever some server's tools change."""
+"""Most inspected definitions that are cached: a catalog is rebuilt whenever some server's tools change."""
 
 _INPUT = "inputSchema"
 _SCHEMAS = frozenset({_INPUT, "outputSchema"})
 _NAMED = frozenset({*MAPS, "definitions", "dependencies"})
-"""Keywords that hold schemas by name, those of older drafts too."""
+"""Keywords that hold schemas by name, including those of older drafts."""
 _NAMES = frozenset({"required", "dependentRequired"})
 _CHOICES = frozenset({"enum", "examples"})
 _VALUES = frozenset({"const", "default", "example", "pattern"})
 _NEEDED = frozenset({"enum", "const"})
-"""Keywords without whose values nobody can make the call."""
+"""Keywords whose values are needed to make a call."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefinitionFinding:
-    """Something odd in a tool's definition: hidden text, or words that look like an attack."""
+    """A finding in a tool's definition: hidden text, or text that looks like an attack."""
 
     where: str
-    """A dotted path into the definition, such as `inputSchema.properties.tags.description`."""
+    """Dotted path into the definition, such as `inputSchema.properties.tags.description`."""
     kind: Kind | Literal["suspicious"]
     count: int
     sample: str
-    """The beginning of what was hidden, made readable; or what the words look like."""
+    """Beginning of the hidden text, made readable; or what the text looks like."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CleanTool:
-    """A tool as models and people may see it, and why it cannot be used if that is so."""
+    """A tool that is safe to show, and why it cannot be used if so."""
 
     entry: ToolEntry
     rejected: str | None = None
 
 
 def clean_tool(entry: ToolEntry) -> CleanTool:
-    """The tool with nothing hidden in it: the very same entry if there was nothing. Its key stays."""
+    """Sanitize a tool: returns the very same entry if there was nothing to do. Its key stays."""
     try:
         if gate.is_plain(entry.definition):
             return CleanTool(entry=entry)
         cleaned = _clean_definition(entry.definition, gate.generation())
     except (ValueError, RecursionError):
         definition = msgspec.json.encode({"name": entry.key.shown_tool})
-        return CleanTool(entry=_with(entry, definition), rejected="its definition cannot be read")
+        return CleanTool(entry=_with(entry, definition), rejected="its definition cannot be parsed")
     rejected = SECRET_IN_NAME if entry.key.holds_secret else cleaned.rejected
     if cleaned.definition is None:
         return CleanTool(entry=entry, rejected=rejected)
@@ -89,7 +89,7 @@ def clean_tool(entry: ToolEntry) -> CleanTool:
 
 
 def mask_tool(entry: ToolEntry) -> CleanTool:
-    """The tool with known secrets masked and all else as it came, for the store. Its digests stay."""
+    """Mask known secrets in a tool for the store, all else unchanged. Its digests stay."""
     try:
         if gate.is_plain(entry.definition):
             return CleanTool(entry=entry)
@@ -99,7 +99,7 @@ def mask_tool(entry: ToolEntry) -> CleanTool:
     except (ValueError, RecursionError):
         if not gate.holds_secret(entry.definition.decode(errors="replace")):
             return CleanTool(entry=entry)
-        return CleanTool(entry=entry, rejected="its definition cannot be read, and holds a secret")
+        return CleanTool(entry=entry, rejected="its definition cannot be parsed, and holds a secret")
     if masked == definition:
         return CleanTool(entry=entry)
     shown = replace(
@@ -113,7 +113,7 @@ def mask_tool(entry: ToolEntry) -> CleanTool:
 
 
 def mask_listing(listing: Listing) -> Listing:
-    """A listing as it may be stored: without any known secret. What a secret makes unusable is left out."""
+    """Mask known secrets in a listing for the store. An entry that a secret makes unusable is left out."""
     masked = [mask_tool(entry) for entry in listing.tools]
     rejected = [
         RejectedTool(name=tool.entry.key.tool, reason=tool.rejected)
@@ -136,7 +136,7 @@ def mask_listing(listing: Listing) -> Listing:
 
 
 def _mask_offers(kind: type[ServerOffer], definitions: Iterable[bytes]) -> Iterator[bytes]:
-    """Definitions with known secrets masked, without those whose server goes by a secret."""
+    """Mask known secrets in definitions, without those that a secret identifies."""
     for definition in definitions:
         try:
             if gate.is_plain(definition):
@@ -158,7 +158,7 @@ def _mask_offers(kind: type[ServerOffer], definitions: Iterable[bytes]) -> Itera
 
 
 def hidden_text(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
-    """What is hidden in a tool as its server defined it. Nothing, if nobody can read it."""
+    """Hidden text in a tool's definition; none if it cannot be parsed."""
     try:
         return tuple(islice(_find_hidden(entry.read()), MAX_FINDINGS))
     except (ValueError, RecursionError):
@@ -166,7 +166,7 @@ def hidden_text(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
 
 
 def clean_offers(server_id: str, kind: type[OfferT], definitions: Iterable[bytes]) -> Iterator[OfferT]:
-    """Read resources, templates or prompts that a server listed. What cannot be read is left out."""
+    """Parse and sanitize listed resources, templates or prompts. Invalid ones are left out."""
     for definition in definitions:
         try:
             cleaned = gate.finish(gate.clean_literals_steps(definition))
@@ -182,7 +182,7 @@ def clean_offers(server_id: str, kind: type[OfferT], definitions: Iterable[bytes
 
 
 def _goes_by(offer: ServerOffer) -> tuple[str, ...]:
-    """What its server knows it by."""
+    """Identity of an offer on its server."""
     match offer:
         case ResourceOffer():
             return (offer.uri,)
@@ -195,7 +195,7 @@ def _goes_by(offer: ServerOffer) -> tuple[str, ...]:
 
 
 def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a JSON value, names included, each with its place."""
+    """Every text in a JSON value, names included, with its path."""
     if isinstance(value, str):
         yield where, value
     elif is_list(value):
@@ -209,7 +209,7 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """A JSON value for a reviewer: known secrets masked, in names too, and nothing cleaned."""
+    """JSON value for a reviewer: known secrets masked, in names too, and nothing sanitized."""
     if isinstance(value, str):
         return gate.masked(value)
     if is_list(value):
@@ -222,7 +222,7 @@ def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
 def _find_hidden(value: object) -> Iterator[DefinitionFinding]:
     for where, text in texts(value):
         for found in inspect(text).findings:
-            sample = gate.sample(found.sample)  # what is hidden may spell a secret
+            sample = gate.sample(found.sample)  # hidden text may spell a secret
             yield DefinitionFinding(
                 where=gate.masked(where), kind=found.kind, count=found.count, sample=sample
             )
@@ -238,12 +238,12 @@ def _with(entry: ToolEntry, definition: bytes) -> ToolEntry:
 
 
 _Change = Callable[[str], str]
-"""What is done to a text: cleaned and masked, or masked alone."""
+"""Change of a text: sanitized and masked, or masked alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _CleanDefinition:
-    """A definition after cleaning; None where that changed nothing."""
+    """A definition after sanitizing; None where that changed nothing."""
 
     definition: bytes | None
     rejected: str | None = None
@@ -260,7 +260,7 @@ def _clean_definition(raw: bytes, _generation: int) -> _CleanDefinition:
 
 
 class _Cleaning:
-    """One pass over a definition: makes the clean one, and notes why nobody can call the tool if so."""
+    """One pass over a definition: builds the sanitized one, and notes why the tool cannot be called if so."""
 
     def __init__(self, change: _Change) -> None:
         self.rejected: str | None = None
@@ -289,13 +289,13 @@ class _Cleaning:
         return new
 
     def _is_shown(self, keyword: str, value: object, where: str) -> bool:
-        """Is there anything left of it? Values stay as they are, or go."""
+        """Whether anything of it is left. Values stay unchanged, or are removed."""
         if keyword in _CHOICES and is_list(value):
             kept = not value or any(map(self._is_clean, value))
         else:
             kept = keyword not in _VALUES or self._is_clean(value)
         if not kept and keyword in _NEEDED:
-            self._reject(where, "the only value it takes has")
+            self._reject(where, "its only value has")
         return kept
 
     def _keyword(self, keyword: str, value: object, where: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -314,7 +314,7 @@ class _Cleaning:
         }
 
     def _reject(self, where: str, what: str) -> None:
-        # What a tool returns need not be named to call it.
+        # Names in a result are not needed for a call.
         if self.rejected is None and where.startswith(_INPUT):
             self.rejected = f"{where}: {what} hidden characters or a secret in it"
 

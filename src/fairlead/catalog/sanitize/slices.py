@@ -1,7 +1,7 @@
-"""JSON of any size, read in slices: work that a server chooses the size of, in steps that take no time.
+"""Processing of JSON of any size in slices, so that the event loop is not blocked.
 
 A function whose name ends in `_steps` returns a generator that pauses after `STEP_SECONDS`. In the event loop
-it is run by `run`, which lets other tasks have their turn in between; `finish` runs one to its end at once.
+`run` drives it and lets other tasks run in between; `finish` runs one to its end at once.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ import msgspec
 from fairlead.config.untyped import is_object
 
 MAX_VALUES = 20_000
-"""How many JSON values are opened at once. More would take longer to look at than anybody wants to wait."""
+"""Most JSON values that are parsed at once. More would block the event loop too long."""
 MAX_OPENED_BYTES = 16 * 1024 * 1024
-"""A larger message is never opened: what is made of it would take several times as much memory."""
+"""A larger message is never parsed: the result would take several times as much memory."""
 MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""What a native parser reads within a step, whatever is in it. Long strings are taken out before."""
+"""Bytes that a native parser reads within a step, whatever they are. Long strings are taken out before."""
 STEP_SECONDS = 0.002
 SLICE_BYTES = 65_536
 TEXT_AT_ONCE = 8192
@@ -41,7 +41,7 @@ def finish(steps: "Steps[ResultT]") -> ResultT:
 
 
 async def run(steps: "Steps[ResultT]") -> ResultT:
-    """Run steps to their end, and let the event loop serve others in between."""
+    """Run steps to their end, and let the event loop serve other tasks in between."""
     while True:
         try:
             next(steps)
@@ -51,7 +51,7 @@ async def run(steps: "Steps[ResultT]") -> ResultT:
 
 
 class SliceTimer:
-    """Says when a step has taken long enough."""
+    """Clock of one step."""
 
     __slots__ = ("_until",)
 
@@ -59,7 +59,7 @@ class SliceTimer:
         self._until = time.perf_counter() + STEP_SECONDS
 
     def is_over(self) -> bool:
-        """Is it time to pause? The next step begins with this answer."""
+        """Whether it is time to pause. The next step begins with this answer."""
         now = time.perf_counter()
         if now < self._until:
             return False
@@ -68,17 +68,17 @@ class SliceTimer:
 
 
 def decode(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """What the JSON says, even where its strings hold halves of characters or bytes that are none."""
+    """Parse JSON, even where its strings hold lone surrogates or invalid UTF-8."""
     if not has_slow_numbers(raw):
         try:
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            pass  # what is wrong, if the other parser cannot read it either, it will say
+            pass  # the other parser reports the error, if it cannot parse it either
     return json.loads(raw.decode(errors="replace"), strict=False, parse_constant=_refuse)
 
 
 def has_slow_numbers(raw: bytes) -> bool:
-    """Does JSON have so many numbers near the limits of a double that `msgspec` takes long to read it?
+    """Whether JSON has so many numbers near the limits of a double that `msgspec` parses it slowly.
 
     It takes 16 µs for a number such as `1e300`, and so two seconds for a megabyte of them, in which no other
     thread can run. Python's own parser takes a fiftieth of that. Exponents of two digits cost nothing.
@@ -95,7 +95,7 @@ _MAX_EXPONENTS = 500
 
 
 def has_more_values_steps(text: bytes | bytearray | memoryview, limit: int) -> "Steps[bool]":
-    """Tell whether JSON text has more than `limit` values, without decoding it.
+    """Whether JSON text has more than `limit` values, without decoding it.
 
     Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
     commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
@@ -120,7 +120,7 @@ def has_more_values_steps(text: bytes | bytearray | memoryview, limit: int) -> "
 
 
 def has_more_values(text: bytes | bytearray | memoryview, limit: int) -> bool:
-    """The same at once, for a message whose bytes are bounded."""
+    """Like `has_more_values_steps`, at once, for a message of bounded size."""
     return finish(has_more_values_steps(text, limit))
 
 
@@ -129,7 +129,7 @@ def _refuse(constant: str) -> None:
 
 
 def boundary(raw: bytes, place: int) -> int:
-    """The place, or the nearest before it at which no character of UTF-8 is torn."""
+    """The offset, or the nearest before it that splits no UTF-8 character."""
     if place >= len(raw):
         return len(raw)
     for back in range(4):
@@ -139,9 +139,9 @@ def boundary(raw: bytes, place: int) -> int:
 
 
 class SlicedDocument:
-    """A JSON document that is read in two parts: its long strings apart, in pieces, and all else at once.
+    """JSON document parsed in two parts: its long strings in pieces, and all else at once.
 
-    `short` is the document with a random word in place of each long string.
+    `short` is the document with a random placeholder for each long string.
     """
 
     def __init__(self, raw: bytes) -> None:
@@ -151,7 +151,7 @@ class SlicedDocument:
         self._places: dict[str, tuple[int, int]] = {}
 
     def take_out_steps(self) -> "Steps[bool]":
-        """Take the long strings out. False where what is left is still too much to be parsed."""
+        """Take the long strings out. False where the rest is still too large to be parsed."""
         if len(self._raw) <= _LONG_LITERAL:
             return True
         turn, parts, start, count = SliceTimer(), list[bytes](), 0, 0
@@ -180,24 +180,24 @@ class SlicedDocument:
         )
 
     def has_any(self, raw: bytes) -> bool:
-        """Does a part of `short` stand in for any long text?"""
+        """Whether a part of `short` has any placeholder."""
         return bool(self._places) and self._word.encode() in raw
 
     def stands_in(self, said: str) -> bool:
-        """Does this text stand in for a long one?"""
+        """Whether this text is a placeholder."""
         return said in self._places
 
     def size(self, word: str) -> int:
-        """How many bytes the long text has in JSON."""
+        """Size of the long text in JSON, in bytes."""
         begin, end = self._places[word]
         return end - begin
 
     def pieces(self, word: str) -> Iterator[str]:
-        """The long text that a word stands in for, in pieces."""
+        """The long text of a placeholder, in pieces."""
         return self.pieces_of(*self._places[word])
 
     def pieces_of(self, begin: int, end: int) -> Iterator[str]:
-        """The text of the string between two places, in pieces."""
+        """Text of the string between two offsets, in pieces."""
         start, last = begin + 1, end - 1
         while start < last:
             place = _safe_cut(self._raw, start, start + 4 * TEXT_AT_ONCE, last)
@@ -211,7 +211,7 @@ def _structure(raw: bytes, start: int, end: int) -> int:
 
 
 def _safe_cut(raw: bytes, start: int, place: int, last: int) -> int:
-    """A place at which a JSON string can be cut: in no escape, in no character, in no pair of surrogates."""
+    """Offset at which a JSON string can be cut: not in an escape, a character or a surrogate pair."""
     if place >= last:
         return last
     place = boundary(raw, place)
@@ -230,7 +230,7 @@ _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
 
 
 def literals(raw: bytes) -> Iterator[tuple[int, int]]:
-    """Where each string of a JSON document begins and ends; (-1, -1) where it took long to find an end."""
+    """Start and end of each string of a JSON document; (-1, -1) where finding an end took long."""
     turn = SliceTimer()
     end = 0
     while (begin := raw.find(b'"', end)) >= 0:
@@ -238,7 +238,7 @@ def literals(raw: bytes) -> Iterator[tuple[int, int]]:
         while True:
             end = raw.find(b'"', end) + 1
             if end == 0:
-                return  # it never ends
+                return  # unterminated
             if raw[end - 2] != 0x5C or _slashes_before(raw, begin + 1, end - 1) % 2 == 0:
                 break
             if turn.is_over():
@@ -248,7 +248,7 @@ def literals(raw: bytes) -> Iterator[tuple[int, int]]:
 
 def _slashes_before(raw: bytes, begin: int, place: int) -> int:
     size = 64
-    while True:  # no further back than the run goes: there may be as many runs as quotes
+    while True:  # no further back than the run of backslashes: there may be as many runs as quotes
         start = max(begin, place - size)
         other = len(raw[start:place].rstrip(b"\\"))
         if other or start == begin:
@@ -261,13 +261,13 @@ _CONSTANT = re.compile(rb"-?\b(?:NaN|Infinity)\b")
 
 
 def may_have_constants(raw: bytes) -> bool:
-    """May there be `NaN` or `Infinity` in what should be JSON? In a string they are as good as any word."""
-    # To look for one byte takes a fiftieth of what it takes to look for several.
+    """Whether there may be `NaN` or `Infinity` in text that should be JSON. In a string they are valid."""
+    # Looking for one byte takes a fiftieth of the time of several.
     return (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw)
 
 
 def without_constants_steps(raw: bytes) -> "Steps[bytes]":
-    """What should be JSON with `null` for each `NaN` and `Infinity`; the same object where there is none.
+    """Replace each `NaN` and `Infinity` by `null`; returns the same object where there is none.
 
     Python's `json.dumps` writes them, and a strict parser refuses all of a message that has one.
     """
@@ -306,7 +306,7 @@ def join_steps(pieces: Iterator[str]) -> "Steps[str]":
 
 
 def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
-    """JSON for a value whose texts may be long. The value is used up: its long texts are taken out of it."""
+    """Encode a value whose texts may be long. The value is consumed: its long texts are taken out of it."""
     if isinstance(said, str):
         return b"".join((yield from literal_steps(said)))
     word, long = f"long-{secrets.token_hex(8)}-", list[str]()
@@ -332,7 +332,7 @@ def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
 
 
 def literal_steps(said: str) -> "Steps[list[bytes]]":
-    """A text of any length as a JSON string, in parts."""
+    """Encode a text of any length as a JSON string, in parts."""
     if len(said) <= SLICE_BYTES:
         return [msgspec.json.encode(said)]
     turn, parts = SliceTimer(), [b'"']

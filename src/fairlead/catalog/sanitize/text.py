@@ -1,7 +1,7 @@
-r"""What servers write, made safe for models, terminals, logs and pages.
+r"""Sanitizing of text: removal of hidden characters, control characters and escape sequences.
 
-Taken out is whatever steers a terminal, reorders text or cannot be seen: escape sequences with what they
-carry, control characters but `\n` and `\t`, tags, bidirectional controls, zero-width and other invisible
+Removed is whatever controls a terminal, reorders text or is invisible: escape sequences with their payload,
+control characters except `\n` and `\t`, tags, bidirectional controls, zero-width and other invisible
 characters, lone surrogates, private use and noncharacters. Other line breaks become `\n`.
 
 Some invisible characters carry meaning, and stay where they do, one at a time:
@@ -11,10 +11,10 @@ Some invisible characters carry meaning, and stay where they do, one at a time:
 - the choice between text and picture after a character that has both, and in a keycap,
 - the joiner between two emoji.
 
-Everywhere else they can spell out a message nobody sees, and so they go, at a price: the flags of England,
+Everywhere else they can spell an invisible message and are removed, at a price: the flags of England,
 Scotland and Wales (written with tags) become black flags, rare variants of Han characters their usual form,
-and Khmer or Thai loses its hints for line breaks. An escape sequence that never ends loses only its start,
-and so does one of the 8-bit kind, which garbled text has by accident: what they would have hidden stays.
+and Khmer or Thai loses its hints for line breaks. An unterminated escape sequence loses only its start, and
+so does one of the 8-bit kind, which garbled text has by accident: what they would have hidden stays.
 """
 
 import json
@@ -32,7 +32,7 @@ Kind = Literal[
 
 MAX_READ_CHARACTERS = 8192
 MAX_ADVISED_CHARACTERS = 50_000
-"""What nobody reads to its end is suspicious by that alone."""
+"""A longer text is suspicious by its length alone."""
 
 _Ranges = tuple[tuple[int, int], ...]
 
@@ -70,7 +70,7 @@ _VISIBLE_BEYOND = _characters(
 )
 
 _JOINING = (
-    "[\u0620-\u074f\u0750-\u077f\u07ca-\u07fa\u0840-\u085b\u0860-\u08ff"  # Arabic and its kin
+    "[\u0620-\u074f\u0750-\u077f\u07ca-\u07fa\u0840-\u085b\u0860-\u08ff"  # Arabic and related scripts
     "\u0900-\u0dff\u1820-\u18aa\u1b00-\u1b7f\ua980-\ua9df]"  # India, Mongolia, Bali and Java
 )
 _EMOJI = (
@@ -87,7 +87,7 @@ _KEPT = (
     f"{_EMOJI}\ufe0f\u200d(?={_EMOJI})",
 )
 
-# CSI; OSC, DCS and their kin with what they carry, if they end on their line; any other escape.
+# CSI; OSC, DCS and similar with their payload, if they end on their line; any other escape.
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b[]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)|\x1b[ -/]*+[0-~]?"
 )
@@ -98,15 +98,15 @@ _ASTRAL_BYTES = tuple(bytes((lead,)) for lead in range(0xF0, 0xF5))
 
 
 def clean(text: str) -> str:
-    """The text without anything hidden; most often the very same text, at little cost."""
+    """Sanitize a text; most often returns the very same text, at little cost."""
     if not _is_suspect(text, text.encode(errors="surrogatepass")):
         return text
     return _without_hidden(_with_plain_breaks(_ESCAPES.sub("", text)))
 
 
-# Patterns with thousands of characters take milliseconds to compile, and many a command needs none of them.
-# One set of characters comes first in each, since that is what the engine finds quickly; and all of the
-# astral planes are in it, since one range takes a fraction of the time of twenty.
+# Patterns with thousands of characters take milliseconds to compile, and most commands need none of them.
+# Each begins with one set of characters, which the engine finds quickly; it has all of the astral planes,
+# since one range takes a fraction of the time of twenty.
 
 
 @cache
@@ -127,7 +127,7 @@ def _hidden_pattern() -> re.Pattern[str]:
 def _without_hidden(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_CONTROLS).decode()
-    # A native pass over a long text keeps the interpreter from other threads; calling back does not.
+    # A native pass over a long text blocks other threads; calling back does not.
     return _hidden_pattern().sub("" if len(text) <= _LONG_TEXT else _nothing, text)
 
 
@@ -139,7 +139,7 @@ def _nothing(_match: re.Match[str]) -> str:
 
 
 def _is_suspect(text: str, encoded: bytes) -> bool:
-    """Is there any character that has to go, unless it stands in the right place?"""
+    """Whether there is any character that has to be removed, unless its place is valid."""
     if text.isascii():
         return bool(encoded.translate(None, _PLAIN_ASCII))
     if len(encoded) < 1.5 * len(text):  # mostly ASCII, which goes faster by bytes
@@ -157,7 +157,7 @@ def _with_plain_breaks(text: str) -> str:
 # JSON.
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-# Escapes of what may have to go. All surrogates are among them: only a parser tells a pair from a lone one.
+# Escapes of what may have to be removed. All surrogates are included: only a parser tells a pair.
 _ESCAPED = re.compile(
     rb"\\(?:[bfr]|u(?:0(?:0(?:[0189]|7[fF]|[aA][dD])|34[fF]|61[cC])|1(?:15[fF]|160|7[bB][45]|80[b-fB-F])"
     rb"|2(?:00[b-fB-F]|02[89a-eA-E]|06)|3164|[dD][89a-fA-F]|[eE]"
@@ -166,23 +166,23 @@ _ESCAPED = re.compile(
 
 
 def has_hiding_escape(raw: bytes) -> bool:
-    """Is there an escape in this JSON that may stand for something hidden?"""
-    # To look for one byte first takes a thirtieth of the time.
+    """Whether there is an escape in this JSON that may be a hidden character."""
+    # Looking for one byte first takes a thirtieth of the time.
     return b"\\" in raw and bool(_ESCAPED.search(raw))
 
 
 def may_hide(raw: bytes) -> bool:
-    """Can anything be hidden in this JSON? A no is certain and costs little, a yes asks for a closer look.
+    """Whether this JSON may have hidden characters. A no is certain and cheap, a yes asks for a closer look.
 
-    Raises `ValueError` for what is not UTF-8.
+    Raises `ValueError` for invalid UTF-8.
     """
     return has_hiding_escape(raw) or _is_suspect(raw.decode(errors="surrogatepass"), raw)
 
 
 def clean_bytes(raw: bytes) -> bytes | None:
-    """The JSON with every string in it cleaned, names too; None if there is nothing to clean.
+    """Sanitize every string in the JSON, names too; None if there is nothing to do.
 
-    Whatever else is in it stays as it is, byte for byte. Raises `ValueError` for strings that cannot be read.
+    Everything else stays byte for byte. Raises `ValueError` for invalid strings.
     """
     if not may_hide(raw):
         return None
@@ -198,14 +198,14 @@ def _clean_string_literal(match: re.Match[str]) -> str:
     return literal if cleaned == text else json.dumps(cleaned, ensure_ascii=False)
 
 
-# For people who review.
+# Findings for reviewers.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HiddenText:
-    """Something that was hidden in a text: how many of its kind, and the beginning of it, made readable.
+    """Hidden characters in a text: their kind, count, and beginning made readable.
 
-    `gate.sample` masks and cuts it, in this order, for whoever sees it.
+    `gate.sample` masks and cuts it, in this order, before it is shown.
     """
 
     kind: Kind
@@ -215,14 +215,14 @@ class HiddenText:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CleanText:
-    """A text without anything hidden, and what had been."""
+    """A sanitized text, and the findings in the original."""
 
     text: str
     findings: tuple[HiddenText, ...] = ()
 
 
 def inspect(text: str) -> CleanText:
-    """Clean the text, and say what was hidden in it. Windows line ends are not worth a word."""
+    """Sanitize the text, and report what was hidden in it, except Windows line ends."""
     found: dict[Kind, list[str]] = {}
 
     def noted(match: re.Match[str]) -> str:
@@ -241,7 +241,7 @@ def inspect(text: str) -> CleanText:
 
 
 def reveal_hidden(text: str) -> str:
-    """The text with all that is hidden in it spelled out, such as ⟨U+200B⟩."""
+    """The text with hidden characters spelled out, such as ⟨U+200B⟩."""
     return _hidden_pattern().sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
@@ -269,12 +269,12 @@ def _sample(kind: Kind, removed: str) -> str:
 
 
 def _read_tags(tags: str) -> str:
-    """The ASCII that tags spell."""
+    """ASCII that tags spell."""
     return "".join(chr(ord(tag) - 0xE0000) for tag in tags if 0xE0020 <= ord(tag) < 0xE007F)
 
 
 def _read_selectors(selectors: str) -> str:
-    """The bytes that variation selectors can stand for, all 256 of them, as text."""
+    """Bytes that variation selectors encode, all 256 of them, as text."""
     codes = (ord(selector) for selector in selectors)
     offsets = (code - 0xFE00 if code <= 0xFE0F else code - 0xE0100 + 16 for code in codes if code >= 0xFE00)
     return clean(bytes(offsets).decode(errors="replace"))
@@ -283,7 +283,7 @@ def _read_selectors(selectors: str) -> str:
 _DECODERS: dict[Kind, Callable[[str], str]] = {"tag": _read_tags, "variation": _read_selectors}
 
 
-# Advice.
+# Suspicious text.
 
 _FILLER = r"(?:[\w'’,-]{1,20}\s{1,5})"  # noqa: RUF001 - a quotation mark that people write
 _SUSPICIONS = {
@@ -330,10 +330,10 @@ def _suspicions() -> dict[str, re.Pattern[str]]:
 
 
 def suspicious(text: str) -> tuple[str, ...]:
-    """What about this text should make a reviewer look twice, hidden text included; advice, never a gate."""
+    """Why a reviewer should look twice at this text, hidden text included; advice, never a refusal."""
     cleaned = inspect(text)
     shown = "\n".join((*(finding.sample for finding in cleaned.findings), cleaned.text))
-    # In one width and case, so that nothing hides in letters that only look different.
+    # In one width and case, so that look-alike letters do not hide a match.
     seen = unicodedata.normalize("NFKC", shown[:MAX_ADVISED_CHARACTERS]).lower()
     found = [name for name, pattern in _suspicions().items() if pattern.search(seen)]
     return (*found, "too long") if len(shown) > MAX_ADVISED_CHARACTERS else tuple(found)

@@ -1,1 +1,1 @@
-"""Tools' JSON Schemas: normalized to 2020-12, checked in bounded time, and arguments coerced to them."""
+"""JSON Schemas of tools: `normalize` (to 2020-12), `validate` (in bounded time), `coerce` (arguments)."""

@@ -1,8 +1,7 @@
-"""Arguments as models write them, made what the schema demands, and only where it does.
+"""Coercion of arguments that models write to what the schema requires, only where it does.
 
-Some models send `"[1]"` for a list, `"5"` for a number, or null for what they would leave out. A string
-becomes something else only where the schema takes no string; a null goes only where it is refused and nothing
-is required.
+Some models send `"[1]"` for a list, `"5"` for a number, or null for an absent value. A string is converted
+only where the schema takes no string; a null is dropped only where it is refused and nothing is required.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,14 +15,14 @@ from fairlead.catalog.schema.keywords import TYPES, Schema, resolve_reference
 from fairlead.config.untyped import is_list, is_object
 
 MAX_TEXT = 1_000_000
-"""How much text is read as JSON, of all strings together."""
+"""Most text that is parsed as JSON, of all strings together."""
 MAX_ITEMS = 10_000
-"""Longer lists are left as they are."""
+"""Longer lists are left unchanged."""
 MAX_STEPS = 30_000
-"""How many schemas, members and items are looked at: about 20 ms. Beyond that nothing is changed."""
+"""Most schemas, members and items that are visited: about 20 ms. Beyond that nothing is changed."""
 MAX_PLACE = 200
 MAX_CHANGES = 100
-"""How many changed places are told."""
+"""Most changed places that are reported."""
 
 Types = frozenset[str]
 
@@ -34,14 +33,14 @@ _NAMED = {name: frozenset((name,)) for name in TYPES} | {"number": frozenset(("n
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoercedArguments:
-    """The arguments to send, and the places where they differ from what was given."""
+    """Arguments to send, and the places where they were changed."""
 
     arguments: dict[str, Any]
     changed: tuple[str, ...] = ()
 
 
 def coerce(schema: dict[str, Any], arguments: Mapping[str, Any]) -> CoercedArguments:
-    """Make arguments fit a screened schema, as far as that takes no guessing."""
+    """Make arguments match a screened schema, as far as that takes no guessing."""
     coercion = _Coercion(schema)
     try:
         coerced = coercion.members([schema], arguments, ())
@@ -51,27 +50,27 @@ def coerce(schema: dict[str, Any], arguments: Mapping[str, Any]) -> CoercedArgum
 
 
 class _CoercionExceeded(Exception):
-    """There is too much to look at, so that the arguments stay as they are."""
+    """Too much to visit: the arguments stay unchanged."""
 
 
 class TypesOf:
-    """Which types of JSON the schemas of a document take."""
+    """JSON types that the schemas of a document accept."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._known: dict[int, tuple[Schema, Types]] = {}  # with the schema, lest another gets its id
+        self._known: dict[int, tuple[Schema, Types]] = {}  # with the schema, so that its id is not reused
 
     def __call__(self, schema: Schema) -> Types:
-        """The types that a schema does not rule out."""
+        """Types that a schema does not rule out."""
         if isinstance(schema, bool):
             return _ANY if schema else _NONE
         if id(schema) not in self._known:
-            self._known[id(schema)] = schema, _ANY  # what whoever comes back here in a circle finds
+            self._known[id(schema)] = schema, _ANY  # found by a circular reference
             self._known[id(schema)] = schema, self._of(schema)
         return self._known[id(schema)][1]
 
     def views(self, schemas: list[Schema], kind: str) -> list[dict[str, Any]]:
-        """The schemas that judge a value of that type here: these, and those they lead to beyond doubt."""
+        """Schemas that apply to a value of that type here: these, and those they certainly lead to."""
         found: dict[int, dict[str, Any]] = {}
         pending = [*schemas]
         while pending:
@@ -168,13 +167,13 @@ class _Coercion:
         return reduce(Types.__and__, map(self._types, schemas))
 
     def _views_of_type(self, schemas: list[Schema], kind: str) -> list[dict[str, Any]]:
-        """The schemas that judge a value of that type here, found once for all items of a list."""
+        """Schemas that apply to a value of that type here, computed once for all items of a list."""
         self._take(len(schemas))
         wanted = kind, frozenset(map(id, schemas))
         if wanted not in self._views:
             views = self._types.views(schemas, kind)
             self._take(sum(1 + len(view.get("anyOf", ())) + len(view.get("oneOf", ())) for view in views))
-            self._views[wanted] = schemas, views  # with the schemas, lest others get their ids
+            self._views[wanted] = schemas, views  # with the schemas, so that their ids are not reused
         return self._views[wanted][1]
 
     def _take(self, steps: int) -> None:
@@ -197,7 +196,7 @@ def _as_text(place: _Place) -> str:
 
 
 def _others(views: list[dict[str, Any]]) -> list[Schema]:
-    """What judges a member that is not named in a schema."""
+    """Schemas of a member that is not named in a schema."""
     return [view["additionalProperties"] for view in views if "additionalProperties" in view]
 
 
@@ -206,7 +205,7 @@ def _any_of(types: Iterable[Types]) -> Types:
 
 
 def _types_of_value(value: object) -> Types:
-    """The types a value is of: a whole number is a number as well."""
+    """Types of a value: a whole number is a number as well."""
     if value is None:
         return _NAMED["null"]
     if isinstance(value, bool):

@@ -1,9 +1,9 @@
-"""How much work it is to check a value against a schema, known before the work is done.
+"""Cost of validating a value against a schema, computed before validation.
 
-A validator cannot be interrupted, and it holds the interpreter's lock while it runs. So nothing is checked
+A validator cannot be interrupted, and it holds the interpreter's lock while it runs. So nothing is validated
 whose cost has no bound. The unit is about 10 ns: one schema applied to one value costs two, and each keyword
-costs what `_COSTS` says, which was measured on the validator with the values that are worst for it. A keyword
-that has no entry there has no known cost, and a schema with such a keyword is not run.
+costs what `_COSTS` says, which was measured on the validator with the worst values for it. A keyword without
+an entry there has no known cost, and a schema with such a keyword is not run.
 """
 
 import math
@@ -17,27 +17,27 @@ from fairlead.catalog.schema.keywords import Schema, in_place_schemas, resolve_r
 from fairlead.config.untyped import is_list, is_object
 
 MAX_VALUE_DEPTH = 64
-"""How deep a value may be nested. The validator follows it on the machine's stack."""
+"""Deepest nesting of a value. The validator follows it on the machine's stack."""
 MAX_MEETINGS = 4_000
-"""How many pairs of a schema and a value are looked at to find out what a check costs."""
+"""Most pairs of a schema and a value that are visited to compute a cost."""
 
 MAX_STEPS = 40_000
-"""How many members and items are looked at for the same purpose."""
+"""Most members and items that are visited for the same purpose."""
 MAX_NUMBER_BITS = 1_024
-"""Larger whole numbers are not checked: the validator's arithmetic is quadratic in their digits."""
+"""Larger whole numbers are not validated: the validator's arithmetic is quadratic in their digits."""
 
 MULTIPLYING = frozenset(("$ref", "unevaluatedProperties", "unevaluatedItems"))
-"""Without these a schema costs what there is of it."""
+"""Keywords without which a schema's cost depends only on its own size."""
 
 _NUMBERS = (int, float)
 _SIZED = (str, dict, list, tuple)
 _FEW = 64
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _UNEVALUATED_FACTOR = 4
-"""`unevaluated…` judges what it stands beside once more; measured at not quite 3."""
+"""`unevaluated…` validates its siblings once more; measured at not quite 3."""
 _UNICODE_CLASS_STATES = 300
 _WIDE_CLASS_STATES = 4
-"""What stands for nearly every character takes several states: a character has up to four bytes."""
+"""States of a class with nearly every character: a character has up to four bytes."""
 _WIDE_CLASS = re.compile(r"\.|\[\^|\\\\[DSW]")
 
 _APPLIED = 2
@@ -54,11 +54,11 @@ _PATTERN_TOKEN = re.compile(
 
 
 class EffortExceeded(Exception):
-    """Checking would cost more than is allowed. The message says why."""
+    """Validation would cost more than is allowed. The message says why."""
 
 
 class ValueSize(NamedTuple):
-    """How large a value is: its parts, the characters in them, and how many are numbers beyond 53 bits."""
+    """Size of a value: its parts, the characters in them, and how many are numbers beyond 53 bits."""
 
     values: int
     characters: int
@@ -66,48 +66,48 @@ class ValueSize(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a keyword adds to one application of its schema."""
+    """Cost that a keyword adds to one application of its schema."""
 
     value: float = 0
-    """For a value of whatever kind, in the worst case."""
+    """For a value of any kind, in the worst case."""
     character: float = 0
     wide_number: float = 0
-    """For a number beyond 53 bits, more than for another value."""
+    """Extra cost of a number beyond 53 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weight:
-    """What one value costs at most. Infinite where references lead in a circle."""
+    """Highest cost of one value. Infinite for circular references."""
 
     schemas: float
-    """How many schemas apply to it."""
+    """Number of schemas that apply to it."""
     units: float
-    """What they and their keywords cost."""
+    """Cost of those and their keywords."""
     states: float = 0
-    """How many states of regular expressions see each of its characters."""
+    """States of regular expressions that see each of its characters."""
     wide_numbers: float = 0
-    """What a number beyond 53 bits costs more than another."""
+    """Extra cost of a number beyond 53 bits."""
     height: int = 1
-    """How many schemas apply inside each other, circles not counted."""
+    """Depth of schemas that apply inside each other, circles not counted."""
     unknown: str | None = None
-    """The keyword whose cost is not known, if there is one; then nothing may be checked."""
+    """Keyword whose cost is unknown, if there is one; then nothing may be validated."""
 
     def of(self, size: ValueSize) -> float:
-        """The most that checking a value of this size can cost."""
+        """Highest cost of validating a value of this size."""
         if size.wide_numbers and self.wide_numbers:
-            return math.inf  # how these meet each other has to be looked at
+            return math.inf  # their comparisons have to be counted
         return self.units * size.values + (self.states * size.characters if self.states else 0)
 
 
 def weigh(root: dict[str, Any]) -> Weight:
-    """What a schema costs with all its references followed. Raises `Unbounded` if it is nested too deeply."""
+    """Cost of a schema, references followed. Raises `EffortExceeded` if it is nested too deeply."""
     known: dict[int, Weight] = {}
 
     def of(schema: Schema) -> Weight:
         if isinstance(schema, bool):
             return Weight(schemas=1, units=_APPLIED)
         if id(schema) not in known:
-            # What a reference that leads back here in a circle finds.
+            # Found by a circular reference.
             known[id(schema)] = Weight(schemas=math.inf, units=math.inf, height=0)
             inner = [of(sub) for keyword, sub in subschemas(schema) if keyword != "$defs"]
             if (target := resolve_reference(schema, root)) is not None:
@@ -131,9 +131,10 @@ def weigh(root: dict[str, Any]) -> Weight:
 
 
 def measure(value: object, most: float, *, max_bits: float = MAX_NUMBER_BITS) -> ValueSize:
-    """The size of a value.
+    """Size of a value.
 
-    Raises `Unbounded` if it has more parts than `most`, is nested too deeply, or has too long a number.
+    Raises:
+        EffortExceeded: It has more parts than `most`, is nested too deeply, or has too long a number.
     """
     flat = _measure_flat(value, max_bits)
     if flat is not None:
@@ -162,7 +163,7 @@ def measure(value: object, most: float, *, max_bits: float = MAX_NUMBER_BITS) ->
 
 
 def _measure_flat(value: object, max_bits: float) -> ValueSize | None:
-    """The size of a few texts and numbers by name, as nearly all arguments are; None for anything else."""
+    """Size of a few texts and numbers by name, as nearly all arguments are; None for anything else."""
     if not is_object(value) or len(value) > _FEW:
         return None
     characters = wide = 0
@@ -180,14 +181,14 @@ def _measure_flat(value: object, max_bits: float) -> ValueSize | None:
 _FEW_KEYS = 16
 _SHORT_CHARACTERS = 256
 FLAT_AND_SHORT = ValueSize(1 + _FEW_KEYS, 2 * _FEW_KEYS * _SHORT_CHARACTERS)
-"""The most that there is to a value for which `is_flat_and_short` says yes."""
+"""Largest size of a value for which `is_flat_and_short` is true."""
 
 
 def is_flat_and_short(value: object) -> TypeGuard[dict[str, Any]]:
-    """Are these a few short texts and plain numbers by name, as the arguments of nearly all calls are?
+    """Whether these are a few short texts and plain numbers by name, as nearly all arguments are.
 
-    A copy of such a dict costs nothing and stays as it is, in whatever thread; and what it costs to check it
-    is known without measuring it.
+    A shallow copy of such a dict is cheap and never changes, in any thread; and the cost of validating it is
+    known without measuring it.
     """
     if not isinstance(value, dict):
         return False
@@ -210,7 +211,7 @@ def is_flat_and_short(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _is_wide(number: float, max_bits: float = MAX_NUMBER_BITS) -> bool:
-    """Does the validator compare this number digit by digit? Raises `Unbounded` for far too many digits."""
+    """Whether the validator compares this number by digits. Raises `EffortExceeded` for too many."""
     if -_EXACT <= number <= _EXACT:
         return isinstance(number, float) and 0 < abs(number) < _TINY
     if isinstance(number, int) and number.bit_length() > max_bits:
@@ -219,7 +220,7 @@ def _is_wide(number: float, max_bits: float = MAX_NUMBER_BITS) -> bool:
 
 
 def effort(root: dict[str, Any], value: object, most: int) -> int:
-    """What checking this very value costs. Raises `Unbounded` if that is more than `most`."""
+    """Cost of validating this very value. Raises `EffortExceeded` if that is more than `most`."""
     try:
         return _Count(root, most).of(root, value)
     except RecursionError:
@@ -227,7 +228,7 @@ def effort(root: dict[str, Any], value: object, most: int) -> int:
 
 
 class _Count:
-    """Counts without doing: a schema that meets a value again is looked at once, and counted every time."""
+    """Counts without validating: a repeated pair of schema and value is visited once, counted each time."""
 
     def __init__(self, root: dict[str, Any], most: int) -> None:
         self._root = root
@@ -244,7 +245,7 @@ class _Count:
             return self._check_effort(self._meetings[meeting])
         if len(self._meetings) >= MAX_MEETINGS:
             raise EffortExceeded("there is too much to check")
-        self._meetings[meeting] = self._most + 1  # what a reference that leads back here in a circle finds
+        self._meetings[meeting] = self._most + 1  # found by a circular reference
         total = self._check_effort(self._own(schema, value))
         for inner in in_place_schemas(schema, self._root):
             total = self._check_effort(total + self.of(inner, value))
@@ -266,12 +267,12 @@ class _Count:
             raise EffortExceeded("there is too much to check")
 
     def _own(self, schema: dict[str, Any], value: object) -> int:
-        """What the keywords of this very schema cost, those aside that hold schemas."""
+        """Cost of the keywords of this very schema, except those that hold schemas."""
         own = self._own_costs.get(id(schema))
         if own is None:
             own, unknown = _own_cost(schema)
             if unknown:
-                raise EffortExceeded(f"it is not known what `{unknown}` costs")
+                raise EffortExceeded(f"the cost of `{unknown}` is unknown")
             self._own_costs[id(schema)] = own
         if isinstance(value, str):
             return _APPLIED + len(schema) + int(own.character * len(value)) + _choices_cost(schema, value)
@@ -285,7 +286,7 @@ class _Count:
         if schema.get("uniqueItems") and _is_array(value):
             self._step(len(value))
             size = measure(value, self._most / _UNIQUE.value)
-            # Wide numbers have one hash in common, so each is compared with each.
+            # Wide numbers share one hash, so each is compared with each.
             total += int(_UNIQUE.value * size.values + _UNIQUE.wide_number * size.wide_numbers**2)
             total += int(_UNIQUE.character * size.characters)
         return total
@@ -295,7 +296,7 @@ class _Count:
         self._step(min(len(properties), len(value)))
         names = properties.keys() & value.keys()
         total = sum(_LOOKED_UP + self.of(properties[name], value[name]) for name in names)
-        extended = "additionalProperties" in schema  # which tries the patterns once more
+        extended = "additionalProperties" in schema  # tries the patterns once more
         for pattern, inner in schema.get("patternProperties", {}).items():
             self._step(len(value))
             states = pattern_states(pattern) * (1 + extended)
@@ -318,7 +319,7 @@ class _Count:
         return total
 
 
-# ── what keywords cost ──
+# ── costs of keywords ──
 
 _NAME = 5
 _CHOICES = ("enum", "const")
@@ -328,7 +329,7 @@ _OTHER_MEMBER = 10
 
 
 def _own_cost(schema: dict[str, Any]) -> tuple[Cost, str | None]:
-    """What the keywords of a schema cost by themselves, and the one whose cost is not known."""
+    """Cost of a schema's own keywords, and the one whose cost is unknown."""
     value, character, wide = float(_APPLIED), 0.0, 0.0
     for keyword, setting in schema.items():
         cost_of = _COSTS.get(keyword)
@@ -362,7 +363,7 @@ def _names_cost(names: Sequence[str]) -> Cost:
 
 
 def _members_cost(members: object) -> Cost:
-    """For each value in `enum` and `const`, however deep: it may be compared with what is checked."""
+    """Cost of each value in `enum` and `const`, however deep: it may be compared with the validated one."""
     numbers = others = 0
     pending: list[object] = [members]
     while pending:
@@ -382,12 +383,12 @@ def _members_cost(members: object) -> Cost:
 
 
 def _any_choice(schema: dict[str, Any]) -> float:
-    """What `enum` and `const` cost for a value of which nothing is known."""
+    """Cost of `enum` and `const` for an unknown value."""
     return sum([_members_cost(schema[keyword]).value for keyword in _CHOICES if keyword in schema])
 
 
 def _choices_cost(schema: dict[str, Any], value: object) -> int:
-    """What `enum` and `const` cost for a value that holds no others."""
+    """Cost of `enum` and `const` for a value that holds no others."""
     members: list[object] = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 4 * len(members)
@@ -408,19 +409,19 @@ def _patterns_cost(patterns: dict[str, Any]) -> Cost:
 
 
 _COSTS: dict[str, Callable[[Any], Cost | None]] = {
-    # What the validator does not look at.
+    # Ignored by the validator.
     **dict.fromkeys(
         ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"), _fixed_cost(0)
     ),
     **dict.fromkeys(("format", "contentEncoding", "contentMediaType", "$defs"), _fixed_cost(0)),
-    # What holds schemas: those count by themselves.
+    # Keywords that hold schemas: those are counted themselves.
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"), _fixed_cost(1)),
     **dict.fromkeys(("properties", "additionalProperties", "unevaluatedProperties"), _fixed_cost(2)),
     **dict.fromkeys(("prefixItems", "items", "contains", "unevaluatedItems"), _fixed_cost(1)),
     "propertyNames": _fixed_cost(_NAME),
     "patternProperties": _patterns_cost,
     "dependentSchemas": lambda named: Cost(3 * len(named)),
-    # What judges by itself.
+    # Assertions.
     "type": _fixed_cost(1),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _fixed_cost(1)),
     **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _fixed_cost(1)),
@@ -433,13 +434,13 @@ _COSTS: dict[str, Callable[[Any], Cost | None]] = {
     "const": _members_cost,
     "uniqueItems": lambda unique: _UNIQUE if unique else Cost(),
 }
-"""What each keyword costs; None for a setting whose cost has no bound."""
+"""Cost of each keyword; None for a value whose cost has no bound."""
 
 
 @lru_cache(maxsize=4096)
 def pattern_states(pattern: str) -> int:
-    """About how large the automaton of a regular expression is: its length, with repetitions written out."""
-    sizes = [0]  # of the groups that are open, the innermost last
+    """Approximate size of a regular expression's automaton: its length, with repetitions written out."""
+    sizes = [0]  # of the open groups, the innermost last
     atom = 0
     for token in _PATTERN_TOKEN.finditer(pattern):
         text = token[0]
@@ -457,7 +458,7 @@ def pattern_states(pattern: str) -> int:
 
 
 def _is_array(value: object) -> TypeGuard[Sequence[Any]]:
-    """Is it one to the validator? A tuple is."""
+    """Whether the validator takes it for an array, as it does a tuple."""
     return isinstance(value, list | tuple)
 
 

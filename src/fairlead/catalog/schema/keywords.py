@@ -1,4 +1,4 @@
-"""Where schemas stand inside a JSON Schema (2020-12), and where its references lead."""
+"""Positions of subschemas inside a JSON Schema (2020-12), and resolution of its references."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,7 +32,7 @@ HOLDERS = frozenset((*LISTS, *SINGLES, *MAPS))
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
-    """Every schema that stands right inside this one, with the keyword it stands under."""
+    """Every schema directly inside this one, with its keyword."""
     for keyword, value in schema.items():
         if keyword not in HOLDERS:
             continue
@@ -44,7 +44,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
 
 
 def all_schemas(root: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """This schema and every one inside it, booleans aside."""
+    """This schema and every one inside it, except booleans."""
     pending = [root]
     while pending:
         schema = pending.pop()
@@ -53,7 +53,7 @@ def all_schemas(root: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def mapped(schema: Schema, where: str, change: Callable[[dict[str, Any], str], Schema]) -> Schema:
-    """A copy in which every schema is what `change` makes of it and its place, the inner ones first."""
+    """Copy in which `change` is applied to every schema and its path, the inner ones first."""
     if isinstance(schema, bool):
         return schema
     new: dict[str, Any] = {}
@@ -72,12 +72,12 @@ def mapped(schema: Schema, where: str, change: Callable[[dict[str, Any], str], S
 
 
 def below(where: str, step: str) -> str:
-    """The dotted path one step further."""
+    """Dotted path one step further."""
     return f"{where}.{step}" if where else step
 
 
 def in_place_schemas(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
-    """The schemas that judge the same value as this one."""
+    """Schemas that apply to the same value as this one."""
     for keyword in IN_PLACE_LISTS:
         yield from schema.get(keyword, ())
     for keyword in IN_PLACE_SINGLES:
@@ -89,12 +89,12 @@ def in_place_schemas(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[S
 
 
 def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> Schema | None:
-    """The schema this one refers to, if it does."""
+    """Schema that this one refers to, if any."""
     return resolve(root, schema["$ref"]) if "$ref" in schema else None
 
 
 def resolve(root: dict[str, Any], reference: str) -> Schema | None:
-    """What a reference such as `#/$defs/node` leads to inside a schema; None if that is nothing."""
+    """Target of a reference such as `#/$defs/node` inside a schema; None if there is none."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     found: Any = root

@@ -1,9 +1,7 @@
-"""Input schemas as servers send them, made fit for use: bounded, self-contained and of one dialect (2020-12).
+"""Normalization of servers' schemas: bounded, self-contained and in one dialect (2020-12).
 
-What is broken is repaired, and the repair told; what could do harm (a reference that would have to be
-fetched, more than the caps allow) makes the tool unusable, with the reason. Other tools are not affected.
-
-One level of a schema in the words of 2020-12: older drafts' said anew, what makes no sense refused.
+Mistakes are repaired and reported; harmful ones (a reference that would have to be fetched, more than the
+limits allow) make the tool unusable, with the reason. Other tools are not affected.
 """
 
 import math
@@ -21,7 +19,7 @@ from fairlead.config.untyped import as_object, is_list, is_object
 
 MAX_PATTERN_LENGTH = 1_000
 MAX_PATTERN_STATES = 5_000
-"""As `effort` counts them. Compiling one takes about a microsecond."""
+"""Most states of a pattern, as `effort` counts them. Compiling one takes about a microsecond."""
 
 _DIALECTS = frozenset(
     f"json-schema.org/{version}"
@@ -45,7 +43,7 @@ _OLDER = frozenset(
         "nullable",
     )
 )
-"""Keywords that older drafts, or OpenAPI, use in another way, beside a list of `items`."""
+"""Keywords with another meaning in older drafts, or OpenAPI, beside a list of `items`."""
 _OTHER_WORDS = {
     "int": "integer",
     "long": "integer",
@@ -60,22 +58,22 @@ _OTHER_WORDS = {
     "list": "array",
     "none": "null",
 }
-"""What people write for a type, and what they mean."""
+"""Common misspellings of types."""
 
 
 class UnusableKeyword(Exception):
-    """A keyword's value means nothing. The message ends a sentence about it."""
+    """A keyword's value is invalid. The message is the predicate of a sentence about it."""
 
 
 def is_supported_dialect(uri: object) -> bool:
-    """Is this `$schema` one of the drafts that can be read here? Many tools name none."""
+    """Whether this `$schema` is one of the supported drafts. Many tools name none."""
     if not isinstance(uri, str) or not uri:
         return True
     return uri.removeprefix("http://").removeprefix("https://").rstrip("#") in _DIALECTS
 
 
 def upgrade_to_2020_12(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same in 2020-12, this level only."""
+    """Convert one level of a schema to 2020-12."""
     if _OLDER.isdisjoint(schema) and not is_list(schema.get("items")):
         return schema
     new = {**schema}
@@ -85,7 +83,7 @@ def upgrade_to_2020_12(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def local_reference(reference: str) -> str:
-    """A reference as it must be once `definitions` are `$defs`."""
+    """Reference after `definitions` became `$defs`."""
     return f"#/$defs/{reference[14:]}" if reference.startswith("#/definitions/") else reference
 
 
@@ -141,20 +139,20 @@ _RENEWALS = (
 
 
 def keyword_value(keyword: str, value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of a keyword that holds no schemas; None for one that nobody here knows."""
+    """Value of a keyword that holds no schemas; None for an unknown keyword."""
     reader = _READERS.get(keyword)
     return reader(value) if reader else None
 
 
 def schema_list(value: object) -> list[Any]:
-    """The value of a keyword that holds a list of schemas."""
+    """Value of a keyword that holds a list of schemas."""
     if not is_list(value) or not value:
         raise UnusableKeyword("must be a list of schemas")
     return value
 
 
 def schema_map(value: object) -> dict[str, Any]:
-    """The value of a keyword that holds schemas by name."""
+    """Value of a keyword that holds schemas by name."""
     if not is_object(value):
         raise UnusableKeyword("must be an object of schemas")
     return value
@@ -172,7 +170,7 @@ def _type_named(word: object) -> str:
     name = word.lower() if isinstance(word, str) else ""
     name = _OTHER_WORDS.get(name, name)
     if name not in TYPES:
-        raise UnusableKeyword(f"is {gate.content(str(word), 40)!r}, which is no type")
+        raise UnusableKeyword(f"is {gate.content(str(word), 40)!r}, which is not a type")
     return name
 
 
@@ -229,7 +227,7 @@ def _names_by_name(value: object) -> dict[str, list[str]]:
 
 def _choices(value: object) -> list[Any]:
     if not is_list(value) or not value:
-        raise UnusableKeyword("must be a list with something in it")
+        raise UnusableKeyword("must be a list that is not empty")
     return value
 
 
@@ -257,33 +255,33 @@ _READERS: dict[str, Callable[[object], Any]] = {
 
 
 MAX_BYTES = 256 * 1024
-"""Of a tool's whole definition."""
+"""Most bytes of a tool's whole definition."""
 MAX_VALUES = 20_000
 MAX_SCHEMAS = 3_000
 MAX_PROPERTIES = 2_000
 MAX_PATTERNS = 50
 MAX_STATES = 4 * MAX_PATTERN_STATES
-"""Of all patterns together."""
+"""Most states of all patterns together."""
 MAX_REFERENCE_LENGTH = 500
 MAX_HEIGHT = 64
-"""How many schemas may stand inside each other, references followed."""
+"""Deepest nesting of schemas, references followed."""
 MAX_EXPANSION = 100_000_000
-"""How many schemas it may be with every reference written out."""
+"""Most schemas with every reference expanded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchemaChange:
-    """Something that was changed in a tool's definition."""
+    """One change of a tool's schema."""
 
     where: str
-    """A dotted path into the schema, such as `properties.tags.items`; empty for all of it."""
+    """Dotted path into the schema, such as `properties.tags.items`; empty for all of it."""
     what: str
-    """The rest of a sentence that begins with the place."""
+    """Predicate of a sentence whose subject is the path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScreenedSchema:
-    """A schema that can be used, or the reason why its tool cannot."""
+    """A usable schema with its changes, or the reason why its tool cannot be used."""
 
     schema: dict[str, Any] = field(repr=False)
     changes: tuple[SchemaChange, ...] = ()
@@ -291,20 +289,20 @@ class ScreenedSchema:
 
 
 def permissive() -> dict[str, Any]:
-    """A schema that lets any arguments through."""
+    """Schema that accepts any arguments."""
     return {"type": "object", "additionalProperties": True}
 
 
 def screen(raw: object) -> ScreenedSchema:
-    """An input schema, as it comes out of JSON."""
+    """Normalize an input schema, as parsed from JSON."""
     if raw is False:
-        return _reject_schema("its schema takes no arguments at all, not even none")
+        return _reject_schema("its schema accepts no arguments at all, not even none")
     try:
         if not is_object(raw):
             what = "is missing" if raw is None else "is not an object"
-            change = SchemaChange(where="", what=f"{what}; any arguments are let through")
+            change = SchemaChange(where="", what=f"{what}; any arguments are accepted")
             return ScreenedSchema(schema=permissive(), changes=(change,))
-        measure(raw, MAX_VALUES, max_bits=math.inf)  # numbers are for those to mind who compute
+        measure(raw, MAX_VALUES, max_bits=math.inf)  # numbers matter only to validation
         reading = _Reading()
         schema = reading.read_root(raw)
         return ScreenedSchema(schema=schema, changes=tuple(reading.changes))
@@ -315,10 +313,10 @@ def screen(raw: object) -> ScreenedSchema:
 
 
 def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
-    """An output schema, of any type: rejected where it is malformed, and never guessed at.
+    """Normalize an output schema of any type: rejected where it is malformed, and never guessed.
 
-    Clients refuse results that do not fit it, so that one which means something else would cost results. The
-    same schema where every validator can compile it; one of an older draft is said anew in 2020-12.
+    Clients refuse results that do not match it, so a changed meaning would cost results. Returns the same
+    schema where every validator can compile it; one of an older draft is converted to 2020-12.
     """
     from fairlead.catalog.schema.validate import (  # native code, which few need
         is_well_formed,
@@ -349,7 +347,7 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
 
 
 class _Harmful(Exception):
-    """This tool cannot be offered. The message says why."""
+    """The tool cannot be offered. The message says why."""
 
 
 class _SchemaDefinition(msgspec.Struct, rename="camel"):
@@ -361,13 +359,13 @@ _decode = msgspec.json.Decoder(_SchemaDefinition).decode
 
 @lru_cache(maxsize=2048)
 def screen_definition(definition: bytes) -> ScreenedSchema:
-    """The input schema in a tool's definition. Asked again about the same bytes, it answers at once."""
+    """Normalize the input schema in a tool's definition. Cached by its bytes."""
     if len(definition) > MAX_BYTES:
-        return _reject_schema(f"its definition has {len(definition)} bytes, and {MAX_BYTES} are allowed")
+        return _reject_schema(f"its definition has {len(definition)} bytes; the limit is {MAX_BYTES}")
     try:
         return screen(_decode(definition).input_schema)
     except (ValueError, RecursionError):
-        return _reject_schema("its definition cannot be read")
+        return _reject_schema("its definition cannot be parsed")
 
 
 def _reject_schema(reason: str) -> ScreenedSchema:
@@ -375,7 +373,7 @@ def _reject_schema(reason: str) -> ScreenedSchema:
 
 
 class _Reading:
-    """One schema on its way in."""
+    """Normalization of one schema."""
 
     def __init__(self) -> None:
         self.changes: list[SchemaChange] = []
@@ -407,7 +405,7 @@ class _Reading:
         if isinstance(raw, bool):
             return raw
         if not is_object(raw):
-            self._note(where, "is not a schema; anything is let through there")
+            self._note(where, "is not a schema; anything is accepted there")
             return {}
         return self._read_object(raw, where)
 
@@ -471,14 +469,14 @@ class _Reading:
             raise _Harmful(f"its schema has more than {MAX_PATTERNS} patterns")
 
     def _drop_lost_references(self, root: dict[str, Any]) -> None:
-        """Take out references to nothing, or to what was not read as a schema."""
+        """Remove references to nothing, or to what was not read as a schema."""
         sound = {id(schema) for schema in all_schemas(root)}
         for schema in all_schemas(root):
             if "$ref" not in schema:
                 continue
             target = resolve(root, schema["$ref"])
             if not isinstance(target, bool) and id(target) not in sound:
-                self._note(schema.pop("$ref"), "leads to nothing; anything is let through there")
+                self._note(schema.pop("$ref"), "leads to nothing; anything is accepted there")
 
 
 def _limit(weight: Weight) -> None:
@@ -489,7 +487,7 @@ def _limit(weight: Weight) -> None:
 
 
 def _quote_excerpt(said: str) -> str:
-    """Words of a schema, short, and through the gate before they are cut: half a secret is not found."""
+    """Short excerpt of a schema, through the gate before it is cut: half a secret is not found."""
     return repr(gate.content(said, 100))
 
 

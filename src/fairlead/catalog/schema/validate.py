@@ -1,13 +1,13 @@
-"""Do arguments fit a tool's schema? The answer comes in bounded time, whatever the schema and the arguments.
+"""Validation of arguments and results against a tool's schema, in bounded time.
 
-The validator is native code that can be neither interrupted nor run beside other Python code, so what a check
-may cost is known before it starts (`effort`). Where that is too much the verdict is `unchecked`: the server
-has the last word on its own arguments anyway. Regular expressions run on an engine that is linear in the
-text; what it does not know (look-around, back-references) is left for the server to check.
+The validator is native code that can be neither interrupted nor run beside other Python code, so the cost of
+a check is computed before it starts (`effort`). Where that is too much the outcome is `unchecked`: the server
+validates its own arguments anyway. Regular expressions run on an engine that is linear in the text; what it
+does not support (look-around, back-references) is left to the server.
 
-Only arguments that the server would certainly refuse are invalid. A required property that has a default is
-the server's to fill in; keywords beside a `$ref` do not count, since drafts up to 7 ignore them; and a schema
-that had to be repaired where that may make it stricter is not checked at all.
+Only arguments that the server would certainly refuse are invalid. A required property with a default is the
+server's to fill in; keywords beside a `$ref` do not count, since drafts up to 7 ignore them; and a schema
+whose repair may have made it stricter is not used at all.
 """
 
 import re
@@ -29,11 +29,11 @@ from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import as_object, is_object
 
 MAX_VALUES = 20_000
-"""How large arguments may be: counting them takes time too."""
+"""Largest size of arguments: counting them takes time too."""
 MAX_EFFORT = 4_000_000
-"""About 50 ms of checking."""
+"""About 50 ms of validation."""
 MAX_EXPLAINED_EFFORT = 4_000
-"""To say what is wrong costs about a thousand times what it costs to find out that something is."""
+"""Describing what is wrong costs about a thousand times as much as finding out that something is."""
 MAX_EXPLAINED = ValueSize(values=1_000, characters=20_000)
 MAX_PROBLEMS = 8
 MAX_MESSAGE = 300
@@ -41,43 +41,43 @@ MAX_MESSAGE = 300
 Outcome = Literal["valid", "invalid", "unchecked"]
 
 _INVERTING = frozenset(("not", "if", "oneOf", "contains"))
-"""Where a part that takes more can make the whole take less."""
+"""Keywords under which a wider subschema can make the whole narrower."""
 _ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
-"""What may stand beside a reference without a demand of its own."""
+"""Keywords beside a reference that assert nothing."""
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 * 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationResult:
-    """Whether a value fits a schema."""
+    """Whether a value matches a schema."""
 
     outcome: Outcome
     problems: tuple[str, ...] = ()
-    """What is wrong, for whoever made the value."""
+    """Violations, for the author of the value."""
     reason: str | None = None
     """Why it was not checked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedArguments:
-    """Arguments as they should be sent, and the verdict on them."""
+    """Arguments to send, coerced where needed, and the validation result."""
 
     arguments: dict[str, Any] = field(repr=False)
     verdict: ValidationResult
     changed: tuple[str, ...] = ()
-    """The places where they differ from what was given."""
+    """Places where they were changed."""
 
 
 _VALID = ValidationResult(outcome="valid")
 
 
 def check_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> ValidationResult:
-    """Check the arguments of a call. The tool's schema is read and compiled once."""
+    """Validate the arguments of a call. The tool's schema is parsed and compiled once."""
     return _check_of(entry.definition).verdict(arguments if isinstance(arguments, dict) else {**arguments})
 
 
 def fit_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> FittedArguments:
-    """Check the arguments of a call, and where they do not fit try again as `coerce` would have them."""
+    """Validate the arguments of a call, and where they are invalid try again after `coerce`."""
     check = _check_of(entry.definition)
     given = arguments if isinstance(arguments, dict) else {**arguments}
     verdict = check.verdict(given)
@@ -89,7 +89,7 @@ def fit_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> FittedArgum
 
 
 def check_of(entry: ToolEntry) -> "Check":
-    """The schema of a tool's arguments, compiled once."""
+    """Compiled schema of a tool's arguments, cached."""
     return _check_of(entry.definition)
 
 
@@ -99,7 +99,7 @@ def _check_of(definition: bytes) -> "Check":
 
 
 class Check:
-    """A schema, compiled."""
+    """A compiled schema."""
 
     def __init__(self, screened: ScreenedSchema) -> None:
         self.schema = screened.schema
@@ -110,7 +110,7 @@ class Check:
         if screened.changes and any(not _INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
             self._hindrance = self._hindrance or "its schema had to be repaired, and may mean something else"
         if self._hindrance is None and self._weight.unknown is not None:
-            self._hindrance = f"it is not known what checking `{self._weight.unknown}` costs"
+            self._hindrance = f"the cost of checking `{self._weight.unknown}` is unknown"
         if self._hindrance is None:
             try:
                 self._validator = _compile(_certain(screened.schema))
@@ -118,9 +118,9 @@ class Check:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
 
     def accepts(self, value: Any, *, is_flat: bool = False) -> bool:  # noqa: ANN401 - any JSON value
-        """Does a value certainly fit as it is? A no only asks for `verdict`, which says why.
+        """Whether a value certainly matches. A no only asks for `verdict`, which says why.
 
-        With `is_flat`, which says that `is_flat_and_short` is true of the value, it need not be measured.
+        With `is_flat`, which promises that `is_flat_and_short` is true of the value, it need not be measured.
         """
         if self._validator is None or not is_object(value):
             return False
@@ -133,7 +133,7 @@ class Check:
             return False
 
     def verdict(self, value: Any) -> ValidationResult:  # noqa: ANN401 - any JSON value
-        """Judge a value."""
+        """Validate a value."""
         if self._validator is None:
             return ValidationResult(outcome="unchecked", reason=self._hindrance)
         try:
@@ -152,7 +152,7 @@ class Check:
         return ValidationResult(outcome="invalid", problems=tuple(_problems(self._validator, value)))
 
     def _explainable(self, value: object, size: ValueSize, cost: float) -> bool:
-        """Is there time to say what is wrong?"""
+        """Whether there is time to describe what is wrong."""
         if size.values > MAX_EXPLAINED.values or size.characters > MAX_EXPLAINED.characters:
             return False
         try:
@@ -186,7 +186,7 @@ _ESCAPES = frozenset("dDwWsSbBnrtfv0123456789ukxcpP^$\\.*+?()[]{}|/")
 
 
 def is_well_formed(schema: dict[str, Any]) -> bool:
-    """Is it a schema in some draft, patterns aside? The shapes of its keywords must have been checked."""
+    """Whether it is a schema in some draft, except for patterns. Types of keywords must have been checked."""
     plain = _without_patterns(schema)
     return any(
         jsonschema_rs.meta.is_valid({**plain, "$schema": draft})
@@ -195,10 +195,10 @@ def is_well_formed(schema: dict[str, Any]) -> bool:
 
 
 def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema as validators of drafts 7 to 2020-12 can compile it: the same object where they can already.
+    """Schema that validators of drafts 7 to 2020-12 can compile: the same object where they can already.
 
-    Patterns that not all of them know are left out. None where they have to stay, or where something else
-    cannot be compiled. References and the shapes of keywords must have been checked (see `catalog.schema`).
+    Patterns that not all of them support are left out. None where they have to stay, or where something else
+    cannot be compiled. References and keywords' types must have been checked (see `normalize`).
     """
     plain = _without_patterns(schema)
     if not all(jsonschema_rs.meta.is_valid({**plain, "$schema": draft}) for draft in (_DRAFT_7, _DRAFT_2020)):
@@ -219,7 +219,7 @@ def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _names_rare_draft(schema: dict[str, Any]) -> bool:
-    """Does it name a draft that validators of clients do not have? They refuse to compile such a schema."""
+    """Whether it names a draft that clients' validators lack. They refuse to compile such a schema."""
     draft = schema.get("$schema")
     return "$schema" in schema and (not isinstance(draft, str) or draft.rstrip("#") not in _COMMON_DRAFTS)
 
@@ -242,7 +242,7 @@ def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _is_portable(pattern: str) -> bool:
-    """Is it a regular expression in the stricter syntax (flag `u`) that JavaScript validators use?"""
+    """Whether it is a regular expression in the stricter syntax (flag `u`) of JavaScript validators."""
     in_class = False
     for escape, bracket in _ESCAPE_OR_CLASS.findall(pattern):
         if bracket:
@@ -260,7 +260,7 @@ def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 
 
 def _certain(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without demands that a server may not make: the same object where there are none."""
+    """Schema without assertions that a server may not make: the same object where there are none."""
     doubtful = [one for one in all_schemas(schema) if _doubts(one)]
     if not doubtful:
         return schema
@@ -294,7 +294,7 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 
 
 def _without_odd_patterns(schema: dict[str, Any], is_usable: Callable[[str], bool]) -> dict[str, Any]:
-    """A copy without the patterns that are not usable. It accepts everything that the schema accepts."""
+    """Copy without unusable patterns. It accepts everything that the schema accepts."""
     copy = deepcopy(schema)
     for inner in all_schemas(copy):
         if not _INVERTING.isdisjoint(inner):
@@ -306,7 +306,7 @@ def _without_odd_patterns(schema: dict[str, Any], is_usable: Callable[[str], boo
 
 @lru_cache(maxsize=1024)
 def is_pattern(text: str) -> bool:
-    """Is this a regular expression as JSON Schema means it?"""
+    """Whether this is a regular expression as JSON Schema means it."""
     return jsonschema_rs.is_valid({"format": "regex"}, text, validate_formats=True)
 
 
@@ -327,7 +327,7 @@ def _problems(validator: jsonschema_rs.Validator, value: object) -> Iterator[str
 
 
 def _closest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
-    """What is wrong in the alternative that was nearly met, rather than that none was."""
+    """Error in the alternative that was nearly met, rather than that none was."""
     branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", [])
     inner = [_closest(errors[0]) for errors in branches if errors]
     deepest = max(inner, key=lambda one: len(one.instance_path), default=error)
@@ -345,4 +345,4 @@ def _place(path: Sequence[str | int]) -> str:
 
 def _message(error: Exception) -> str:
     text = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
-    return gate.content(text, MAX_MESSAGE)  # it quotes the schema, and is masked before it is cut
+    return gate.content(text, MAX_MESSAGE)  # quotes the schema, and is masked before it is cut

@@ -1,1 +1,1 @@
-"""Tool search: an immutable index, queries and scores. Callers use `search` and `index`."""
+"""Tool search over an immutable index. Other packages use `search.search`, `index.Index` and `vectors`."""

@@ -1,6 +1,6 @@
-"""The sums of a query among thousands of tools, in arrays: an extra (`fairlead[search]`).
+"""Scores of a query over thousands of tools with numpy: needs the extra `fairlead[search]`.
 
-Importing this needs numpy. The sums are those of `PlainSums`, to the last bit.
+The sums equal those of `PlainSums`, to the last bit.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ArraySums:
-    """The sums, for all tools at once."""
+    """Sums of all tools at once, as arrays."""
 
     def __init__(self, index: Index, clauses: Sequence[Impacts]) -> None:
         self._index = index
@@ -29,25 +29,25 @@ class ArraySums:
         self._counts = self._sum_rows([*clauses, often] if often else clauses)
 
     def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
-        """For each clause the tools most worth a closer look, so many at most, and their sums."""
+        """For each clause the best candidates, at most `count`, with their sums."""
         return [
             self._candidates(impacts, counts, count, within)
-            # There may be a row more, for what is counted too often.
+            # There may be one row more, for terms that are counted too often.
             for impacts, counts in zip(self._clauses, self._counts, strict=False)
         ]
 
     def of_each(self, slots: Collection[int]) -> list[Scores]:
-        """For each clause the sums of these."""
+        """For each clause the sums of these slots."""
         sums = self._counts[: len(self._clauses)].take(_slot_array(slots), axis=1)
         return [dict(zip(slots, row, strict=True)) for row in sums.tolist()]
 
     def together(self, slots: Collection[int]) -> Scores:
-        """The sums of these by the terms of all clauses."""
+        """Sums of these slots by the terms of all clauses."""
         sums = self._counts.take(_slot_array(slots), axis=1).sum(axis=0)
         return dict(zip(slots, sums.tolist(), strict=True))
 
     def _sum_rows(self, rows: Sequence[Impacts]) -> "Counts":
-        """What the terms count for each tool: a row for each of these, and in it a number for each slot."""
+        """Sums of terms for each tool: a row for each clause, a column for each slot."""
         size = len(self._index.tools)
         columns = [self._index.columns(term) for impacts in rows for term in impacts]
         lengths = [column.length for column in columns]
@@ -71,7 +71,7 @@ class ArraySums:
             found[_slots([index.columns(term).champions for term in leading])] = True
             sums = _most(counts, found.nonzero()[0], count)
             scores = dict(sums)
-            # What gets a bonus can only move up: of the others no more are needed.
+            # A bonus can only move a tool up: of the others no more are needed.
             for server_id, score in best_servers(index, leading):
                 for slot in index.servers[server_id].slots:
                     sums[slot] = counts.item(slot)
@@ -80,7 +80,7 @@ class ArraySums:
 
 
 def _most(counts: "Counts", slots: "Slots", count: int) -> Scores:
-    """The tools for which most is counted, so many, and all that tie for the last place."""
+    """The `count` tools with the highest sums, and all that tie for the last place."""
     scores = counts.take(slots)
     if len(slots) > count:
         slots = slots[scores >= np.partition(scores, -count)[-count]]
@@ -89,7 +89,7 @@ def _most(counts: "Counts", slots: "Slots", count: int) -> Scores:
 
 
 def _overlap_correction(clauses: Sequence[Impacts]) -> Impacts:
-    """What to add to the sum of all clauses, for it to count each term once."""
+    """Correction of the sum of all clauses, so that each term counts once."""
     if len(clauses) < 2:
         return {}
     missing = together(clauses)

@@ -1,7 +1,7 @@
-"""How good a search is: questions with known answers, and how many of the answers are among the first hits.
+"""Evaluation of search quality: queries with known answers, and the rank of the answers among the hits.
 
 Both come from files with one JSON object per line, gzipped or not. Tools: `id`, `name`, and where there is
-any `server`, `server_desc`, `description`, `input_schema`. Questions: `id`, `query`, and `gold`, a list of
+any `server`, `server_desc`, `description`, `input_schema`. Queries: `id`, `query`, and `gold`, a list of
 groups of ids; one id of each group has to be found.
 """
 
@@ -24,7 +24,7 @@ GAIN_AT = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchQuestion:
-    """A query, and what it should find: one tool of each group."""
+    """A query, and its expected result: one tool of each group."""
 
     question_id: str
     text: str
@@ -33,19 +33,19 @@ class SearchQuestion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quality:
-    """Means over some questions, each from 0 to 1."""
+    """Means over some queries, each from 0 to 1."""
 
     questions: int
     recall: float
-    """The share of the groups that the first five hits answer."""
+    """Recall: share of the groups found among the first five hits."""
     reciprocal_rank: float
-    """1 where the first hit answers a group, one half where the second is the first to, and so on."""
+    """Mean reciprocal rank of the first hit in a group."""
     gain: float
-    """NDCG of the first ten hits: the sooner a group is answered the better."""
+    """NDCG of the first ten hits."""
 
 
 def measure(questions: Iterable[SearchQuestion], find: Callable[[str], Sequence[str]]) -> Quality:
-    """Ask all questions. `find` gives the ids it finds for a text, best first."""
+    """Evaluate all queries. `find` returns the ids it finds for a text, best first."""
     rows = [judge(find(question.text), question.gold) for question in questions]
     if not rows:
         return Quality(questions=0, recall=0.0, reciprocal_rank=0.0, gain=0.0)
@@ -54,7 +54,7 @@ def measure(questions: Iterable[SearchQuestion], find: Callable[[str], Sequence[
 
 
 def judge(found: Sequence[str], gold: Sequence[frozenset[str]]) -> tuple[float, float, float]:
-    """Recall, reciprocal rank and gain of one list of ids. A second answer to a group counts for nothing."""
+    """Recall, reciprocal rank and gain of one list of ids. A second id of a group counts for nothing."""
     open_groups = list(gold)
     answered_at: list[int] = []
     for place, tool_id in enumerate(found[:GAIN_AT], start=1):
@@ -85,10 +85,10 @@ class _Question(msgspec.Struct):
 
 
 def read_tools(path: Path) -> list[SearchDocument]:
-    """The tools in a file, with their ids as the names in their keys."""
+    """Tools in a file, with their ids as the names in their keys."""
     return [
         SearchDocument(
-            # One that belongs to no server stands alone, at one that nothing is said about.
+            # A tool without a server gets one of its own, without a description.
             key=ToolKey(tool.server or tool.id, tool.id),
             name=tool.name,
             description=tool.description or "",
@@ -101,7 +101,7 @@ def read_tools(path: Path) -> list[SearchDocument]:
 
 
 def read_questions(path: Path) -> list[SearchQuestion]:
-    """The questions in a file. Those without an answer are left out."""
+    """Queries in a file. Those without an answer are left out."""
     return [
         SearchQuestion(
             question_id=line.id, text=line.query, gold=tuple(map(frozenset, filter(None, line.gold)))

@@ -1,12 +1,9 @@
-"""The search index over all tools: immutable, and renewed server by server, tool by changed tool.
+"""Search index over all tools: immutable, and updated server by server, tool by changed tool.
 
-The score of a term in a tool is BM25F's, worked out when the index is built. What a server says about itself
-holds for all of its tools, so it is kept once per server; a tool's own postings hold what it adds to that.
-The sum of both is the score of the whole.
-
-What of a tool is searched: its texts, each at most so long, and how much each says about it.
-
-The postings of a term side by side, as bytes: what `array_sums` takes in without looking at each.
+The score of a term in a tool is BM25F's, computed when the index is built. What a server says about itself
+holds for all of its tools, so it is stored once per server; a tool's own postings hold what it adds to that,
+and the sum of both is its score. Of a tool its texts are indexed, each up to a limit and with a weight of its
+own. The postings of a term are also available as columns of bytes, for `array_scores`.
 """
 
 from array import array
@@ -23,11 +20,11 @@ from fairlead.catalog.tools import ToolKey
 from fairlead.config.untyped import as_list, as_object, is_object
 
 Weights = dict[str, float]
-"""How much is said about each term, before saturation."""
+"""Weight of each term, before saturation."""
 
 
 class SearchDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One tool as the search sees it. All of it but `key` is a server's own words."""
+    """One tool as indexed. All of it but `key` is untrusted text."""
 
     key: ToolKey
     name: str
@@ -35,15 +32,15 @@ class SearchDocument(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     description: str = ""
     input_schema: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     server: str = ""
-    """What people call the server; empty where that is its id."""
+    """Display name of the server; empty where that is its id."""
     server_description: str = ""
 
 
 class SearchField(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A part of a tool: what a term in it weighs, and how much less it does where the part is long.
+    """A text of a tool: the weight of a term in it, and how much less it is where the text is long.
 
-    `usual` is a usual number of different terms. It is fixed rather than the catalog's average, so that
-    what one server says of its tools changes nothing about another's.
+    `usual` is a usual number of different terms. It is fixed rather than the catalog's average, so that one
+    server's tools do not change another's scores.
     """
 
     weight: float
@@ -52,7 +49,7 @@ class SearchField(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False)
     most_characters: int
 
     def weigh(self, text: str) -> Weights:
-        """The weight of every different term. Saying one twice adds nothing: nobody gains by repetition."""
+        """Weight of every different term. Repetition adds nothing, so that it does not pay."""
         found = dict.fromkeys(terms(text[: self.most_characters]))
         if not found:
             return {}
@@ -76,7 +73,7 @@ _HOLDERS = frozenset({"properties", "items", *_MAPS, *_LISTS})
 
 
 def tool_texts(document: SearchDocument) -> Texts:
-    """What is said about a tool itself."""
+    """Texts of a tool itself."""
     names, details = _parameters(document.input_schema)
     return (
         (NAME, f"{document.name} {document.title}"),
@@ -87,7 +84,7 @@ def tool_texts(document: SearchDocument) -> Texts:
 
 
 def server_texts(document: SearchDocument) -> Texts:
-    """What is said about its server, and so about all tools there."""
+    """Texts of its server, which count for all of its tools."""
     return (
         (SERVER, document.server or document.key.server_id),
         (SERVER_DESCRIPTION, document.server_description),
@@ -95,7 +92,7 @@ def server_texts(document: SearchDocument) -> Texts:
 
 
 def weigh(texts: Texts) -> Weights:
-    """The weight of every term in all of the texts together."""
+    """Weight of every term in all of the texts together."""
     total: Weights = {}
     for part, text in texts:
         found = part.weigh(text)
@@ -106,11 +103,11 @@ def weigh(texts: Texts) -> Weights:
 
 
 def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The names of all parameters, however deep, and the descriptions and choices given for them."""
+    """Names of all parameters, however deep, and their descriptions and choices."""
     names: list[str] = []
     details: list[str] = []
     waiting = [*_inner(schema, names)]
-    # A list and a bound instead of recursion: how deep and how wide it is, the server decides.
+    # A list and a bound instead of recursion: the server chooses depth and width.
     for inner in waiting:
         said = [inner.get("description"), *as_list(inner.get("enum"))]
         details += [text for text in said if isinstance(text, str)]
@@ -120,7 +117,7 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _inner(schema: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, Any]]:
-    """The schemas inside a schema. Those of properties are known by name: it is added to `names`."""
+    """Schemas inside a schema. Names of properties are added to `names`."""
     properties = as_object(schema.get("properties"))
     names += properties
     found = [*properties.values(), schema.get("items")]
@@ -132,17 +129,17 @@ def _inner(schema: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, An
 
 
 class Columns(NamedTuple):
-    """The postings of a term, in numbers of 64 bits."""
+    """Postings of a term, as 64-bit numbers."""
 
     slots: bytes
     scores: bytes
     champions: bytes
-    """The slots of the tools that the term brings up by itself."""
+    """Slots of the tools that the term alone makes candidates."""
     length: int
 
 
 def in_columns(posting: Mapping[int, float], champions: Collection[int]) -> Columns:
-    """The postings of one term."""
+    """Columns of one term's postings."""
     return Columns(
         slots=array("q", posting).tobytes(),
         scores=array("d", posting.values()).tobytes(),
@@ -152,13 +149,13 @@ def in_columns(posting: Mapping[int, float], champions: Collection[int]) -> Colu
 
 
 SATURATION = 1.6
-"""BM25's k1: how slowly a term that is said with weight approaches the most it can count."""
+"""BM25's k1: how slowly the score of a term approaches its maximum with its weight."""
 
 CHAMPIONS = 120
-"""How many tools a frequent term brings up by itself."""
+"""Number of tools that a frequent term alone makes candidates."""
 
 STEPS = 1024
-"""What counts in a search counts in these parts of 1, which a float holds exactly, as it does their sums."""
+"""Resolution of scores: parts of 1 that a float holds exactly, as it does their sums."""
 
 _NOTHING: Mapping[int, float] = {}
 
@@ -167,7 +164,7 @@ V = TypeVar("V")
 
 
 class IndexedTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A tool, and the terms by which it can be found."""
+    """A tool, and its terms."""
 
     key: ToolKey
     name: str
@@ -179,38 +176,38 @@ class IndexedTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedServer:
-    """A server: where its tools stand, and what it says about all of them."""
+    """A server: the slots of its tools, and the terms of its own texts."""
 
     slots: tuple[int, ...]
     called: frozenset[str]
     """Its id and its name, squashed."""
     reach: dict[str, int]
-    """For each of its terms, how many of its tools do not say it themselves."""
+    """For each of its terms, the number of its tools without the term in their own texts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
-    """Tools by the terms they are found by. A tool is a number here, its slot in `tools`."""
+    """Inverted index of tools. A tool is a number here, its slot in `tools`."""
 
     tools: Sequence[IndexedTool] = ()
     servers: Mapping[str, IndexedServer] = field(default_factory=dict[str, IndexedServer])
     postings: Mapping[str, Mapping[int, float]] = field(default_factory=dict[str, dict[int, float]])
     server_postings: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, dict[str, float]])
     names: Mapping[str, Mapping[int, bool]] = field(default_factory=dict[str, dict[int, bool]])
-    """Squashed names, and what they end with: the slots, and whether it is the whole name."""
+    """Squashed names and their endings: the slots, and whether it is the whole name."""
     reach: Mapping[str, int] = field(default_factory=dict[str, int])
     free: tuple[int, ...] = ()
     known_champions: dict[str, Mapping[int, float]] = field(
         default_factory=dict[str, Mapping[int, float]], repr=False, compare=False
     )
-    """Worked out when first asked for, and kept for as long as the term's postings stay as they are."""
+    """Computed on first use, and cached for as long as the term's postings do not change."""
     known_columns: dict[str, Columns] = field(default_factory=dict[str, Columns], repr=False, compare=False)
     _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
     _name_masses: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
 
     @classmethod
     def build(cls, documents: Iterable[SearchDocument]) -> "Index":
-        """An index of these tools. Of two with one key the first counts."""
+        """Index of these tools. Of two with one key the first counts."""
         servers: dict[str, list[SearchDocument]] = {}
         for document in documents:
             servers.setdefault(document.key.server_id, []).append(document)
@@ -220,9 +217,9 @@ class Index:
         return draft.finish()
 
     def replace(self, server_id: str, documents: Iterable[SearchDocument]) -> "Index":
-        """The index with these as the tools of one server; none takes the server out.
+        """Index with these as the tools of one server; none removes the server.
 
-        Only tools whose text changed are read again, and if none did, this is the same index.
+        Only tools whose text changed are indexed again, and if none did, this is the same index.
         """
         group = list(documents)
         assert all(document.key.server_id == server_id for document in group)
@@ -233,37 +230,37 @@ class Index:
         return len(self.tools) - len(self.free)
 
     def rarity(self, term: str) -> float:
-        """How much a term tells tools apart (BM25's IDF); 0 where no tool has it."""
+        """BM25's IDF of a term; 0 where no tool has it."""
         return self._rarities.get(term) or self._work_out_rarity(term)
 
     def rarities(self, words: Iterable[str]) -> dict[str, float]:
-        """How much each term tells tools apart, of those that some tool has."""
+        """IDF of each term that some tool has."""
         known, postings, reach = self._rarities, self.postings, self.reach
         said = (term for term in words if term in known or term in postings or term in reach)
         return {term: known.get(term) or self._work_out_rarity(term) for term in said}
 
     def _work_out_rarity(self, term: str) -> float:
         having = len(self.postings.get(term, _NOTHING)) + self.reach.get(term, 0)
-        # What people ask for is without end, what tools say is not: only that is kept.
+        # Queries have unlimited terms, tools have not: only theirs are cached.
         if not having:
             return 0.0
         rarity = self._rarities[term] = round_impact(log(1 + (len(self) - having + 0.5) / (having + 0.5)))
         return rarity
 
     def score(self, term: str, slot: int) -> float:
-        """How much a term says about a tool, and about its server."""
+        """Score of a term in a tool, its server's texts included."""
         about_server = self.server_postings.get(term, {}).get(self.tools[slot].key.server_id, 0.0)
         return self.postings.get(term, _NOTHING).get(slot, 0.0) + about_server
 
     def name_mass(self, slot: int) -> float:
-        """How much all terms of a tool's name tell tools apart."""
+        """Sum of the IDF of all terms in a tool's name."""
         mass = self._name_masses.get(slot)
         if mass is None:
             mass = self._name_masses[slot] = sum(map(self.rarity, self.tools[slot].name_terms))
         return mass
 
     def champions(self, term: str) -> Mapping[int, float]:
-        """The tools about which a term says most, and how much; all that have it, where they are few."""
+        """Tools with the highest scores of a term; all that have it, where they are few."""
         posting = self.postings.get(term, _NOTHING)
         if len(posting) <= CHAMPIONS:
             return posting
@@ -274,7 +271,7 @@ class Index:
         return best
 
     def columns(self, term: str) -> Columns:
-        """What tools say a term, and how much it says about them, side by side."""
+        """Postings of a term as columns."""
         known = self.known_columns.get(term)
         if known is None:
             posting = self.postings.get(term, _NOTHING)
@@ -282,16 +279,16 @@ class Index:
         return known
 
     def label(self, slot: int) -> str:
-        """What ties are broken by. Which slot a tool has is an accident of what came and went before."""
+        """Key that breaks ties. A tool's slot depends on what came and went before."""
         return str(self.tools[slot].key)
 
 
 def round_impact(impact: float) -> float:
-    """The impact in steps, and never none of them: sums are then the same in whatever order they are made."""
+    """Round an impact to steps, at least one: sums are then the same in any order."""
     return ceil(impact * STEPS) / STEPS
 
 
-# The scores there are, in steps too small to matter: 200,000 postings share these few objects.
+# The possible scores, in steps too small to matter: 200,000 postings share these few objects.
 _SCORES = [step / STEPS for step in range(round((SATURATION + 1) * STEPS) + 1)]
 
 
@@ -300,12 +297,12 @@ def _saturate(weight: float) -> float:
 
 
 def _added_weight(weight: float, already: float) -> float:
-    """How much more a term counts in a tool than what its server says already makes it count."""
+    """How much more a term counts in a tool than its server's texts already make it count."""
     return _SCORES[int((_saturate(weight + already) - _saturate(already)) * STEPS + 0.5)]
 
 
 class _Shelves(Generic[K, V]):
-    """A dict of dicts to change, which shares with the original every inner dict that stays as it is."""
+    """Copy-on-write dict of dicts, which shares every unchanged inner dict with the original."""
 
     def __init__(self, original: Mapping[str, Mapping[K, V]]) -> None:
         self.content: dict[str, Mapping[K, V]] = dict(original)
@@ -313,7 +310,7 @@ class _Shelves(Generic[K, V]):
         self.changed: set[str] = set()
 
     def put(self, name: str, key: K, value: V) -> None:
-        """Put something on a shelf; if it stands there as it is, nothing changes."""
+        """Set an item; setting the same value changes nothing."""
         shelf = self._mine.get(name)
         if shelf is None:
             if self.content.get(name, {}).get(key) == value:
@@ -322,7 +319,7 @@ class _Shelves(Generic[K, V]):
         shelf[key] = value
 
     def drop(self, name: str, key: K) -> None:
-        """Take something off a shelf, and the shelf away once it is empty."""
+        """Delete an item, and its inner dict once that is empty."""
         shelf = self._mine.get(name) or self._own(name)
         del shelf[key]
         if not shelf:
@@ -335,7 +332,7 @@ class _Shelves(Generic[K, V]):
 
 
 class _Draft:
-    """An index being changed, whose original stays as it is."""
+    """A mutable copy of an index."""
 
     def __init__(self, original: Index) -> None:
         self._tools = [*original.tools]
@@ -349,7 +346,7 @@ class _Draft:
         self._columns = dict(original.known_columns)
 
     def set_server(self, server_id: str, group: Sequence[SearchDocument]) -> bool:
-        """Make these the tools of a server. False, and nothing done, where they are already."""
+        """Set the tools of a server. False, and nothing done, where they are unchanged."""
         about_server = server_texts(group[0]) if group else ()
         wanted = {document.key: (document.name, tool_texts(document)) for document in reversed(group)}
         digests = {key: hash((said, about_server)) for key, said in wanted.items()}
@@ -373,7 +370,7 @@ class _Draft:
         return True
 
     def finish(self) -> Index:
-        """The index as it is now. The draft is not to be used again."""
+        """The new index. The draft must not be used again."""
         for term in self._postings.changed:
             self._champions.pop(term, None)
             self._columns.pop(term, None)
@@ -458,7 +455,7 @@ _NO_SERVER = IndexedServer(slots=(), called=frozenset(), reach={})
 
 
 def _endings(name: str) -> Iterable[tuple[str, bool]]:
-    """A name, squashed, and what it ends with, word by word: `findsymbol`, `symbol`."""
+    """A squashed name and its endings, word by word: `findsymbol`, `symbol`."""
     name = name[: NAME.most_characters]
     words = pieces(name)
     endings = {"".join(words[start:]): False for start in range(1, len(words))}

@@ -1,4 +1,4 @@
-"""What somebody searching asks for: tools by name, or by what they are to do, in one step or several."""
+"""Parsing of search queries: names of tools, or descriptions of one or several steps."""
 
 import re
 from collections.abc import Iterator
@@ -16,40 +16,40 @@ MOST_CLAUSES = 8
 MOST_NAMES = 16
 
 RELATED_WEIGHT = 0.3
-"""What all words related to one that was asked for count together, in its stead."""
+"""Weight of all related words of a term together, relative to it."""
 
 _SHORTEST_CLAUSE = 3
-"""Terms. What is shorter goes with its neighbour: it is rather the end of "Dr." than of a step."""
+"""Shortest clause in terms. A shorter one is joined to its neighbour: it rather ends in "Dr." than a step."""
 _LONG_QUERY = 24
-"""Terms. Who says so much says it in more than one way, and needs no related words."""
+"""Longest query in terms that related words are added to: a longer one has its own synonyms."""
 
 Impacts = dict[str, float]
-"""What it counts for a query that a tool has a term: how rare the term is, and how directly asked for."""
+"""Impact of each term: how rare it is, and how directly it was asked for."""
 
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
-# What it can begin with comes first: most characters are passed over at once.
+# The first characters come first in the pattern: most of a text is skipped at once.
 _CLAUSE_END = re.compile(
     r"(?=[.;!?\naflmntAFLMNT])(?:[.;!?\n]+(?:\s|$)"
     r"|\b(?i:then|also|after that|finally|next|additionally|lastly|moreover|furthermore)\b)"
 )
-# Begins with what is rare in a sentence, the second character, so that others are passed over at once.
+# Begins with the second character, which is rare in a sentence, so that most of it is skipped at once.
 _WRITTEN_AS_NAME = re.compile(r"[_./:A-Z](?:(?<=[a-z0-9][A-Z])|(?<=\w[_./:])[_./:]*\w)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """A query, read: the names in it, and the terms of each of its clauses."""
+    """A parsed query: the names in it, and the terms of each of its clauses."""
 
     text: str
     names: tuple[str, ...]
-    """The whole text, which may be one, and what in it can be nothing else: `read_file`, `fs.readFile`."""
+    """The whole text, which may be a name, and what can only be one: `read_file`, `fs.readFile`."""
     clauses: tuple[tuple[str, ...], ...]
     selecting: bool = False
-    """Is it a name, so that what merely has its words is wanted only where there is no tool of that name?"""
+    """Whether it is a name, so that its words match only where no tool has that name."""
 
 
 def read_query(text: str) -> tuple[Query, ...]:
-    """Read a query; `select:` before names makes it one query each. Of one too long, the beginning counts."""
+    """Parse a query; `select:` before names makes it one query each. Too long a query is cut."""
     text = text[:MOST_CHARACTERS]
     if select := _SELECT.match(text):
         names = dict.fromkeys(name.strip() for name in text[select.end() :].split(","))
@@ -68,7 +68,7 @@ def read_query(text: str) -> tuple[Query, ...]:
 
 
 def _word_at(text: str, place: int) -> str:
-    """The word of which a character is part, as spaces part words; not its last one."""
+    """Word around a character, between spaces; not its last one."""
     return text[: place + 1].rsplit(maxsplit=1)[-1] + text[place + 1 :].split(maxsplit=1)[0]
 
 
@@ -87,7 +87,7 @@ def _clauses(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
-    """What each term of each clause, and each related to one, counts in this index."""
+    """Impact of each term of each clause, and of related terms, in this index."""
     clauses = [_weigh(index, clause) for clause in query.clauses]
     if sum(map(len, query.clauses)) <= _LONG_QUERY:
         for clause, impacts in zip(query.clauses, clauses, strict=True):
@@ -96,7 +96,7 @@ def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
 
 
 def _weigh(index: Index, clause: tuple[str, ...]) -> Impacts:
-    # With every two neighbours as one: a web hook is a webhook.
+    # With every two neighbours as one word: a web hook is a webhook.
     return index.rarities((*clause, *map(term, map(add, clause, clause[1:]))))
 
 
@@ -108,7 +108,7 @@ def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> Non
             for other in related.get(word, ())
             if other not in impacts and (rarity := index.rarity(other))
         ]
-        # Never more than the word itself would: a rare synonym of a common word says little.
+        # Never more than the word itself: a rare synonym of a common word says little.
         most = impacts.get(word, inf)
         for other, rarity in others:
             impacts[other] = round_impact(RELATED_WEIGHT / sqrt(len(others)) * min(most, rarity))

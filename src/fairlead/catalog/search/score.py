@@ -1,10 +1,8 @@
-"""How well each tool fits one query: by its very name, by what the words say about it, by what it means.
+"""Scores of tools for one query: by name, by words, and by meaning.
 
-What the terms of a query count for the tools, clause by clause, and which tools are worth a closer look.
-
-Two steps keep it quick among thousands of tools. The terms that count most bring up some to look at; these
-alone are then summed up, by all terms. The sums are exact (see `rounded`), so that whoever makes them, in
-whatever order, makes the same: here in plain Python, in `array_sums` for many tools at once.
+Two steps keep it quick among thousands of tools. The terms with the highest impact yield candidates; only
+these are then summed up, by all terms. The sums are exact (see `round_impact`), so that every implementation
+gets the same in any order: plain Python here, `array_scores` for many tools at once.
 """
 
 from collections import defaultdict
@@ -24,33 +22,33 @@ if TYPE_CHECKING:
 
 
 _LOOKS = 8
-"""How many postings are looked at for each candidate there may be."""
+"""Postings that are visited for each candidate."""
 _SERVERS = 3
 _RARE_IN_SERVERS = 0.03
-"""A term said about a larger share of all servers does not tell which of them is meant."""
+"""A term in the texts of a larger share of all servers does not identify one."""
 
 Scores = dict[int, float]
-"""By slot."""
+"""Scores by slot."""
 
 
 class ScoreSums(Protocol):
-    """What the terms of each clause count for a tool, by what is said of it alone."""
+    """Sums of the impacts of each clause's terms, by tool."""
 
     def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
-        """For each clause the tools most worth a closer look, so many at most, and their sums."""
+        """For each clause the best candidates, at most `count`, with their sums."""
         ...
 
     def of_each(self, slots: Collection[int]) -> list[Scores]:
-        """For each clause the sums of these."""
+        """For each clause the sums of these slots."""
         ...
 
     def together(self, slots: Collection[int]) -> Scores:
-        """The sums of these by the terms of all clauses."""
+        """Sums of these slots by the terms of all clauses."""
         ...
 
 
 def together(clauses: Iterable[Impacts]) -> Impacts:
-    """The terms of all clauses: twice asked for counts once, and outright rather than as related."""
+    """Terms of all clauses: a repeated one counts once, and directly rather than as related."""
     found: Impacts = {}
     for impacts in clauses:
         for term, impact in impacts.items():
@@ -60,22 +58,22 @@ def together(clauses: Iterable[Impacts]) -> Impacts:
 
 
 class PlainSums:
-    """The sums, tool by tool."""
+    """Sums tool by tool, in plain Python."""
 
     def __init__(self, index: Index, clauses: Sequence[Impacts]) -> None:
         self._index = index
         self._clauses = clauses
 
     def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
-        """For each clause the tools most worth a closer look, so many at most, and their sums."""
+        """For each clause the best candidates, at most `count`, with their sums."""
         return [self._candidates(impacts, count, within) for impacts in self._clauses]
 
     def of_each(self, slots: Collection[int]) -> list[Scores]:
-        """For each clause the sums of these."""
+        """For each clause the sums of these slots."""
         return [_sum_impacts(slots, impacts, self._index.postings) for impacts in self._clauses]
 
     def together(self, slots: Collection[int]) -> Scores:
-        """The sums of these by the terms of all clauses."""
+        """Sums of these slots by the terms of all clauses."""
         return _sum_impacts(slots, together(self._clauses), self._index.postings)
 
     def _candidates(self, impacts: Impacts, count: int, within: Collection[int] | None) -> Scores:
@@ -96,7 +94,7 @@ class PlainSums:
 
 
 def leading_terms(index: Index, impacts: Impacts, count: int) -> Impacts:
-    """The terms that count most, as many as bring up enough tools to choose so many candidates from."""
+    """Terms with the highest impact, as many as yield enough tools to choose `count` candidates from."""
     leading: Impacts = {}
     looks = count * _LOOKS
     for negative_impact, term in sorted([(-impact, term) for term, impact in impacts.items()]):
@@ -108,7 +106,7 @@ def leading_terms(index: Index, impacts: Impacts, count: int) -> Impacts:
 
 
 def best_servers(index: Index, leading: Impacts) -> list[tuple[str, float]]:
-    """The servers about which these terms say most, and how much."""
+    """Servers with the highest sums of these terms."""
     scores: defaultdict[str, float] = defaultdict(float)
     frequent = max(len(index.servers) * _RARE_IN_SERVERS, _SERVERS)
     for term, impact in leading.items():
@@ -124,7 +122,7 @@ def best_servers(index: Index, leading: Impacts) -> list[tuple[str, float]]:
 
 
 def best(index: Index, scores: Scores, count: int) -> Collection[int]:
-    """The slots with the highest scores. Ties are broken by what the tools are called."""
+    """Slots with the highest scores. Ties are broken by the tools' names."""
     if len(scores) <= count:
         return scores
     least = sorted(scores.values(), reverse=True)[count - 1]
@@ -138,7 +136,7 @@ def best(index: Index, scores: Scores, count: int) -> Collection[int]:
 def _sum_impacts(
     slots: Iterable[int], impacts: Impacts, postings: Mapping[str, Mapping[int, float]]
 ) -> Scores:
-    """What the terms count together for each of these."""
+    """Sum of the impacts of terms for each of these slots."""
     sums = dict.fromkeys(slots, 0.0)
     for term, impact in impacts.items():
         posting = postings.get(term)
@@ -151,42 +149,42 @@ def _sum_impacts(
 NAME_BONUS = 0.6
 SERVER_BONUS = 0.3
 CLAUSE_SHARE = 0.3
-"""How much of a score is the best clause's, so that each of several steps finds its tool."""
+"""Share of the best clause in a score, so that each of several steps finds its tool."""
 MEANING_SHARE = 0.4
 
 SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
-"""What is added to the score of a tool called by its name as it is written, by its name, by the end of it."""
+"""Bonus for a tool that is called by its exact name, by its name, or by the end of it."""
 
 MANY_TOOLS = 2_000
-"""From so many on, arrays save a third of the time, where there is numpy. Fewer are not worth loading it."""
+"""From this number of tools on, numpy saves a third of the time. Fewer are not worth loading it."""
 
 _CANDIDATES = 32
 _FEWEST_CANDIDATES = 10
-"""Of each clause, where there are many."""
+"""Candidates of each clause, where there are many."""
 _MOST_NAMESAKES = 200
 _MOST_NAME_WORDS = 12
 _NEAREST = 16
 _NEAR_ENOUGH = 0.25
-"""Nineteen of twenty texts that have nothing to do with one another are further apart."""
+"""Nineteen of twenty unrelated texts are further apart."""
 
 Said = dict[str, list[tuple[str, float]]]
-"""By server, the terms asked for that it says about itself, and how much each of them says."""
+"""By server, the terms of the query in its own texts, and their scores."""
 
 
 class Likeness(Protocol):
-    """How near the tools are to one text."""
+    """Similarity of the tools to one text."""
 
     def nearest(self, count: int, at_least: float) -> Collection[int]:
-        """The slots of the nearest tools that are near enough."""
+        """Slots of the most similar tools, above a threshold."""
         ...
 
     def of(self, slots: Sequence[int]) -> Sequence[float]:
-        """How near each of these is: at most 1."""
+        """Similarity of each of these: at most 1."""
         ...
 
 
 class SemanticIndex(Protocol):
-    """Something that knows which texts mean the same in other words."""
+    """Index by meaning, which finds synonyms."""
 
     def compare(self, text: str) -> Likeness:
         """Compare all tools with a text."""
@@ -195,19 +193,19 @@ class SemanticIndex(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """What one query makes of the tools: scores, and what they are made of."""
+    """Scores of one query, and their parts."""
 
     scores: Scores
     impacts: Impacts
     names: Mapping[int, tuple[float, str]]
-    """For tools called by name: what that adds, and the name as it was written."""
+    """For tools called by name: the bonus, and the name as written."""
     likeness: Scores
 
 
 def rank(
     index: Index, query: Query, *, server: str | None = None, meaning: SemanticIndex | None = None
 ) -> Ranking:
-    """Score the tools that may fit a query, those with 1 best; with `server`, among that server's."""
+    """Score the tools that may match a query, the best with 1; with `server`, among that server's."""
     within = None if server is None else _slots_of(index, server)
     names = {
         slot: how for slot, how in _match_names(index, query).items() if within is None or slot in within
@@ -236,7 +234,7 @@ def rank(
 
 
 def _likeness(compared: Likeness, slots: AbstractSet[int], within: frozenset[int] | None) -> Scores:
-    """How near these tools are, and the nearest of all."""
+    """Similarity of these tools, and of the most similar of all."""
     slots = slots | set(compared.nearest(_NEAREST, _NEAR_ENOUGH))
     ordered = [*(slots if within is None else slots & within)]
     return dict(zip(ordered, compared.of(ordered), strict=True))
@@ -253,7 +251,7 @@ def _slots_of(index: Index, server_id: str) -> frozenset[int]:
 def _match_names(index: Index, query: Query) -> dict[int, tuple[float, str]]:
     found: dict[int, tuple[float, str]] = {}
     for name in query.names:
-        # A word of a sentence can look like the end of a name (`followUp`), so there it must be all of one.
+        # A word of a sentence can look like the end of a name (`followUp`), so there it must be a whole one.
         alone = name == query.text
         for slot, bonus in _by_name(index, name, alone=alone, selecting=query.selecting):
             if index.tools[slot].name == name:
@@ -270,7 +268,7 @@ def _by_name(index: Index, name: str, *, alone: bool, selecting: bool) -> Iterab
     words = pieces(name)
     if len(words) > _MOST_NAME_WORDS:
         return ()
-    # One word alone, as in "weather", is a topic: half the tools there are end with it.
+    # One word alone, as in "weather", is a topic: many tools end with it.
     if ending and (selecting or (alone and len(words) > 1)):
         return [(slot, END_OF_NAME) for slot, _ in ending]
     return _behind_server(index, words)
@@ -321,7 +319,7 @@ def _array_sums() -> "type[ArraySums] | None":
 
 
 def _match_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
-    """What the servers of these tools say of what is asked for, looked up once for all clauses."""
+    """Terms of the query in the texts of these tools' servers, looked up once for all clauses."""
     said: Said = {index.tools[slot].key.server_id: [] for slot in slots}
     for term in asked:
         posting = index.server_postings.get(term)
@@ -332,7 +330,7 @@ def _match_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
 
 
 def _best_clauses(index: Index, servers: Said, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
-    """How well tools fit the clause they fit best, of those they are candidates of."""
+    """Score of each tool in its best clause, of those it is a candidate of."""
     best: Scores = {}
     for impacts, sums in clauses:
         for slot, score in _normalize_scores(_score_tools(index, servers, impacts, sums)).items():
@@ -354,7 +352,7 @@ def _normalize_scores(scores: Scores) -> Scores:
 
 
 def _score_tools(index: Index, servers: Said, impacts: Impacts, sums: Scores) -> Scores:
-    """BM25F, with a bonus for what the name says, and one for a server that has a tool that fits well."""
+    """BM25F, with a bonus for terms in the name, and one for a server with a well-matching tool."""
     tools, name_mass = index.tools, index.name_mass
     about_server: dict[str, float] = {}
     best: dict[str, float] = {}
@@ -372,7 +370,7 @@ def _score_tools(index: Index, servers: Said, impacts: Impacts, sums: Scores) ->
         for term in tool.name_terms:
             if term in impacts:
                 in_name += impacts[term]
-        # How much of the name was asked for, times how much of what was asked for is in the name.
+        # The share of the name that was asked for, times the share of the query that is in the name.
         if in_name:
             score *= 1 + NAME_BONUS * in_name / name_mass(slot) * in_name / asked
         if score > best[server_id]:

@@ -1,4 +1,4 @@
-"""Find tools among thousands: the few that fit best what somebody asks for, and why."""
+"""Search for tools: the few of thousands that match a query best, and why."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,24 +15,24 @@ MOST_QUERIES = 4
 MOST_HITS = 50
 
 UNDISPUTED = 0.6
-"""The share of the hits that may be one server's. Those beyond count less, so that others get a hearing."""
+"""Share of the hits that one server may have. Those beyond count less, so that others are shown."""
 DISPUTED_WEIGHT = 0.75
 TWIN_LIKENESS = 0.5
-"""How much of their terms two tools of one name have in common, at least, to be one tool at two servers."""
+"""Share of terms in common that makes two tools of one name the same tool at two servers."""
 
 _MOST_REASONS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchReason:
-    """What brought a tool into the result."""
+    """Why a tool was found."""
 
     name: str | None = None
-    """What was asked for that is its name, or the end of it."""
+    """Part of the query that is its name, or the end of it."""
     terms: tuple[tuple[str, float], ...] = ()
-    """The terms it has of the query, or related ones, and what they count; those that count most first."""
+    """Its terms of the query, or related ones, with their scores; highest first."""
     likeness: float | None = None
-    """How near its meaning is, where that was looked at."""
+    """Similarity of meaning, where that was computed."""
 
     def __str__(self) -> str:
         reasons = [f"asked for as {self.name!r}"] if self.name is not None else []
@@ -44,7 +44,7 @@ class MatchReason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchHit:
-    """A tool that was found. `score` is at most 1 for what is said about it; being called by name adds."""
+    """A found tool. `score` is at most 1 by words and meaning; a match by name adds to it."""
 
     key: ToolKey
     score: float
@@ -61,10 +61,10 @@ def search(
     limit: int = 5,
     meaning: SemanticIndex | None = None,
 ) -> tuple[SearchHit, ...]:
-    """The tools that fit best, best first; of up to four queries, those that fit one of them best.
+    """Tools that match best, best first; of up to four queries, those that match one of them best.
 
     With `server`, only that server's. After `select:`, the tools of exactly the names that follow, however
-    many. The same tools and queries give the same hits in the same order, however the index came about.
+    many. The same tools and queries give the same hits in the same order, however the index was built.
     """
     texts = (queries,) if isinstance(queries, str) else queries[:MOST_QUERIES]
     read = [query for text in texts for query in read_query(text)]
@@ -75,7 +75,7 @@ def search(
 
 
 class _Place(NamedTuple):
-    """Where a tool stands: the smaller the better. No two have one key, so nothing after it is compared."""
+    """Rank of a tool: the smaller the better. Keys are unique, so nothing after the key is compared."""
 
     negative_score: float
     position: int
@@ -89,19 +89,19 @@ _Kept = tuple[_Place, list[ToolKey]]
 
 
 def _places(index: Index, ranking: Ranking) -> Iterator[_Place]:
-    """The tools of a ranking, best first."""
+    """Tools of a ranking, best first."""
     best = sorted([(-score, index.tools[slot].key, slot) for slot, score in ranking.scores.items()])
     for position, (score, key, slot) in enumerate(best):
         yield _Place(score, position, key, slot, ranking)
 
 
 def _merge_rankings(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
-    """Each tool of all rankings where it stands best, best first."""
+    """Each tool of all rankings at its best place, best first."""
     if len(rankings) == 1:
         yield from rankings[0]
         return
     seen: set[int] = set()
-    # A tool may have the same place in two rankings, and these have no order.
+    # A tool may have the same place in two rankings, and tools have no order.
     for place in merge(*rankings, key=lambda place: place[:3]):
         if place.slot not in seen:
             seen.add(place.slot)
@@ -109,7 +109,7 @@ def _merge_rankings(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
 
 
 def _select_results(index: Index, found: Iterable[_Place], limit: int, *, share: bool) -> list[_Kept]:
-    """The best, without twins; no server takes more than its share while others fit nearly as well."""
+    """The best without twins; no server takes more than its share while others match nearly as well."""
     kept: list[_Kept] = []
     by_name: dict[str, list[_Kept]] = {}
     of_server = Counter[str]()

@@ -1,14 +1,9 @@
-"""Text as the terms it is indexed and searched by, and names as what they have in common however written.
+"""Tokenizing of text into search terms: words, stems, synonyms, and names in any spelling.
 
-What the inflections of an English word have in common, by the rules of Snowball's English stemmer.
-
-Written out here because indexing 10,000 tools is mostly this: the package for all languages takes six times
-as long per word, and longer to import than a command may take. Most of its exceptions are left out: a stem
-need not be a word, only the same for a word's forms.
-
-Which words stand for one another in the names and descriptions of tools.
-
-General English and the trade's abbreviations. Words no tool has do no harm.
+The stemmer follows the rules of Snowball's English stemmer. It is written out here because indexing 10,000
+tools is mostly this: the package for all languages takes six times as long per word, and longer to import
+than a command may take. Most of its exceptions are left out: a stem need not be a word, only the same for a
+word's forms. Synonyms are general English and the trade's abbreviations; words that no tool has do no harm.
 """
 
 import re
@@ -20,7 +15,7 @@ _REGION = re.compile("[^aeiouy]*[aeiouy]+[^aeiouy]")
 _VOWEL = re.compile("[aeiouy]")
 _SHORT_END = re.compile("(?:^|.*[^aeiouy])[aeiouy][^aeiouywxY]$|^[aeiouy][^aeiouy]$")
 _CONSONANT_Y = re.compile("^y|(?<=[aeiouy])y")
-# These would otherwise lose what tells them from one another: general, generous; communism, community.
+# These would otherwise lose what distinguishes them: general, generous; communism, community.
 _WHOLE_PREFIXES = re.compile("gener|commun|arsen|univers|organ|inter|past|later|emerg")
 
 _DOUBLES = frozenset({"bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt"})
@@ -48,7 +43,7 @@ _EXCEPTIONS = {
 
 
 def stem(word: str) -> str:
-    """The stem of a word in lower-case letters a to z. Anything else stays as it is."""
+    """Stem of a word in lower-case letters a to z. Anything else stays unchanged."""
     if word in _EXCEPTIONS:
         return _EXCEPTIONS[word]
     if len(word) < 3 or not (word.isascii() and word.isalpha()):
@@ -96,7 +91,7 @@ def _without_tense(word: str, first: int) -> str:
 
 
 def _restore_stem(word: str, first: int) -> str:
-    """Give back the `e`, or take the doubled consonant, that the ending cost: `hoping`, `hopping`."""
+    """Restore the `e`, or remove the doubled consonant, after an ending was cut: `hoping`, `hopping`."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if word[-2:] in _DOUBLES:
@@ -215,7 +210,7 @@ FAMILIES = {
     for head, _, members in (line.partition(":") for line in _FAMILIES.strip().splitlines())
     for member in members.split()
 }
-"""The same word in another form, where a stemmer sees two: each becomes the head of its family."""
+"""Forms of one word that a stemmer does not join: each becomes the head of its family."""
 
 RELATED = tuple(
     tuple(line.split())
@@ -337,7 +332,7 @@ RELATED = tuple(
         random dice
     """.strip().splitlines()
 )
-"""Words that often mean the same tool. A search tries them too, for less than what was asked for."""
+"""Synonyms among tools. A search tries them too, with less weight."""
 
 
 STOP_WORDS = frozenset(
@@ -357,9 +352,9 @@ STOP_WORDS = frozenset(
         """,
     )
 )
-"""Words that say nothing about which tool is meant: grammar, what apostrophes leave, and courtesies."""
+"""Stop words: grammar, remains of apostrophes, and courtesies."""
 
-# What is longer than a word can be is cut up, so that it cannot fill the memory of words seen.
+# Longer runs than a word are split, so that they cannot fill the cache.
 _RUN = re.compile(r"[^\W_]{1,64}")
 # In turn: plural acronyms (URLs), acronyms (HTTP of HTTPServer), words, numbers.
 _PIECE = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -374,7 +369,7 @@ _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in order, repeated where the text repeats itself.
+    """Terms of a text in order, repeated where the text repeats itself.
 
     `GitHub` is found as `github`, `git` and `hub`; `listPullRequests` as its three words; `北京天气` as its
     three pairs of characters; inflections and the spellings in `FAMILIES` as one.
@@ -386,7 +381,7 @@ def terms(text: str) -> list[str]:
 
 
 def pieces(name: str) -> list[str]:
-    """The words a name is made of, unstemmed: `mcp__fs__readFile` gives mcp, fs, read, file."""
+    """Words of a name, unstemmed: `mcp__fs__readFile` gives mcp, fs, read, file."""
     found: list[str] = []
     for run in _RUN.findall(_plain(name)):
         found += [piece.lower() for piece in _PIECE.findall(run)] if run.isascii() else [run.casefold()]
@@ -394,7 +389,7 @@ def pieces(name: str) -> list[str]:
 
 
 def squash(name: str) -> str:
-    """What `find_symbol`, `findSymbol`, `Find-Symbol` and `find symbol` have in common: `findsymbol`."""
+    """Common form of `find_symbol`, `findSymbol`, `Find-Symbol` and `find symbol`: `findsymbol`."""
     return "".join(_RUN.findall(_plain(name))).casefold()
 
 
@@ -404,11 +399,11 @@ def _plain(text: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def term(word: str) -> str:
-    """The term of one lower-case word: the stem of its family's head."""
+    """Term of one lower-case word: the stem of its family's head."""
     return stem(FAMILIES.get(word, word))
 
 
-# Catalogs repeat themselves: 10,000 tools hold 300,000 runs, and a tenth of that in different ones.
+# Catalogs repeat themselves: 10,000 tools hold 300,000 runs, of which a tenth are different.
 @lru_cache(maxsize=32_768)
 def _terms_of_run(run: str) -> tuple[str, ...]:
     if not run.isascii():

@@ -1,8 +1,8 @@
-"""Search by meaning, with word vectors: an extra (`fairlead[search]`). Importing this needs it installed.
+"""Search by meaning with word vectors: needs the extra `fairlead[search]`.
 
-A text is the mean of the vectors of its tokens, which is quick, local and small. The vectors are those that
-come with the `wordllama` package. Only its files are read: importing it would load an HTTP client and set up
-the logging of the whole process.
+The vector of a text is the mean of those of its tokens, which is quick, local and small. The vectors come
+with the `wordllama` package. Only its files are read: importing it would load an HTTP client and set up the
+logging of the whole process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 DIMENSIONS = 128
-"""Of 256. The first of them are trained to do alone; the rest add nothing to be measured here."""
+"""Dimensions used, of 256. The first are trained to be used alone; the rest add nothing measurable here."""
 
 _COARSE = 64
-"""How many of them tell which tools may be near. Reading the rest for these alone is half the work."""
+"""Dimensions that select candidates. Reading the rest for these alone is half the work."""
 _COARSE_LOOKS = 6
-"""How many tools are looked at closely for each that is wanted."""
+"""Candidates for each wanted tool."""
 
 _MOST_CHARACTERS = 400
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -46,17 +46,17 @@ _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 
 class Encoder:
-    """Texts as vectors of length 1, or 0 where a text has no token."""
+    """Encoder of texts to unit vectors, or 0 where a text has no token."""
 
     def __init__(self, vectors: "Vectors", tokenizer: Tokenizer) -> None:
         self._vectors = vectors
         self._tokenizer = tokenizer
-        # A token never goes beyond a word, and words repeat: by far most texts need no tokenizer.
+        # A token never crosses a word, and words repeat: most texts need no tokenizer.
         self._tokens = lru_cache(maxsize=32_768)(self._tokens_of)
 
     @classmethod
     def load(cls) -> "Encoder":
-        """The encoder, from the files of the installed package. Nothing is fetched."""
+        """Load the encoder from the files of the installed package. Nothing is downloaded."""
         folder = _package_folder()
         weights = load((folder / _WEIGHTS).read_bytes())["embedding.weight"]
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
@@ -74,7 +74,7 @@ class Encoder:
         return rows
 
     def _tokens_of(self, word: str) -> tuple[int, ...]:
-        # One by one: encoding a batch starts threads, which do not go with starting processes.
+        # One by one: encoding a batch starts threads, which do not go with forking processes.
         return tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
 
 
@@ -85,7 +85,7 @@ def shared_encoder() -> Encoder:
 
 
 class ToolVectors:
-    """The tools of one index as vectors, by slot: a `Meaning` to search that index with."""
+    """Vectors of the tools of one index, by slot: a `SemanticIndex`."""
 
     def __init__(self, encoder: Encoder, index: Index, rows: "Vectors") -> None:
         self._encoder = encoder
@@ -95,11 +95,11 @@ class ToolVectors:
 
     @classmethod
     def build(cls, encoder: Encoder, index: Index, documents: Iterable[SearchDocument]) -> "ToolVectors":
-        """The vectors of all tools in an index, which was built from these documents."""
+        """Vectors of all tools in an index, which was built from these documents."""
         return cls(encoder, Index(), encoder.encode([])).renew(index, documents)
 
     def renew(self, index: Index, documents: Iterable[SearchDocument]) -> "ToolVectors":
-        """The vectors for an index that came from this one's, with the documents that are new in it."""
+        """Vectors for an index that was derived from this one's, with the documents that are new in it."""
         texts: Mapping[ToolKey, str] = {document.key: _text(document) for document in documents}
         known = np.hstack((self._coarse, self._rest))
         rows = np.zeros((len(index.tools), known.shape[1]), dtype=np.float32)
@@ -117,16 +117,16 @@ class ToolVectors:
 
 
 class Comparison:
-    """How near each tool is to one text."""
+    """Similarity of each tool to one text."""
 
     def __init__(self, coarse: "Vectors", rest: "Vectors", row: "Vectors") -> None:
-        # Row by row, not as one product: that one is done by threads, which wait for a busy machine.
+        # Row by row, not as one product: that uses threads, which wait for a busy machine.
         self._coarse = np.vecdot(coarse, row[:_COARSE])
         self._rest = rest
         self._row = row[_COARSE:]
 
     def nearest(self, count: int, at_least: float) -> list[int]:
-        """The slots of the nearest tools that are near enough."""
+        """Slots of the most similar tools, above a threshold."""
         looks = min(count * _COARSE_LOOKS, len(self._coarse))
         looked_at = np.argpartition(self._coarse, -looks)[-looks:]
         cosines = self._cosines(looked_at)
@@ -134,7 +134,7 @@ class Comparison:
         return looked_at[best[cosines[best] >= at_least]].tolist()
 
     def of(self, slots: Sequence[int]) -> list[float]:
-        """How near each of these is: from 0 to 1."""
+        """Similarity of each of these: from 0 to 1."""
         return self._cosines(np.asarray(slots, dtype=np.intp)).clip(0.0, 1.0).tolist()
 
     def _cosines(self, slots: "NDArray[np.intp]") -> "Vectors":

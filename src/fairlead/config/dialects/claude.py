@@ -1,4 +1,4 @@
-"""Claude Code: a project's `.mcp.json`, and `~/.claude.json`, whose servers are for all folders or one."""
+"""Claude Code: a project's `.mcp.json`, and `~/.claude.json` with servers for all folders or one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +46,7 @@ _SHORTEST_MS = 1000
 def _read_timeout(value: object, spot: FieldContext) -> int | None:
     milliseconds = MILLISECONDS.read(value, spot)
     if milliseconds is not None and milliseconds < _SHORTEST_MS:
-        spot.note("is under a second, which Claude Code ignores; so it is here")
+        spot.note("is under a second, which Claude Code ignores; ignored here too")
         return None
     return milliseconds
 
@@ -89,7 +89,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
-    """The servers of the file; of `~/.claude.json` also those kept for the current folder, which win."""
+    """Servers of the file; of `~/.claude.json` also those for the current folder, which win."""
     imported = read_servers(section(data, "mcpServers"), FORMAT)
     projects = section(data, "projects")
     for folder in _folders(place):
@@ -99,7 +99,7 @@ def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
 
 
 def _folders(place: MachinePaths) -> list[str]:
-    """The current folder and those above it, the nearest last, as the file may spell them."""
+    """The current folder and those above it, the nearest last, in the spellings the file may use."""
     folders = reversed((place.cwd, *place.cwd.parents))
     return list(
         dict.fromkeys(spelling for folder in folders for spelling in (str(folder), folder.as_posix()))
@@ -111,9 +111,9 @@ def _add_local(imported: ImportedDocument, settings: Mapping[str, Any]) -> None:
     local = read_servers(servers, FORMAT)
     imported.notes.extend(local.notes)
     for server_id in local.servers:
-        message = "has it for this folder alone; here it is for all"
+        message = "is for this folder alone; here it is for all"
         if server_id in imported.servers:
-            message = "has another for this folder, which is taken"
+            message = "has another entry for this folder, which is used"
         imported.notes.append(ConversionNote(server_id=server_id, field="projects", message=message))
     imported.servers.update(local.servers)
     ids = server_ids(servers, [])
@@ -135,7 +135,7 @@ def _names(settings: Mapping[str, Any], key: str, notes: list[ConversionNote]) -
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers as `.mcp.json` and `~/.claude.json` have them."""
+    """Servers as `.mcp.json` and `~/.claude.json` have them."""
     notes: list[ConversionNote] = []
     return ExportedDocument(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
 

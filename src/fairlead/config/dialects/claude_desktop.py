@@ -1,4 +1,4 @@
-"""Claude Desktop: `claude_desktop_config.json`, which starts local processes and expands nothing."""
+"""Claude Desktop: `claude_desktop_config.json`, with local processes only and no references."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,12 +44,12 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers; the application's other settings are none of our business."""
+    """Servers; the application's other settings are ignored."""
     return read_servers(section(data, "mcpServers"), FORMAT)
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The local servers. Those at a URL are added in the application's own settings, not in its file."""
+    """Local servers. Those at a URL are added in the application's own settings, not in its file."""
     notes: list[ConversionNote] = []
     return ExportedDocument(document={"mcpServers": write_servers(entries, FORMAT, notes)}, notes=notes)
 

@@ -1,4 +1,4 @@
-"""Cline: `cline_mcp_settings.json`, with `${env:NAME}`; the extension's layout and the command line's."""
+"""Cline: `cline_mcp_settings.json`, with `${env:NAME}`, in the layouts of the extension and the CLI."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers. Tools that are never asked about there are not asked about here."""
+    """Servers. Tools that need no approval there need none here."""
     servers = section(data, "mcpServers")
     imported = read_servers({name: _flat(raw) for name, raw in servers.items()}, FORMAT)
     note_other_keys(data, ("mcpServers", "$schema"), imported.notes)
@@ -66,7 +66,7 @@ def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
 
 
 def _flat(raw: object) -> object:
-    """An entry with its transport's fields among the others, and its type under one name."""
+    """Entry with its transport's fields among the others, and its type under one name."""
     if not is_object(raw):
         return raw
     entry: Entry = raw
@@ -77,12 +77,12 @@ def _flat(raw: object) -> object:
             key: value for key, value in entry.items() if key != "transportType"
         }
     if "url" in entry and "command" not in entry and "type" not in entry:
-        entry = {"type": "sse"} | entry  # what Cline takes a URL for if nothing else is said
+        entry = {"type": "sse"} | entry  # Cline's default for a URL
     return entry
 
 
 def locations(place: MachinePaths) -> list[Location]:
-    """Where Cline keeps it now, then where its extension for VS Code did."""
+    """Cline's present path, then the one of its extension for VS Code."""
     default = place.home / ".cline" / "data" / "settings" / _FILE
     storage = application_data(place) / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev"
     return user(moved(place, "CLINE_MCP_SETTINGS_PATH", default), storage / "settings" / _FILE)

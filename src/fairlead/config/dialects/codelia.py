@@ -1,4 +1,4 @@
-"""Codelia: the MCP section of `config.json`. Its fields are ours, and `${…}` is text there."""
+"""Codelia: the MCP section of `config.json`, with the same fields as ours and no references."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers; the rest of the document is not about MCP."""
+    """Servers; the rest of the document is not about MCP."""
     imported = read_servers(section(data, "mcp", "servers"), FORMAT)
     note_other_keys(section(data, "mcp"), ("servers",), imported.notes)
     return imported

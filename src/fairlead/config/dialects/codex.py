@@ -1,4 +1,4 @@
-"""Codex: `config.toml`, which names environment variables in fields of their own and expands nothing."""
+"""Codex: `config.toml`, which names environment variables in fields of their own and has no references."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -82,7 +82,7 @@ def _read_bearer(value: object, _: FieldContext) -> Entry:
 
 def _read_mode(value: object, spot: FieldContext) -> str:
     if value == "writes":
-        spot.note("asks about writes alone, which cannot be said here; all calls are asked about")
+        spot.note("asks only about writes, which is not supported here; all calls need approval")
         return "ask"
     return _MODE.read(value, spot)
 
@@ -136,7 +136,7 @@ def _write_approval(value: object, spot: FieldContext) -> dict[str, Any]:
     tools: dict[str, Any] = {}
     for name, mode in mapping(approval.get("tools", {})).items():
         if mode == "deny" or is_pattern(name):
-            spot.inside(f"tools.{name}").note("cannot be said in Codex; left out")
+            spot.inside(f"tools.{name}").note("not supported by Codex; left out")
         else:
             tools[name] = {"approval_mode": _MODE.write(mode, spot)}
     return theirs | ({"tools": tools} if tools else {})
@@ -185,7 +185,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers, and a note for each other setting of Codex about MCP."""
+    """Servers, and a note for each other setting of Codex about MCP."""
     imported = read_servers(section(data, "mcp_servers"), FORMAT)
     imported.notes.extend(
         ConversionNote(server_id=None, field=key, message="is a setting of Codex for all servers; ignored")
@@ -196,13 +196,13 @@ def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers as `[mcp_servers.…]` tables."""
+    """Servers as `[mcp_servers.…]` tables."""
     notes: list[ConversionNote] = []
     return ExportedDocument(document={"mcp_servers": write_servers(entries, FORMAT, notes)}, notes=notes)
 
 
 def locations(place: MachinePaths) -> list[Location]:
-    """The projects' files here and above, then the user's."""
+    """Project files here and above, then the user's."""
     home = moved(place, "CODEX_HOME", place.home / ".codex")
     return distinct(upward(place, ".codex/config.toml"), user(home / "config.toml"))
 

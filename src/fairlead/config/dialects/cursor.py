@@ -61,7 +61,7 @@ def _format(style: ReferenceSyntax) -> Format:
 
 
 def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
-    """The servers, with the editor's variables as this place has them."""
+    """Servers, with the editor's variables as resolved on this machine."""
     servers = section(data, "mcpServers")
     imported = read_servers(servers, _format(editor_style(lambda name: resolve_predefined(place, name))))
     note_other_keys(data, ("mcpServers", "$schema"), imported.notes)
@@ -70,15 +70,15 @@ def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers as `mcp.json` has them."""
+    """Servers as `mcp.json` has them."""
     notes: list[ConversionNote] = []
-    # Here a variable's value does not matter, only that the editor would put one in its place.
+    # A variable's value does not matter here, only that the editor would expand it.
     form = _format(editor_style(lambda name: "" if name in _VARIABLES else None))
     return ExportedDocument(document={"mcpServers": write_servers(entries, form, notes)}, notes=notes)
 
 
 def locations(place: MachinePaths) -> list[Location]:
-    """The project's file, then the user's."""
+    """Project file, then the user's."""
     return distinct(project(place, ".cursor/mcp.json"), user(place.home / ".cursor" / "mcp.json"))
 
 

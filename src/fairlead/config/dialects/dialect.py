@@ -1,6 +1,6 @@
-"""What every foreign format has in common: where its files are, how it reads, how it writes.
+"""Types of a dialect, and the paths of programs' files by each platform's conventions.
 
-Where programs keep their files, by the conventions of each platform. Nothing here looks at a disk.
+Nothing here reads the disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Location:
-    """A file an agent keeps its servers in. It need not exist."""
+    """A file in which an agent keeps its servers. It need not exist."""
 
     path: Path
     scope: Scope
@@ -25,19 +25,19 @@ class Location:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversionNote:
-    """Something the other format says that ours cannot, or the reverse. Shown, never dropped in silence."""
+    """A setting without an equivalent in the other format. Always reported, never dropped silently."""
 
     server_id: str | None
-    """None where it is about the whole document."""
+    """None where it concerns the whole document."""
     field: str
-    """A dotted path in the words of the side it was read from; empty where it is about the whole server."""
+    """Dotted path in the source format; empty where it concerns the whole server."""
     message: str
-    """The rest of a sentence that begins with the field."""
+    """Predicate of a sentence whose subject is the field."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedDocument:
-    """Servers (and bundles) in Fairlead's own words, before validation, with what did not fit."""
+    """Servers (and bundles) in Fairlead's own format, before validation, with notes."""
 
     servers: dict[str, Entry] = field(default_factory=dict[str, Entry])
     bundles: dict[str, Entry] = field(default_factory=dict[str, Entry])
@@ -46,7 +46,7 @@ class ImportedDocument:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportedDocument:
-    """The document to write, in the other format's words, with what did not fit."""
+    """Document in the other format, with notes."""
 
     document: dict[str, Any]
     notes: list[ConversionNote] = field(default_factory=list[ConversionNote])
@@ -54,18 +54,18 @@ class ExportedDocument:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigDialect:
-    """One foreign format."""
+    """One agent's configuration format."""
 
     name: str
-    """What `--from` and `--to` take: `claude`, `vscode`, …"""
+    """Name for `--from` and `--to`: `claude`, `vscode`, …"""
     title: str
-    """What people call it: `Claude Code`, `VS Code`, …"""
+    """Display name: `Claude Code`, `VS Code`, …"""
     syntax: Syntax
     locations: Callable[[MachinePaths], list[Location]]
-    """Where its files are, the ones that win first."""
+    """Its files, the ones that win first."""
     read: Callable[[dict[str, Any], MachinePaths], ImportedDocument]
     write: Callable[[Mapping[str, Entry]], ExportedDocument] | None = None
-    """Takes entries in Fairlead's own words; None where the format is only read."""
+    """Takes entries in Fairlead's own format; None where the format is only read."""
 
 
 def user(*paths: Path) -> list[Location]:
@@ -92,29 +92,29 @@ def distinct(*groups: list[Location]) -> list[Location]:
 
 
 def config_home(place: MachinePaths) -> Path:
-    """The folder for configuration of programs that follow XDG on every Unix."""
+    """Configuration folder of programs that follow XDG on every Unix."""
     if place.platform == "win32":
         return _roaming(place)
     configured = place.env.get("XDG_CONFIG_HOME", "")
-    # The specification wants relative paths ignored.
+    # The specification requires relative paths to be ignored.
     return Path(configured) if Path(configured).is_absolute() else place.home / ".config"
 
 
 def application_data(place: MachinePaths) -> Path:
-    """The folder for data of desktop applications."""
+    """Data folder of desktop applications."""
     if place.platform == "darwin":
         return place.home / "Library" / "Application Support"
     return config_home(place)
 
 
 def named(place: MachinePaths, variable: str) -> list[Path]:
-    """The path in that environment variable, if it is set."""
+    """Path in that environment variable, if it is set."""
     configured = place.env.get(variable)
     return [place.cwd / configured] if configured else []
 
 
 def moved(place: MachinePaths, variable: str, default: Path) -> Path:
-    """The path in that environment variable, else the default."""
+    """Path in that environment variable, else the default."""
     return next(iter(named(place, variable)), default)
 
 

@@ -1,9 +1,4 @@
-"""Entries between a format's words and ours, driven by a table of fields per format.
-
-What a field may hold, and how its value goes from one format to another and back.
-
-Server ids from whatever names other programs allow.
-"""
+"""Conversion of server entries between formats, driven by a table of fields per format."""
 
 import math
 import re
@@ -26,7 +21,7 @@ _NEEDS_A_SHELL = re.compile(r"[^\w\s./:@,+-]", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FieldContext:
-    """A field of one server on its way from one format to another. What does not fit is noted here."""
+    """A field of one server under conversion, which collects notes about it."""
 
     server_id: str | None
     field: str
@@ -37,7 +32,7 @@ class FieldContext:
         self.notes.append(ConversionNote(server_id=self.server_id, field=self.field, message=message))
 
     def inside(self, name: str) -> "FieldContext":
-        """The same for a field of this field."""
+        """Context of a field inside this field."""
         return FieldContext(self.server_id, f"{self.field}.{name}" if self.field else name, self.notes)
 
 
@@ -51,14 +46,14 @@ class MalformedField(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """How a value is read from a format and written to it. None means there is nothing to say."""
+    """How a value is read from a format and written to it. None means the field is not set."""
 
     read: Callable[[object, FieldContext], Any]
     write: Callable[[object, FieldContext], Any]
 
 
 def text(style: ReferenceSyntax) -> ValueKind:
-    """A string, with references in that style."""
+    """A string, with references in that syntax."""
     return ValueKind(
         read=lambda value, _: style.read(string(value)),
         write=lambda value, _: style.write(string(value)),
@@ -74,7 +69,7 @@ def texts(style: ReferenceSyntax) -> ValueKind:
 
 
 def table(style: ReferenceSyntax, *, numbers: bool = False) -> ValueKind:
-    """Strings (and numbers, where a format takes them) by name. What does not fit is left out alone."""
+    """Strings (and numbers, where a format takes them) by name. A bad one is left out alone."""
     textual = _number_as_text if numbers else string
     return ValueKind(
         read=lambda value, spot: _each(value, spot, lambda item: style.read(textual(item))),
@@ -115,7 +110,7 @@ def duration(unit_ms: int) -> ValueKind:
     def read(value: object, spot: FieldContext) -> int | None:
         milliseconds = round(_number(value) * unit_ms)
         if milliseconds < 1:
-            spot.note(f"is {value}: no such time can be set here")
+            spot.note(f"is {value}: not a valid time")
             return None
         if milliseconds > LONGEST_MS:
             spot.note(f"is longer than a day; set to {LONGEST_MS} ms")
@@ -129,7 +124,7 @@ def duration(unit_ms: int) -> ValueKind:
 
 
 def scopes(style: ReferenceSyntax) -> ValueKind:
-    """OAuth scopes: a list there, words with spaces between them here."""
+    """OAuth scopes: a list there, separated by spaces here."""
     return ValueKind(
         read=lambda value, _: " ".join(style.read(item) for item in strings(value)) or None,
         write=lambda value, _: style.write(string(value)).split(),
@@ -153,15 +148,15 @@ def _port(value: object, _: FieldContext) -> int:
 
 
 def _tool_names(value: object, spot: FieldContext) -> list[str] | None:
-    """Exact names only: a pattern on one side is a plain name on the other, so its meaning would change."""
+    """Exact names only: a pattern in one format is a plain name in the other, so its meaning would change."""
     names = strings(value)
     for name in filter(is_pattern, names):
-        spot.note(f"has `{name}`, a pattern on one side and a plain name on the other; left out")
+        spot.note(f"has `{name}`, a pattern in one format and a plain name in the other; left out")
     return [name for name in names if not is_pattern(name)] or None
 
 
 def _argv(value: object, _: FieldContext) -> list[str] | None:
-    """A shell's command line as argv: its words where a shell does no more, else all of it for a shell."""
+    """A shell's command line as argv: its words if plain, else all of it for a shell."""
     line = string(value).strip()
     if not line:
         return None
@@ -190,7 +185,7 @@ COMMAND_LINE = ValueKind(read=_argv, write=_command_line)
 
 
 def is_pattern(name: str) -> bool:
-    """Would this be a pattern where names of tools may be one?"""
+    """Whether this would be a pattern where tool names may be one."""
     return _GLOB.search(name) is not None
 
 
@@ -237,7 +232,7 @@ _LENGTH = 64
 
 
 def server_ids(names: Iterable[str], notes: list[ConversionNote]) -> dict[str, str]:
-    """The id each name gets: itself where it can be one, else something readable and unique, with a note."""
+    """Id for each name: itself where it is valid, else something readable and unique, with a note."""
     names = list(names)
     ids = {name: name for name in names if _ID.fullmatch(name)}
     taken = set(ids)
@@ -268,12 +263,12 @@ def _unique(wish: str, taken: set[str]) -> str:
 
 
 Reader = Callable[[object, FieldContext], Entry]
-"""From the value of one of their fields to the fields of ours it means."""
+"""From the value of one of their fields to the fields of ours."""
 Writer = Callable[[object, FieldContext], dict[str, Any]]
-"""From the value of one of our fields to the fields of theirs that say it."""
+"""From the value of one of our fields to the fields of theirs."""
 
 TRANSPORTS = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
-"""The words most formats have for a transport."""
+"""Names of transports in most formats."""
 
 _LOCAL = ("command", "args", "cwd", "env")
 _REMOTE = ("url", "headers", "headers_helper", "oauth", "auth_provider_id")
@@ -285,7 +280,7 @@ _NO_TARGET = "is missing, and so is `url`"
 
 @dataclass(frozen=True, slots=True)
 class FieldMapping:
-    """One of their fields that is one of ours. A dot leads into a nested object."""
+    """One of their fields that maps to one of ours. A dot leads into a nested object."""
 
     theirs: str
     ours: str
@@ -302,32 +297,32 @@ class FieldMapping:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """How a format describes a server. `reading` and `writing` are for what is not one field for one."""
+    """How a format describes a server. `reading` and `writing` are for fields that do not map one to one."""
 
     title: str
     fields: Sequence[FieldMapping] = ()
     reading: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
     writing: Mapping[str, Writer] = field(default_factory=dict[str, Writer])
     targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """The transports it has, and the fields that say so."""
+    """Its transports, and the fields that select them."""
     overlays: bool = False
-    """Does it take an entry without a target, which changes one defined elsewhere?"""
+    """Whether it accepts an entry without a target, which changes one defined elsewhere."""
 
     def readers(self) -> dict[str, Reader]:
-        """Every field of theirs that is understood."""
+        """Readers of all their fields."""
         return {item.theirs: item.read for item in self.fields} | dict(self.reading)
 
     def writers(self) -> dict[str, Writer]:
-        """Every field of ours that can be said."""
+        """Writers of all our fields that the format supports."""
         return {item.ours: item.write for item in reversed(self.fields)} | dict(self.writing)
 
 
 disabled: Reader = FieldMapping("disabled", "enabled", NEGATED).read
-"""Not a field of every format, but in so many files that the author's wish is clear."""
+"""Not a field of every format, but so common in files that its meaning is clear."""
 
 
 def noted(message: str) -> Reader:
-    """A reader of a field that means nothing here, and is reported."""
+    """Reader of a field that has no effect here, and is reported."""
 
     def read(_: object, spot: FieldContext) -> Entry:
         spot.note(message)
@@ -337,18 +332,18 @@ def noted(message: str) -> Reader:
 
 
 def silently(_: object, __: FieldContext) -> Entry:
-    """Read a field that only repeats what is clear without it."""
+    """Read a redundant field."""
     return {}
 
 
 def report_if_equal(value: object, message: str) -> Reader:
-    """A reader of a field that is reported where it has this value, and says nothing otherwise."""
+    """Reader that reports a field with this value, and ignores it otherwise."""
     report = noted(message)
     return lambda found, spot: report(found, spot) if found == value else {}
 
 
 def allowed(value: object, spot: FieldContext) -> Entry:
-    """Read a list of the only tools there are. An empty one denies all of them: ours are never empty."""
+    """Read an allowlist. An empty one denies all tools: ours are never empty."""
     if names := TOOL_NAMES.read(value, spot):
         return {"allow_tools": names}
     spot.note("allows no tool at all; all are denied")
@@ -356,13 +351,13 @@ def allowed(value: object, spot: FieldContext) -> Entry:
 
 
 def approved(value: object, spot: FieldContext) -> Entry:
-    """Read a list of tools that are never asked about."""
+    """Read a list of tools that need no approval."""
     names = TOOL_NAMES.read(value, spot)
     return {"approval": {"tools": dict.fromkeys(names, "allow")}} if names else {}
 
 
 def section(data: Mapping[str, Any], *path: str) -> dict[str, Any]:
-    """The object at that path, empty if there is none. Anything else there makes the document an error."""
+    """Object at that path, empty if there is none. Any other value makes the document invalid."""
     found = dict(data)
     for count, step in enumerate(path, start=1):
         try:
@@ -373,9 +368,9 @@ def section(data: Mapping[str, Any], *path: str) -> dict[str, Any]:
 
 
 def read_servers(servers: Mapping[str, Any], form: Format | Callable[[object], Format]) -> ImportedDocument:
-    """All servers in our words. What cannot be read is noted and leaves out that server alone.
+    """Convert all servers to our format. An unreadable one is noted and left out alone.
 
-    The format is a function of the entry where what one field means depends on another.
+    The format is a function of the entry where the meaning of one field depends on another.
     """
     imported = ImportedDocument()
     ids = server_ids(servers, imported.notes)
@@ -388,7 +383,7 @@ def read_servers(servers: Mapping[str, Any], form: Format | Callable[[object], F
 
 
 def note_other_keys(data: Mapping[str, Any], known: Sequence[str], notes: list[ConversionNote]) -> None:
-    """Note what else a document says, where it is about MCP servers and nothing else."""
+    """Note unknown keys of a document that is about MCP servers alone."""
     notes.extend(
         ConversionNote(server_id=None, field=key, message="is not known here; ignored")
         for key in data
@@ -405,7 +400,7 @@ def _read(raw: object, form: Format, spot: FieldContext) -> Entry | None:
 
 
 def read_fields(raw: object, readers: Mapping[str, Reader], spot: FieldContext) -> Entry:
-    """What readers make of an object. `Malformed`, with its spot, if it cannot be used."""
+    """Fields that readers make of an object. Raises `MalformedField`, with its context, if invalid."""
     return _fields(mapping(raw), readers, spot)
 
 
@@ -440,7 +435,7 @@ def _field(reader: Reader, value: object, spot: FieldContext, *, essential: bool
 
 
 def _normalize_entry(entry: Entry, form: Format, spot: FieldContext) -> Entry:
-    """The entry with one target, only fields that go with it, and nothing said that is clear without."""
+    """Entry with one target, only the fields of its transport, and no redundant ones."""
     transport = entry.pop("transport", None) or (
         "stdio" if "command" in entry else "http" if "url" in entry else None
     )
@@ -451,7 +446,7 @@ def _normalize_entry(entry: Entry, form: Format, spot: FieldContext) -> Entry:
         raise MalformedField(_NO_TARGET, spot.inside("command"))
     for name in other if transport is not None else ():
         if entry.pop(name, None):
-            spot.inside(name).note("means nothing for this kind of server; ignored")
+            spot.inside(name).note("has no effect on this kind of server; ignored")
     if transport == "sse":
         entry["transport"] = "sse"
     approval = entry.get("approval")
@@ -463,7 +458,7 @@ def _normalize_entry(entry: Entry, form: Format, spot: FieldContext) -> Entry:
 
 
 def write_servers(entries: Mapping[str, Entry], form: Format, notes: list[ConversionNote]) -> dict[str, Any]:
-    """All servers in the format's words. What it cannot say is noted."""
+    """Convert all servers to the format. Unsupported settings are noted."""
     writers = form.writers()
     written = {
         name: _write(entry, form, writers, FieldContext(name, "", notes)) for name, entry in entries.items()
@@ -480,17 +475,17 @@ def _write(
         spot.inside("command").note(f"{_NO_TARGET}; {_LEFT_OUT}")
         return None
     if transport not in form.targets:
-        spot.inside("transport").note(f"is `{transport}`, which {form.title} does not have; {_LEFT_OUT}")
+        spot.inside("transport").note(f"is `{transport}`, not supported by {form.title}; {_LEFT_OUT}")
         return None
     if "enabled" not in writers and not fields.pop("enabled", True):
-        spot.inside("enabled").note(f"is false, which {form.title} cannot say; {_LEFT_OUT}")
+        spot.inside("enabled").note(f"is false, not supported by {form.title}; {_LEFT_OUT}")
         return None
     theirs: dict[str, Any] = {}
     merge(theirs, form.targets[transport])
     for name, value in fields.items():
         here, writer = spot.inside(name), writers.get(name)
         if writer is None:
-            here.note(f"cannot be said in {form.title}")
+            here.note(f"not supported by {form.title}")
             continue
         try:
             merge(theirs, writer(value, here))
@@ -508,7 +503,7 @@ def _infer_transport(fields: Mapping[str, Any]) -> str | None:
 
 
 def _flat(entry: Entry) -> Iterator[tuple[str, Any]]:
-    """Every field with its value; of the login, each of its own, as formats know some of them."""
+    """Every field with its value; of `oauth`, each of its own, as formats support some of them."""
     for name, value in entry.items():
         if name == "oauth" and is_object(value):
             yield from ((f"oauth.{inner}", item) for inner, item in value.items())
@@ -517,7 +512,7 @@ def _flat(entry: Entry) -> Iterator[tuple[str, Any]]:
 
 
 def merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Put fields into an entry: objects and lists grow, anything else is replaced."""
+    """Merge fields into an entry: objects and lists grow, anything else is replaced."""
     for name, value in part.items():
         present = into.get(name)
         if is_object(present) and is_object(value):
@@ -529,7 +524,7 @@ def merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
 
 
 def _nest_value(path: str, value: object) -> dict[str, Any]:
-    """The value at a dotted path; nothing if there is none."""
+    """Value at a dotted path; empty if there is none."""
     if value is None:
         return {}
     outer, _, inner = path.partition(".")

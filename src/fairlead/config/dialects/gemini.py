@@ -91,14 +91,14 @@ FORMAT = Format(
         "extension": noted("says which extension it came with; ignored"),
         "disabled": disabled,
     },
-    # Which servers are off is said apart from them, in a list.
+    # Disabled servers are in a list apart from the entries.
     writing={"enabled": lambda _, __: {}},
     targets={"stdio": {}, "http": {"type": "http"}, "sse": {"type": "sse"}},
 )
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers; those the lists leave out are disabled."""
+    """Servers; those the lists exclude are disabled."""
     servers = section(data, "mcpServers")
     imported = read_servers(servers, _format)
     lists = section(data, "mcp")
@@ -115,7 +115,7 @@ def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
 
 
 def _format(raw: object) -> Format:
-    """The format of one server, which takes a URL before a command, and `httpUrl` before `url`."""
+    """Format of one server, which prefers a URL over a command, and `httpUrl` over `url`."""
     entry = as_object(raw)
     if "httpUrl" in entry:
         first: dict[str, Reader] = {"url": noted("is ignored where there is an `httpUrl`"), "type": silently}
@@ -142,7 +142,7 @@ def _disable(imported: ImportedDocument, lists: Mapping[str, Any], ids: Mapping[
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers, and the list of those that are off."""
+    """Servers, and the list of disabled ones."""
     notes: list[ConversionNote] = []
     servers = write_servers(entries, FORMAT, notes)
     for server in servers.values():

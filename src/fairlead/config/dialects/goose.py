@@ -1,4 +1,4 @@
-"""Goose: the extensions in `config.yaml`. Its secrets are in a keyring item of its own, and stay there."""
+"""Goose: the extensions in `config.yaml`. Its secrets stay in its own keyring item."""
 
 import re
 from typing import Any
@@ -71,13 +71,13 @@ def _note_keys(value: object, spot: FieldContext) -> Entry:
 
 
 def _read_available(value: object, spot: FieldContext) -> Entry:
-    """An empty list is no list there."""
+    """Read an allowlist; an empty list is no list there."""
     names = TOOL_NAMES.read(value, spot)
     return {"allow_tools": names} if names else {}
 
 
 def _format(raw: object) -> Format:
-    """The format of one extension: at a URL, variables are no environment, but values for its headers."""
+    """Format of one extension: for a URL, variables are values for its headers, not an environment."""
     extension = as_object(raw)
     remote = extension.get("type") != "stdio"
     style = _substituting(extension)
@@ -116,7 +116,7 @@ def _substituting(extension: dict[str, Any]) -> ReferenceSyntax:
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The extensions that are MCP servers; the others are noted."""
+    """Extensions that are MCP servers; the others are noted."""
     servers: dict[str, Any] = {}
     notes: list[ConversionNote] = []
     for name, raw in section(data, "extensions").items():

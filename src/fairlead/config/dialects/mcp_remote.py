@@ -1,4 +1,4 @@
-"""Servers behind `mcp-remote`, the bridge for programs that only start processes, told without it."""
+"""Conversion of entries that start `mcp-remote`, a bridge to remote servers, to direct ones."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _LOCAL_FIELDS = ("transport", "command", "args", "cwd", "env", "sandbox")
 
 
 def native_remote(entry: Entry) -> Entry | None:
-    """The same server reached directly, if this entry starts `mcp-remote` and can be said without it."""
+    """Entry that reaches the server directly, if this one starts `mcp-remote` and has an equivalent."""
     arguments = _bridge_arguments(entry)
     if arguments is None:
         return None
@@ -45,7 +45,7 @@ class _Inexpressible(Exception):
 
 @dataclass(slots=True)
 class _Bridge:
-    """What the bridge's command line says, word by word."""
+    """Parsed command line of the bridge."""
 
     env: dict[str, str]
     positional: list[str] = field(default_factory=list[str])
@@ -56,7 +56,7 @@ class _Bridge:
     used: set[str] = field(default_factory=set[str])
 
     def take(self, arguments: list[str]) -> None:
-        """Understand every argument, or raise."""
+        """Parse every argument, or raise."""
         options: dict[str, Callable[[str], None]] = {
             "--header": self._take_header,
             "--transport": self._take_transport,
@@ -76,7 +76,7 @@ class _Bridge:
                 raise _Inexpressible(argument)
 
     def target(self) -> Entry:
-        """The fields that reach the server."""
+        """Fields that reach the server directly."""
         url, *port = self.positional or [""]
         if not url.startswith(("https://", "http://", "${")) or len(port) > 1:
             raise _Inexpressible(url)
@@ -99,7 +99,7 @@ class _Bridge:
         )
 
     def _expand(self, piece: Piece) -> Iterator[Piece]:
-        """A piece of a header with the bridge's own variables replaced, whichever side would have done it."""
+        """A piece of a header with the bridge's own variables replaced."""
         if isinstance(piece, SecretReference):
             known = piece.kind == "env" and piece.name in self.env
             yield from self._value(piece.name) if known else [piece]
@@ -148,7 +148,7 @@ def _next(rest: Iterator[str]) -> str:
 
 
 def _bridge_arguments(entry: Entry) -> list[str] | None:
-    """What follows `mcp-remote` on the command line, or None if something else is started."""
+    """Arguments after `mcp-remote` on the command line, or None if something else is started."""
     command = entry.get("command")
     if not isinstance(command, str):
         return None

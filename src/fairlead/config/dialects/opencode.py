@@ -88,7 +88,7 @@ FORMAT = Format(
         "oauth.redirect_uri": _REDIRECT,
         **{field.theirs: field.read for field in _NEWER_LAYOUT},
     },
-    # Put together as one list when all else is said.
+    # Combined into one list after all other fields.
     writing={
         "command": FieldMapping("command", "command", text(CURLY)).write,
         "args": FieldMapping("args", "args", texts(CURLY)).write,
@@ -99,7 +99,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers. Rules about their tools are elsewhere in the document, and are noted."""
+    """Servers. Rules about their tools are elsewhere in the document, and are noted."""
     found = section(data, "mcp")
     newer = isinstance(found.get("servers"), dict) and "type" not in found["servers"]
     servers = section(data, "mcp", "servers") if newer else found
@@ -125,7 +125,7 @@ def _note_rules(key: str, rules: Mapping[str, Any], imported: ImportedDocument) 
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers in the layout every version reads."""
+    """Servers in the layout every version reads."""
     notes: list[ConversionNote] = []
     servers = write_servers(entries, FORMAT, notes)
     for server_id, server in servers.items():

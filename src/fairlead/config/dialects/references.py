@@ -1,4 +1,4 @@
-"""How formats refer to secrets kept elsewhere, and how one way to say so becomes another. Nothing is read."""
+"""Syntax of references to secrets in each format, and its conversion. Nothing is resolved here."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -13,12 +13,12 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class NotExpressible(Exception):
-    """The other side has no way to say this. The message ends a sentence about the field."""
+    """The other format has no equivalent. The message is the predicate of a sentence about the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSyntax:
-    """How a format refers to what is outside its file: from its words to ours, and back."""
+    """A format's syntax of references, converted to ours and back."""
 
     read: Callable[[str], str]
     write: Callable[[str], str]
@@ -29,9 +29,9 @@ def expanding(
     meaning: Callable[[re.Match[str]], Piece | None],
     say: Callable[[SecretReference], str | None],
 ) -> ReferenceSyntax:
-    """Make a style from what it expands.
+    """Build a syntax from the pattern it expands.
 
-    `meaning` is None where a match stays as it is, `say` where there are no words for a reference.
+    `meaning` is None where a match stays literal, `say` where the format cannot express a reference.
     """
     token = re.compile(pattern, re.ASCII)
 
@@ -50,7 +50,7 @@ def expanding(
         words = "".join(
             piece if isinstance(piece, str) else _require_expressible(piece, say(piece)) for piece in wanted
         )
-        # No format has an escape, so the only proof that a literal stays one is to read it back.
+        # No format has an escape, so the only proof that a literal stays one is to parse it back.
         if joined(pieces(words)) != wanted:
             raise NotExpressible("has literal text that would be taken for a reference there")
         return words
@@ -59,7 +59,7 @@ def expanding(
 
 
 def in_our_words(pieces: Iterable[Piece]) -> str:
-    """Write pieces as one of our strings. `Unfit` where our syntax cannot hold them."""
+    """Write pieces as one of our strings. Raises `NotExpressible` where our syntax cannot hold them."""
     wanted = joined(pieces)
     text = "".join(piece.replace("${", "$${") if isinstance(piece, str) else str(piece) for piece in wanted)
     try:
@@ -67,17 +67,17 @@ def in_our_words(pieces: Iterable[Piece]) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise NotExpressible("has a reference that cannot be said here")
+        raise NotExpressible("has a reference that is not supported here")
     return text
 
 
 def variable(name: str, default: str | None = None) -> Piece | None:
-    """Refer to an environment variable; one that can never be set is its default, or nothing."""
+    """Reference to an environment variable; one with an impossible name is its default, or nothing."""
     return SecretReference(kind="env", name=name, default=default) if _IDENTIFIER.fullmatch(name) else default
 
 
 def plain_variable_name(text: str, *, before: str = "") -> str | None:
-    """Tell the name of the variable, if the text is `before` and a plain `${NAME}`."""
+    """Name of the variable, if the text is `before` and a plain `${NAME}`."""
     found = references(text)
     if len(found) == 1 and found[0].kind == "env" and text == f"{before}${{{found[0].name}}}":
         return found[0].name
@@ -92,7 +92,7 @@ def _our_pieces(text: str) -> list[Piece]:
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Put neighbouring literals together and drop empty ones, so that equal meanings compare equal."""
+    """Join neighbouring literals and drop empty ones, so that equal meanings compare equal."""
     result: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, str) and result and isinstance(result[-1], str):
@@ -134,7 +134,7 @@ def _curly_words(reference: SecretReference) -> str | None:
 
 
 def render_env_reference(reference: SecretReference) -> str | None:
-    """Say a reference the way editors do: `${env:NAME}`."""
+    """Reference in the editors' syntax: `${env:NAME}`."""
     return f"${{env:{reference.name}}}" if reference.kind == "env" and reference.default is None else None
 
 
@@ -142,7 +142,7 @@ def editor_style(
     variables: Callable[[str], Piece | None],
     say: Callable[[SecretReference], str | None] = render_env_reference,
 ) -> ReferenceSyntax:
-    """Make a style of `${env:NAME}` and whatever else `variables` knows between `${` and `}`."""
+    """Build a syntax of `${env:NAME}` and whatever else `variables` knows between `${` and `}`."""
 
     def meaning(match: re.Match[str]) -> Piece | None:
         kind, colon, name = match[1].partition(":")

@@ -1,4 +1,4 @@
-"""Every format there is: by name, by the shape of a document, and by the files on this machine."""
+"""All dialects: by name, by the shape of a document, and by the files on this machine."""
 
 import difflib
 from collections.abc import Callable, Iterator
@@ -44,16 +44,16 @@ _BY_NAME = {dialect.name: dialect for dialect in ALL}
 
 
 def by_name(name: str) -> ConfigDialect:
-    """The format of that name; `ConfigError` with the likeliest one if there is none."""
+    """Dialect of that name. Raises `ConfigError` with the likeliest one if there is none."""
     if dialect := _BY_NAME.get(name):
         return dialect
     close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
     hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(sorted(_BY_NAME))}"
-    raise ConfigError(f"there is no format called `{name}`", hint=hint)
+    raise ConfigError(f"unknown format `{name}`", hint=hint)
 
 
 def find(place: MachinePaths) -> list[tuple[ConfigDialect, Location]]:
-    """Every file of another format that exists."""
+    """Every existing file of another format."""
     return [
         (dialect, location)
         for dialect in ALL
@@ -70,17 +70,17 @@ def _is_there(path: Path) -> bool:
 
 
 def detect(data: dict[str, Any]) -> ConfigDialect | None:
-    """The format a document is most likely in, by its shape; None where no format would look like this."""
+    """Dialect a document is most likely in, by its shape; None where none fits."""
     return next((dialect for dialect, fits in _SHAPES if fits(data)), None)
 
 
 def _entries(data: dict[str, Any], *path: str) -> Iterator[dict[str, Any]]:
-    """The objects in the section at that path, if it is one."""
+    """Objects in the section at that path, if it is one."""
     yield from filter(is_object, as_object(value_at(data, path)).values())
 
 
 def _has(*keys: str) -> Callable[[dict[str, Any]], bool]:
-    """Does the document have `mcpServers`, with an entry that has one of these keys?"""
+    """Whether the document has `mcpServers`, with an entry that has one of these keys."""
     return lambda data: any(key in entry for entry in _entries(data, "mcpServers") for key in keys)
 
 
@@ -123,7 +123,7 @@ def _like_gemini(data: dict[str, Any]) -> bool:
     return peculiar(data) or bool({"allowed", "excluded"} & set(as_object(data.get("mcp"))))
 
 
-# The first that fits; what every other format could have said too comes last.
+# The first that fits; the most general come last.
 _SHAPES: tuple[tuple[ConfigDialect, Callable[[dict[str, Any]], bool]], ...] = (
     (CODEX, lambda data: _is_object(data, "mcp_servers")),
     (ZED, lambda data: _is_object(data, "context_servers")),

@@ -1,4 +1,4 @@
-"""The text of files in other formats: read into plain data, written from it, changed with the rest kept."""
+"""Text of configuration files in JSON, TOML and YAML: parsed, written, and merged with the rest preserved."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _TOML_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 def load(text: str, syntax: Syntax, file: str | None = None) -> dict[str, Any]:
-    """What a text says. `ConfigInvalid` with the file and line if it cannot be read or is not an object."""
+    """Parse a text. Raises `ConfigInvalid` with the file and line if it is invalid or not an object."""
     _, text = split_mark(text)
     data = _LOADERS[syntax](text, file) if text.strip() else None
     if data is None:  # blank, or nothing but comments
@@ -28,13 +28,13 @@ def load(text: str, syntax: Syntax, file: str | None = None) -> dict[str, Any]:
 
 
 def split_mark(text: str) -> tuple[str, str]:
-    """The byte order mark that a text begins with, or nothing, and the rest."""
+    """Byte order mark of a text, or nothing, and the rest."""
     rest = text.removeprefix("\ufeff")
     return text[: len(text) - len(rest)], rest
 
 
 def dump(document: Mapping[str, Any], syntax: Syntax) -> str:
-    """A new file with this in it."""
+    """Text of a new file with this document."""
     if syntax == "toml":
         import tomlkit
 
@@ -45,7 +45,7 @@ def dump(document: Mapping[str, Any], syntax: Syntax) -> str:
 
 
 def merge_into(text: str, document: Mapping[str, Any], syntax: Syntax, file: str | None = None) -> str:
-    """The text with the document's entries in it: those of the same name are replaced, lists only grow.
+    """Merge the document's entries into the text: those of the same name are replaced, lists only grow.
 
     Everything else stays, with its comments and order, and a byte order mark.
     """
@@ -71,7 +71,7 @@ Change = tuple[tuple[str, ...], Any]
 
 
 def _changes(present: Mapping[str, Any], document: Mapping[str, Any], file: str | None) -> Iterator[Change]:
-    """What to set where. A document's sections hold entries, which are put in whole."""
+    """Values to set, with their paths. A document's sections hold entries, which are replaced whole."""
     for name, value in document.items():
         if not is_object(value):
             yield (name,), _grown(present.get(name), value)
@@ -84,7 +84,7 @@ def _changes(present: Mapping[str, Any], document: Mapping[str, Any], file: str 
 
 
 def _grown(present: object, value: object) -> object:
-    """A list with what it lacks; an item with an id takes the place of the one that has it."""
+    """A list with its missing items added; an item with an id replaces the one that has it."""
     if not is_list(present) or not is_list(value):
         return value
     named = [item["id"] for item in value if "id" in as_object(item)]
@@ -96,7 +96,7 @@ def _merge_toml(text: str, changes: Sequence[Change], present: dict[str, Any]) -
     for path, value in changes:
         _put(present, path, value, dict)
     # A file may split and order its tables in ways that editing does not survive. A new table can still go at
-    # its end; but a text that would not mean what it should is never given out.
+    # its end; but a text with another meaning is never returned.
     for change in (_edit_toml, _append_toml):
         changed = change(text, changes)
         if changed is not None and _toml_or_none(changed) == present:

@@ -1,4 +1,4 @@
-"""Codex ToolLoop: `codex-toolloop.mcp.json`, with servers, bundles of one server, references like ours."""
+"""Codex ToolLoop: `codex-toolloop.mcp.json`, with bundles of one server and references like ours."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -41,7 +41,7 @@ _TRANSPORTS = {"stdio": "stdio", "http": "http", "sse": "sse"}
 
 
 def _write_bundle_tools(theirs: str, value: object, spot: FieldContext) -> dict[str, Any]:
-    """A list of tools, kept apart for a bundle: servers there have none."""
+    """A list of tools for a bundle: servers there have none."""
     names = TOOL_NAMES.write(value, spot)
     if names is None:
         return {}
@@ -89,7 +89,7 @@ _BUNDLE = {
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers, and each bundle as a bundle of one server."""
+    """Servers, and each bundle as a bundle of one server."""
     servers = section(data, "servers")
     imported = read_servers(servers, FORMAT)
     note_other_keys(data, ("servers", "bundles", "$schema"), imported.notes)
@@ -117,7 +117,7 @@ def _of_one_server(bundle: Entry, known: Mapping[str, str]) -> Entry:
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers. Lists of tools belong to bundles there, so a server with lists gets its own bundle."""
+    """Servers. Lists of tools belong to bundles there, so a server with lists gets its own bundle."""
     notes: list[ConversionNote] = []
     servers = write_servers(entries, FORMAT, notes)
     bundles = {
@@ -131,7 +131,7 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
 
 
 def locations(place: MachinePaths) -> list[Location]:
-    """The file the environment names, else those here and above; the nearest is the one that counts."""
+    """File that the environment names, else those here and above; the nearest counts."""
     return user(*named(place, "CODEX_TOOLLOOP_MCP_CONFIG_PATH")) or upward(place, *_FILES)
 
 

@@ -1,6 +1,6 @@
-"""VS Code: `mcp.json`, with `${env:NAME}`, the editor's variables, and inputs it asks for.
+"""VS Code: `mcp.json`, with `${env:NAME}`, the editor's variables, and inputs it prompts for.
 
-What the editors built on VS Code have in common: the variables between `${` and `}`.
+The variables are shared by the editors built on VS Code.
 """
 
 import re
@@ -54,7 +54,7 @@ _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
 def resolve_predefined(place: MachinePaths, name: str) -> Piece | None:
-    """What a variable that every file has stands for; None for one we do not know."""
+    """Value of a predefined variable; None for an unknown one."""
     windows = place.platform == "win32"
     match name:
         case "workspaceFolder" | "workspaceRoot":
@@ -70,7 +70,7 @@ def resolve_predefined(place: MachinePaths, name: str) -> Piece | None:
 
 
 def note_variables(servers: Mapping[str, Any], place: MachinePaths, notes: list[ConversionNote]) -> None:
-    """Note which variables were fixed, as they cannot be said here, and which are not known and stay text."""
+    """Note which variables were replaced by their values, and which are unknown and stay text."""
     ids = server_ids(servers, [])
     for server, entry in servers.items():
         names = dict.fromkeys(name for _, text in strings(entry) for name in _VARIABLE.findall(text))
@@ -86,7 +86,7 @@ def _remark(name: str, place: MachinePaths) -> str | None:
         return f"became `{resolve_predefined(place, name)}`; it does not follow the folder you open"
     if name.startswith(("env:", "input:")) or resolve_predefined(place, name) is not None:
         return None
-    return "is no variable that is known here; it stays as text"
+    return "is an unknown variable; it stays as text"
 
 
 _SERVICE = "fairlead"
@@ -120,7 +120,7 @@ def _format(style: ReferenceSyntax) -> Format:
 
 
 def read(data: dict[str, Any], place: MachinePaths) -> ImportedDocument:
-    """The servers. A secret the editor asks for is in the keyring from now on; a note says how to set it."""
+    """Servers. A secret the editor prompts for becomes a keyring reference; a note says how to set it."""
     servers = section(data, "servers")
     inputs = _inputs(data)
     notes: list[ConversionNote] = []
@@ -158,7 +158,7 @@ def _inputs(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _list_input_names(servers: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
-    """Every input that is defined or asked for, once."""
+    """Every input that is defined or used, once."""
     asked = [name for _, value in strings(dict(servers)) for name in _INPUT.findall(value)]
     return list(dict.fromkeys([*inputs, *asked]))
 
@@ -174,16 +174,16 @@ def _answer(name: str, described: Mapping[str, Any] | None, notes: list[Conversi
         return SecretReference(kind="keyring", name=f"{_SERVICE}/{name}")
     default = described.get("default")
     if isinstance(default, str) and default:
-        note("is its default from now on; nothing asks for it here")
+        note("becomes its default; nothing prompts for it here")
         return default
     shouted = re.sub(r"\W+", "_", name, flags=re.ASCII).upper()
     shouted = f"_{shouted}" if shouted[:1].isdigit() else shouted
-    note(f"is the environment variable `{shouted}` from now on; nothing asks for it here")
+    note(f"becomes the environment variable `{shouted}`; nothing prompts for it here")
     return SecretReference(kind="env", name=shouted)
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:
-    """The servers, and an input for each secret of ours in the keyring, which the editor asks for once."""
+    """Servers, and an input for each of our secrets in the keyring, which the editor prompts for once."""
     notes: list[ConversionNote] = []
     servers = write_servers(entries, _format(editor_style(_resolve_variable, _words)), notes)
     document: dict[str, Any] = {"servers": servers}
@@ -202,7 +202,7 @@ def _words(reference: SecretReference) -> str | None:
 
 
 def _resolve_variable(name: str) -> Piece | None:
-    """What the editor would put in place of a variable; of all but inputs it only matters that it would."""
+    """What the editor would replace a variable by; except for inputs it only matters that it would."""
     kind, colon, wanted = name.partition(":")
     if colon and kind == "input":
         return SecretReference(kind="keyring", name=f"{_SERVICE}/{wanted}")
@@ -210,7 +210,7 @@ def _resolve_variable(name: str) -> Piece | None:
 
 
 def locations(place: MachinePaths) -> list[Location]:
-    """The workspace's file, then the user's, of the released editor and of its preview."""
+    """Workspace file, then the user's, of the released editor and of its preview."""
     folders = (application_data(place) / edition / "User" for edition in ("Code", "Code - Insiders"))
     return distinct(project(place, ".vscode/mcp.json"), user(*(folder / "mcp.json" for folder in folders)))
 

@@ -49,7 +49,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers. Tools that are never asked about there are not asked about here."""
+    """Servers. Tools that need no approval there need none here."""
     imported = read_servers(section(data, "mcpServers"), FORMAT)
     note_other_keys(data, ("mcpServers", "$schema"), imported.notes)
     return imported

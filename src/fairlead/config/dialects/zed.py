@@ -1,4 +1,4 @@
-"""Zed: the context servers in `settings.json`. Nothing is expanded."""
+"""Zed: the context servers in `settings.json`, without references."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ FORMAT = Format(
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
-    """The servers; those that an extension of the editor brings are noted."""
+    """Servers; those that an extension of the editor brings are noted."""
     servers: dict[str, Any] = {}
     notes: list[ConversionNote] = []
     for name, raw in section(data, "context_servers").items():

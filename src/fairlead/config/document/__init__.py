@@ -1,1 +1,1 @@
-"""Configuration files: JSON with comments, edited in place, read and written with care."""
+"""Configuration files: `jsonc` (parser with positions), `edit` (of text), `files` (locks, atomic writes)."""

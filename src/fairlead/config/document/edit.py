@@ -1,7 +1,4 @@
-"""Changes to a config file that leave the rest of it alone: comments, order, indentation and line ends.
-
-Changes to a list of names in a config file that leave the rest of it alone, comments in the list too.
-"""
+"""Edits of a JSONC text that preserve everything else: comments, order, indentation and line ends."""
 
 import json
 import os
@@ -29,7 +26,7 @@ _COMMENTS_ON_LINE = re.compile(rf"(?:[ \t]*+{jsonc.COMMENT})*+", re.DOTALL)
 
 
 def set_value(text: str, path: Sequence[str], value: object) -> str:
-    """The text with `value` (anything `json.dumps` takes) at `path`. Parents that are missing are added."""
+    """Set `value` (any JSON value) at `path` in the text. Missing parents are added."""
     document = jsonc.parse(text)
     plain: Json = json.loads(json.dumps(value))
     trail = _trail(document.root, path)
@@ -43,7 +40,7 @@ def set_value(text: str, path: Sequence[str], value: object) -> str:
 
 
 def remove_value(text: str, path: Sequence[str]) -> str:
-    """The text without the member at `path`, its comma, line and comments. No such member, no change."""
+    """Remove the member at `path` with its comma, line and comments from the text. No member, no change."""
     document = jsonc.parse(text)
     trail = _trail(document.root, path)
     if not path or len(trail) <= len(path):
@@ -57,10 +54,10 @@ def remove_value(text: str, path: Sequence[str]) -> str:
 
 
 def edit_file(path: Path, change: Callable[[str], str], *, create: str | None = None) -> bool:
-    """Change a file while nobody else can. `create` is the text to start from where it is missing or blank.
+    """Edit a file under its lock. `create` is the text to start from where it is missing or blank.
 
-    Returns whether the file was written, which it is not if `change` gives back what it got. If anything
-    fails, or the new text could not be read again, the file stays as it was.
+    Returns whether the file was written, which it is not if `change` returns its argument. If anything fails,
+    or the new text could not be parsed, the file is unchanged.
     """
     with locked(path):
         old = read_text(path) if create is None or os.path.exists(path) else ""
@@ -78,7 +75,7 @@ def edit_file(path: Path, change: Callable[[str], str], *, create: str | None = 
 
 
 class _Splice(NamedTuple):
-    """Put `text` in the place of what stands from `start` to `end`."""
+    """Replacement of `text[start:end]` by `text`."""
 
     start: int
     end: int
@@ -87,14 +84,14 @@ class _Splice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Layout:
-    """How a document that has lines is laid out."""
+    """Layout of a document with more than one line."""
 
     unit: str
     newline: str
 
 
 def _trail(root: JsoncNode, path: Sequence[str]) -> list[JsoncNode]:
-    """The nodes from the root along `path`, as far as there are any."""
+    """Nodes from the root along `path`, as far as they exist."""
     trail = [root]
     for name in path:
         child = trail[-1].child(name)
@@ -105,7 +102,7 @@ def _trail(root: JsoncNode, path: Sequence[str]) -> list[JsoncNode]:
 
 
 def _replacement(document: JsoncDocument, trail: list[JsoncNode], value: Json) -> list[_Splice]:
-    """How to put a value in the place of the last one of the trail."""
+    """Splices that replace the last node of the trail by a value."""
     node = trail[-1]
     rendered = _render(value, _indent(document.text, node.key), _style(document, trail[:-1]))
     return [_Splice(node.start, node.end, rendered)]
@@ -114,7 +111,7 @@ def _replacement(document: JsoncDocument, trail: list[JsoncNode], value: Json) -
 def _addition(
     document: JsoncDocument, trail: list[JsoncNode], path: Sequence[str], value: Json
 ) -> list[_Splice]:
-    """How to put a new member, with what is missing of the path, into the last object of the trail."""
+    """Splices that add a member, with missing parents, to the last object of the trail."""
     holder = trail[-1]
     name, *missing = path[len(trail) - 1 :]
     for parent in reversed(missing):
@@ -131,7 +128,7 @@ def _addition(
 def _first_member(
     text: str, holder: JsoncNode, member: dict[str, Json], style: _Layout | None
 ) -> list[_Splice]:
-    """How to fill an object that holds nothing but, perhaps, comments."""
+    """Splices that fill an object without members, which may hold comments."""
     start, end = holder.start + 1, holder.end - 1
     comments = text[start:end].rstrip(_SPACE)
     outer = _indent(text, holder.start)
@@ -148,13 +145,13 @@ def _first_member(
 def _next_member(
     text: str, holder: JsoncNode, member: dict[str, Json], style: _Layout | None
 ) -> list[_Splice]:
-    """How to put a member after the last one, and after the comments on that one's line."""
+    """Splices that add a member after the last one, and after the comments on its line."""
     last = _members(holder)[-1]
     indent = _indent(text, last.key)
     body = _render_members(member, indent, style)
     comma = _comma_after(text, last.end)
     if comma is not None:
-        # A document with trailing commas goes on having them.
+        # A document with trailing commas keeps having them.
         end = comma + 1 if style is None else _end(_COMMENTS_ON_LINE, text, comma + 1)
         gap = " " if style is None else f"{style.newline}{indent}"
         return [_Splice(end, end, f"{gap}{body},")]
@@ -165,7 +162,7 @@ def _next_member(
 
 
 def _removal(text: str, holder: JsoncNode, name: str) -> list[_Splice]:
-    """How to take a member out of its object, with the one comma that must go."""
+    """Splices that remove a member from its object, with the one comma that must go."""
     members = _members(holder)
     index = list(holder.children or ()).index(name)
     node = members[index]
@@ -186,10 +183,10 @@ def _removal(text: str, holder: JsoncNode, name: str) -> list[_Splice]:
 
 
 def _own_start(text: str, gap: int, key: int) -> int:
-    """Where a member begins, counting the comments that belong to it.
+    """Start of a member including its comments.
 
     Those are the ones before it on its line and on the lines directly above, up to a blank line or to the
-    line on which the member before it (or the object, at `gap`) ends: comments there belong to that one.
+    line on which the previous member (or the object, at `gap`) ends: comments there belong to that one.
     """
     start, alone = key, True
     for piece in reversed(list(_PIECE.finditer(text, gap, key))):
@@ -202,7 +199,7 @@ def _own_start(text: str, gap: int, key: int) -> int:
 
 
 def _own_span(text: str, start: int, end: int) -> _Splice:
-    """What to cut for a member from `start` to `end`: its line and the comments there, if it has it alone."""
+    """Span to cut for a member from `start` to `end`: its line and the comments there, if it has it alone."""
     line_start = _line_start(text, start)
     blank_before = not text[line_start:start].strip(_SPACE)
     line_end = _end(_BLANKS, text, _end(_COMMENTS_ON_LINE, text, end))
@@ -221,13 +218,13 @@ def _members(node: JsoncNode) -> list[JsoncNode]:
 
 
 def _comma_after(text: str, at: int) -> int | None:
-    """Where the comma of a value that ends at `at` stands, if it has one."""
+    """Offset of the comma after a value that ends at `at`, if it has one."""
     match = _COMMA.match(text, at)
     return match.start(1) if match else None
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where what the pattern matches at `at` ends."""
+    """End of what the pattern matches at `at`."""
     match = pattern.match(text, at)
     return match.end() if match else at
 
@@ -237,13 +234,13 @@ def _line_start(text: str, at: int) -> int:
 
 
 def _indent(text: str, at: int) -> str:
-    """The white space that the line of an offset begins with."""
+    """Indentation of the line of an offset."""
     start = _line_start(text, at)
     return text[start : min(at, _end(_BLANKS, text, start))]
 
 
 def _style(document: JsoncDocument, around: list[JsoncNode]) -> _Layout | None:
-    """How a document is laid out; None to stay on one line, as the innermost of the nodes `around` does."""
+    """Layout of a document; None to stay on one line, as the innermost of the nodes `around` does."""
     text = document.text
     newline = _NEWLINE.search(text)
     if around and not _NEWLINE.search(text, around[-1].start, around[-1].end):
@@ -252,7 +249,7 @@ def _style(document: JsoncDocument, around: list[JsoncNode]) -> _Layout | None:
 
 
 def _unit(document: JsoncDocument) -> str:
-    """One step of indentation, seen where a value stands on a later line than its parent, and deeper."""
+    """One step of indentation, taken from a value on a later line than its parent, and deeper."""
     nodes = [document.root]
     while nodes:
         node = nodes.pop()
@@ -315,21 +312,21 @@ def _without(data: Json, path: Sequence[str]) -> Json:
 
 
 def _verify_edit(text: str, intended: Json) -> str:
-    """The text, if it says exactly what it should: no fault in here may ever reach a user's file."""
+    """The text, if it parses to exactly what was intended: no fault here may ever reach a user's file."""
     try:
         actual = jsonc.loads(text)
     except ConfigInvalid as exc:
         raise ConfigUnwritable(f"this change cannot be written: {exc.problems[0].message}") from exc
     if not _same(actual, intended):
         raise ConfigUnwritable(
-            "this change came out wrong, so nothing was changed",
+            "this edit would not give the intended result, so nothing was changed",
             hint="make it by hand, and please report it with the file",
         )
     return text
 
 
 def _same(one: Json, other: Json) -> bool:
-    # Compared as text, since to Python 1, 1.0 and True are all the same.
+    # Compared as text, since Python takes 1, 1.0 and True for equal.
     return json.dumps(one) == json.dumps(other)
 
 
@@ -342,14 +339,14 @@ def names_at(text: str, path: Sequence[str]) -> list[str]:
 
 
 def append_name(text: str, path: Sequence[str], name: str) -> str:
-    """The text with a name at the end of the list at `path`, which is made if it is missing."""
+    """Append a name to the list at `path` in the text; the list is added if missing."""
     names = [*names_at(text, path), name]
     items = _items(text, path)
     return _either(_append_item(text, items[-1], name) if items else None, text, path, names)
 
 
 def remove_name(text: str, path: Sequence[str], name: str) -> str:
-    """The text without a name in the list at `path`, its comma, and its line with the comment there."""
+    """Remove a name from the list at `path` in the text, with its comma, line and comment."""
     names = names_at(text, path)
     if name not in names:
         return text
@@ -359,7 +356,7 @@ def remove_name(text: str, path: Sequence[str], name: str) -> str:
 
 
 def _either(changed: str | None, text: str, path: Sequence[str], names: list[str]) -> str:
-    """The changed text if it says what it should; else the list written anew, which costs its comments."""
+    """The changed text if it parses as intended; else the list rewritten, which costs its comments."""
     if changed is not None:
         with suppress(ConfigInvalid):
             if names_at(changed, path) == names:

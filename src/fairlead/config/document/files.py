@@ -1,4 +1,4 @@
-"""Config files on disk: read with care, changed by one process at a time, never left half-written."""
+"""Configuration files on disk: bounded reads, a lock per folder, and atomic writes."""
 
 import errno
 import os
@@ -25,13 +25,13 @@ if sys.platform == "win32":
         return True
 
     def _sync_folder(folder: Path) -> None:
-        """Windows has no such thing."""
+        """Nothing to do on Windows."""
 
 else:
     import fcntl
 
     def _open_lock(target: Path) -> int:
-        # The folder, not the file, which every change replaces; and no lock file is left lying about.
+        # The folder, not the file, which every change replaces; and no lock file is left behind.
         return os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
 
     def _try_lock(descriptor: int) -> bool:
@@ -42,7 +42,7 @@ else:
         return True
 
     def _sync_folder(folder: Path) -> None:
-        # The new file is in place; a file system that cannot do this only promises less after a power cut.
+        # The new file is in place; without this a file system only promises less after a power cut.
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
             try:
@@ -88,10 +88,15 @@ _WRITE_REASONS = {
 
 
 def read_text(path: Path, *, limit: int = READ_LIMIT, keep_mark: bool = False) -> str:
-    """The text of a file, or `ConfigUnreadable` with the reason. Never waits, whatever the path leads to.
+    """Text of a file. Never blocks, whatever the path leads to.
 
-    With `keep_mark` a UTF-8 byte order mark is accepted and stays in the text, as its first character: some
-    editors write one into files of other programs, and it has to be there again when the file is written.
+    Args:
+        path: The file. limit: The most bytes to read. keep_mark: Whether a UTF-8 byte order mark is accepted
+        and kept as the first character: some editors write
+            one into files of other programs, and it has to be there again when the file is written.
+
+    Raises:
+        ConfigUnreadable: The file cannot be read, is too large, or is not UTF-8.
     """
     try:
         content = _read(path, limit)
@@ -115,9 +120,9 @@ def read_text(path: Path, *, limit: int = READ_LIMIT, keep_mark: bool = False) -
 
 @contextmanager
 def locked(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
-    """Keep everyone else who edits this file out, in this process and in others, until the block ends.
+    """Hold the exclusive lock for edits of this file, across threads and processes.
 
-    The lock goes when its holder dies. It is not re-entrant. Folders that are missing on the path are made.
+    It is released when its holder dies. It is not re-entrant. Missing folders on the path are created.
     """
     with ExitStack() as stack:
         with _writing(path):
@@ -131,10 +136,10 @@ def locked(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
 
 
 def write_atomic(path: Path, text: str, *, mode: int | None = None) -> None:
-    """Replace a file in one step: readers, and whoever looks after a crash, see the old text or the new one.
+    """Replace a file atomically: readers see the old text or the new one, also after a crash.
 
-    A symbolic link stays one and its target is replaced. Without `mode` a file keeps its permissions.
-    Hold `locked` wherever somebody else may write the same file.
+    A symbolic link stays one and its target is replaced. Without `mode` a file keeps its permissions. Hold
+    `locked` wherever another process may write the same file.
     """
     with _writing(path):
         content = text.encode()
@@ -152,7 +157,7 @@ def write_atomic(path: Path, text: str, *, mode: int | None = None) -> None:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    # Non-blocking, or opening a named pipe would wait for a writer who may never come.
+    # Non-blocking, or opening a named pipe would wait for a writer.
     flags = os.O_RDONLY | _flag("O_NONBLOCK") | _flag("O_NOCTTY") | _flag("O_BINARY")
     with open(os.open(path, flags), "rb") as file:
         _require_regular(os.fstat(file.fileno()))
@@ -183,7 +188,7 @@ def _writing(path: Path) -> Generator[None]:
 def _explain(
     path: Path, exc: OSError | ValueError, reasons: dict[int, tuple[str, str]]
 ) -> tuple[str, str | None]:
-    """What a failure means for a person, and what to do about it."""
+    """Reason and hint for a failure."""
     if isinstance(exc, UnicodeEncodeError):
         return "the new text holds half of a character", None
     if isinstance(exc, ValueError):
@@ -199,19 +204,19 @@ def _explain(
 
 
 def _target(path: Path) -> Path:
-    """The file itself, where the path leads through symbolic links."""
+    """The file itself, with symbolic links resolved."""
     return Path(os.path.realpath(path))
 
 
 def _status(target: Path) -> os.stat_result | None:
-    """The file that is about to be replaced, if there is one and it may be."""
+    """Status of the file to be replaced, if it exists and may be replaced."""
     try:
         status = target.stat()
     except FileNotFoundError:
         return None
     _require_regular(status)
     if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-        # Replacing needs only the folder's permission, but whoever made the file read-only meant it.
+        # Replacing needs only the folder's permission, but a read-only file was made so on purpose.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return status
 
@@ -222,7 +227,7 @@ def _write_new(temporary: Path, content: bytes, old: os.stat_result | None, mode
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flag("O_BINARY")
     with open(os.open(temporary, flags, 0o644 if mode is None else 0o600), "wb") as file:
         if old is not None and sys.platform != "win32":
-            # An edit with sudo must not take the file from its owner. Only root may give files away.
+            # An edit with sudo must not take the file from its owner. Only root may change owners.
             with suppress(PermissionError):
                 os.chown(temporary, old.st_uid, old.st_gid)
         if mode is not None:
@@ -242,12 +247,12 @@ def _acquire(descriptor: int, path: Path, timeout: float) -> None:
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove what killed writers left. The lock is held, so nobody is writing now."""
+    """Remove temporary files of killed writers. The lock is held, so no writer is active."""
     with os.scandir(target.parent) as entries:
         names = [entry.name for entry in entries]
     for name in names:
         if name.startswith(f".{target.name}.") and name.endswith(_TEMPORARY_SUFFIX):
-            # Another user's leftover may not be ours to remove, and is in nobody's way.
+            # Another user's leftover may not be ours to remove, and does no harm.
             with suppress(OSError):
                 target.with_name(name).unlink()
 
@@ -255,7 +260,7 @@ def _remove_stale(target: Path) -> None:
 def reserve_standard_descriptors() -> None:
     """Open the null device for each standard stream that is closed (`<&-`, `>&-`, `2>&-`, some daemons).
 
-    The next file or socket would take its number otherwise. uvloop aborts the process when it closes one of
+    Otherwise the next file or socket would take its number: uvloop aborts the process when it closes one of
     these numbers, and what a library prints to stderr would be written into a database.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:

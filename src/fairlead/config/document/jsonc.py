@@ -1,6 +1,6 @@
-"""JSON with comments and trailing commas: read into plain data, with the place of every value.
+"""Parser of JSON with comments and trailing commas, with the position of every value.
 
-What people get wrong in JSON, told in plain words. Values are never quoted: they may be secrets.
+Syntax errors are explained in plain words. Values are never quoted: they may be secrets.
 """
 
 import json
@@ -17,7 +17,7 @@ from fairlead.errors import ConfigInvalid, Problem
 
 
 class SyntaxMistake(NamedTuple):
-    """What is wrong at an offset of a text, and what would be right."""
+    """Syntax error at an offset of a text, and how to fix it."""
 
     offset: int
     message: str
@@ -58,7 +58,7 @@ _STRING_HEAD = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{
 
 
 def at_value(text: str, at: int) -> SyntaxMistake:
-    """Why no value starts at `at`."""
+    """Explain why no value starts at `at`."""
     if text.startswith('"', at):
         return _in_string(text, at)
     if _NOT_FINITE.match(text, at):
@@ -74,7 +74,7 @@ def at_value(text: str, at: int) -> SyntaxMistake:
 
 
 def at_key(text: str, at: int, *, expected: str) -> SyntaxMistake:
-    """Why no key starts at `at`."""
+    """Explain why no key starts at `at`."""
     if text.startswith('"', at):
         return _in_string(text, at)
     if word := _WORD.match(text, at):
@@ -83,7 +83,7 @@ def at_key(text: str, at: int, *, expected: str) -> SyntaxMistake:
 
 
 def after_value(text: str, at: int, *, end: int, expected: str) -> SyntaxMistake:
-    """Why what stands at `at` cannot follow the value that ended at `end`."""
+    """Explain why what is at `at` cannot follow the value that ended at `end`."""
     if _VALUE_START.match(text, at):
         # The comma belongs where the value ended, which may be lines above.
         return SyntaxMistake(
@@ -93,7 +93,7 @@ def after_value(text: str, at: int, *, end: int, expected: str) -> SyntaxMistake
 
 
 def unexpected_token(text: str, at: int, *, expected: str) -> SyntaxMistake:
-    """What stands at `at` instead of what was expected."""
+    """Name what is at `at` instead of what was expected."""
     for pattern, message, hint in _FOREIGN:
         if pattern.match(text, at):
             return SyntaxMistake(at, message, hint)
@@ -101,7 +101,7 @@ def unexpected_token(text: str, at: int, *, expected: str) -> SyntaxMistake:
 
 
 def _in_string(text: str, at: int) -> SyntaxMistake:
-    """Why the string that starts at `at` is none."""
+    """Explain why the string that starts at `at` is invalid."""
     head = _STRING_HEAD.match(text, at)
     end = head.end() if head else at
     if end == len(text) or text[end] in "\r\n":
@@ -119,7 +119,7 @@ def _in_string(text: str, at: int) -> SyntaxMistake:
 
 
 def _name(text: str, at: int) -> str:
-    """The character at `at`, in a form that is safe to show."""
+    """Character at `at`, in a form that is safe to show."""
     if at >= len(text):
         return "the end"
     character = text[at]
@@ -133,7 +133,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 MAX_DEPTH = 64
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
 
-# Every repeat is possessive: no text makes these patterns backtrack, so reading is linear.
+# Every repeat is possessive: no text makes these patterns backtrack, so parsing is linear.
 COMMENT = r"(?://[^\r\n]*+|/\*(?>.*?\*/))"
 _TRIVIA = rf"[ \t\r\n]*+(?:{COMMENT}[ \t\r\n]*+)*+"
 _PLAIN = r'"[^"\\\x00-\x1f]*+"'
@@ -162,14 +162,14 @@ _NEWLINE = re.compile(r"\r\n?|\n")
 
 
 class Position(NamedTuple):
-    """A place in a text as editors show it: both numbers count from 1."""
+    """Line and column in a text as editors show them: both count from 1."""
 
     line: int
     column: int
 
 
 class JsoncNode(NamedTuple):
-    """A value and its place: it is `text[start:end]`, its key is at `key` (at `start` where it has none)."""
+    """A value and its span: it is `text[start:end]`, its key is at `key` (at `start` where it has none)."""
 
     data: Json
     key: int
@@ -178,7 +178,7 @@ class JsoncNode(NamedTuple):
     children: "dict[str, JsoncNode] | list[JsoncNode] | None" = None
 
     def child(self, step: str | int) -> "JsoncNode | None":
-        """The member of that name or the item of that index, if there is one."""
+        """Member of that name or item of that index, if there is one."""
         if isinstance(self.children, dict):
             return self.children.get(step) if isinstance(step, str) else None
         if isinstance(self.children, list) and isinstance(step, int) and 0 <= step < len(self.children):
@@ -188,20 +188,20 @@ class JsoncNode(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JsoncDocument:
-    """A text that was read: its data, and where each piece of it stands."""
+    """A parsed text: its data, and the position of each value."""
 
     text: str
     root: JsoncNode
     duplicates: tuple[Problem, ...] = ()
-    """Keys that occur twice, where that was no reason to refuse the text; the last of them counts."""
+    """Repeated keys, where those were accepted; the last of each counts."""
 
     @property
     def data(self) -> Json:
-        """What the text says, in plain dicts, lists and scalars."""
+        """Data of the text, in plain dicts, lists and scalars."""
         return self.root.data
 
     def position(self, path: Sequence[str | int], *, key: bool = False) -> Position:
-        """Where the value at `path` (or its key) begins, or else that of its nearest ancestor that exists."""
+        """Start of the value at `path` (or its key), or else that of its nearest ancestor that exists."""
         node = self.root
         for step in path:
             child = node.child(step)
@@ -216,9 +216,15 @@ class JsoncDocument:
 
 
 def parse(text: str, *, file: str | None = None, takes_duplicates: bool = False) -> JsoncDocument:
-    """What a text says, with positions. `ConfigInvalid` lists all that is wrong and calls the text `file`.
+    """Parse a text with positions.
 
-    With `takes_duplicates`, keys that occur twice are listed in the document instead.
+    Args:
+        text: The text.
+        file: Its name in problems.
+        takes_duplicates: Whether repeated keys are listed in the document instead of refused.
+
+    Raises:
+        ConfigInvalid: The text is invalid; lists all problems.
     """
     scanner = _Scanner(text, file)
     try:
@@ -231,11 +237,11 @@ def parse(text: str, *, file: str | None = None, takes_duplicates: bool = False)
 
 
 def loads(text: str, *, file: str | None = None) -> Json:
-    """What a text says, without positions: the same as `parse`, but far faster where it is strict JSON."""
+    """Parse a text without positions: the same as `parse`, but far faster where it is strict JSON."""
     try:
         data: Json = _STRICT.decode(text)
     except (ValueError, RecursionError):
-        # Not strict JSON, or refused: `parse` says which, and where.
+        # Not strict JSON, or refused: `parse` finds out which, and where.
         return parse(text, file=file).data
     if _SURROGATE_ESCAPE.search(text) or _find_surrogate(text) is not None or _is_too_deep(data):
         return parse(text, file=file).data
@@ -243,7 +249,7 @@ def loads(text: str, *, file: str | None = None) -> Json:
 
 
 class _LineIndex:
-    """Turns offsets of a text into lines and columns."""
+    """Conversion of offsets of a text into lines and columns."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0, *(newline.end() for newline in _NEWLINE.finditer(text))]
@@ -254,11 +260,11 @@ class _LineIndex:
 
 
 class _SyntaxLost(Exception):
-    """Nothing that follows can be understood."""
+    """Parsing cannot go on."""
 
 
 class _Scanner:
-    """Reads a text once. Notes a bad value and reads on; stops where the syntax is lost."""
+    """Single-pass scanner. Notes a bad value and goes on; stops where the syntax is lost."""
 
     def __init__(self, text: str, file: str | None) -> None:
         self._text = text
@@ -284,7 +290,7 @@ class _Scanner:
         return root
 
     def _value(self, match: re.Match[str], key: int) -> JsoncNode:
-        """The value a match has found the start of, whose key, if it has one, is at `key`."""
+        """Value whose start a match has found, and whose key, if it has one, is at `key`."""
         kind = match.lastgroup or ""
         start, end = match.span(kind)
         if kind == "plain":
@@ -340,7 +346,7 @@ class _Scanner:
         return JsoncNode(data, key, start, at, children)
 
     def _end_of_object(self, at: int, opened: int) -> int:
-        """Where the object ends if its next member would start at `at`; stops if neither is there."""
+        """End of the object if its next member would start at `at`; stops if neither is there."""
         mark = _match_mark(self._text, at)
         if mark is None or mark[1] != "}":
             self._stop(self._member_mistake(at, opened))
@@ -357,7 +363,7 @@ class _Scanner:
         return at_value(self._text, self._skip(colon.end()))
 
     def _end_of_array(self, at: int) -> int:
-        """Where the array ends if its next item would start at `at`; stops if neither is there."""
+        """End of the array if its next item would start at `at`; stops if neither is there."""
         mark = _match_mark(self._text, at)
         if mark is None or mark[1] != "]":
             self._stop(at_value(self._text, self._skip(at)))
@@ -423,7 +429,7 @@ class _Scanner:
 
 
 def _integer(token: str) -> int:
-    # Length first: turning a very long run of digits into a number takes quadratic time.
+    # Length first: converting a very long run of digits takes quadratic time.
     if len(token) > len(str(SMALLEST_INTEGER)) or not SMALLEST_INTEGER <= int(token) <= LARGEST_INTEGER:
         raise ValueError("this integer does not fit in 64 bits")
     return int(token)
@@ -456,7 +462,7 @@ _STRICT = json.JSONDecoder(
 
 
 def _find_surrogate(text: str) -> int | None:
-    """Where half a character stands: no UTF-8 text holds one, but an environment variable may."""
+    """Offset of a lone surrogate: no UTF-8 text holds one, but an environment variable may."""
     if text.isascii():
         return None
     match = _SURROGATE.search(text)

@@ -1,1 +1,1 @@
-"""References to secrets, where secrets are kept, and how they are masked in everything shown."""
+"""Secrets: `references`, `keyring` and `storage`; `masking`, `redaction` and `log_filter` of output."""

@@ -1,6 +1,6 @@
-"""Decoders of what a text may hold in escapes, base64 or hex, for the search for secrets (`config.masking`).
+"""Decoders of escapes, base64 and hex in a text, for the search for secrets (`config.secrets.masking`).
 
-Nothing here raises whatever the bytes are, and the time it takes is linear in them.
+Nothing here raises for any bytes, and the time is linear in them.
 """
 
 import base64
@@ -13,14 +13,14 @@ _STANDARD = bytes.maketrans(b"-_", b"+/")
 _HEX_LOWERED = bytes.maketrans(b"ABCDEF", b"abcdef")
 _NOT_HEX = bytes({*range(256)} - {*b"0123456789abcdefABCDEF"})
 MAX_ROUNDS = 3
-"""How many encodings around each other are undone."""
+"""Most nested encodings that are undone."""
 
 
 _LAST_CHARACTER = 0x10FFFF
 BREAKS = {"\n": "n", "\r": "r", "\t": "t"}
 """Characters that JSON writes with a letter."""
 ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
-"""The names that HTML and XML write characters by. The last comes last, since it begins all of them."""
+"""Character names of HTML and XML. The last comes last, since all of them begin with it."""
 RARE_ENTITIES = {
     "excl": "!",
     "num": "#",
@@ -60,7 +60,7 @@ RARE_ENTITIES = {
     "LT": "<",
     "GT": ">",
 }
-"""Names that HTML has as well, and that encoders of everything write."""
+"""More names of HTML that encoders of every character write."""
 _RARE_ENTITY = re.compile(rf"&(?:amp;){{0,4}}({'|'.join(RARE_ENTITIES)});".encode())
 
 
@@ -70,7 +70,7 @@ def _character(digits: bytes, base: int = 16) -> bytes:
 
 
 def _pair(match: re.Match[bytes]) -> bytes:
-    """The character that two escapes of UTF-16 spell together."""
+    """Character that two UTF-16 escapes encode together."""
     return bytes.fromhex((match[1] + match[2]).decode()).decode("utf-16-be").encode()
 
 
@@ -99,16 +99,16 @@ _ESCAPES: tuple[_Escape, ...] = (
     (b"&", re.compile(rb"&(?:amp;){0,4}#0*+([0-9]{1,7});?"), lambda match: _character(match[1], 10)),
 )
 _APART = re.compile(rb"(#[xX]?[0-9a-fA-F]{1,16}+;?)(?:\\{1,16}[nrt]|[^0-9A-Za-z&\\]){1,4}(?=&)")
-"""What stands between the escapes of HTML where each is on a line of its own."""
+"""Separators between escapes of HTML where each is on a line of its own."""
 _SOFT_BREAK = re.compile(rb"=(?:\\{1,16}r|\r)?(?:\\{1,16}n|\n)")
 _MAIL_ESCAPE = re.compile(rb"=([0-9A-F]{2})")
-"""What mail breaks lines with and writes characters by (quoted-printable)."""
+"""Soft line breaks and character escapes of mail (quoted-printable)."""
 _BACKSLASHES = re.compile(rb"\\{2,}+")
 HEX_PREFIX = re.compile(rb"0[xX]")
 
 
 class DecodedViews:
-    """A text as it is searched: as it came and decoded, and what of it can be base64 or hex."""
+    """Views of a text that are searched: unchanged, decoded, and its base64 and hex runs."""
 
     __slots__ = ("base64", "hex", "texts")
 
@@ -117,7 +117,7 @@ class DecodedViews:
         if b"#" in raw and (joined := _APART.sub(rb"\1", raw)) != raw:
             texts += _decode_rounds(joined)
         if b"=" in raw:
-            # Apart from other escapes: `key=AB%31` would lose what stands after the sign.
+            # Separate from other escapes: `key=AB%31` would lose what follows the sign.
             whole = _SOFT_BREAK.sub(b"", raw)
             read = _MAIL_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), whole)
             texts += [text for other in {whole, read} - {raw} for text in _decode_rounds(other)]
@@ -132,7 +132,7 @@ class DecodedViews:
 
 
 def _decode_rounds(raw: bytes) -> list[bytes]:
-    """A text, and what it is after each round of decoding its escapes."""
+    """A text, and the results of each round of decoding its escapes."""
     texts = [raw]
     for _ in range(MAX_ROUNDS):
         text = decode_layer(texts[-1])
@@ -142,17 +142,17 @@ def _decode_rounds(raw: bytes) -> list[bytes]:
     return texts
 
 
-# Texts inside base64 or hex: long runs are decoded, and what is text in them is searched like any text.
+# Texts inside base64 or hex: long runs are decoded, and text found in them is searched like any text.
 _LONG_RUN = b"a" * 14
-"""As long as the base64 of the base64 of the shortest value is at least."""
+"""Shortest base64 of the base64 of the shortest value."""
 _RUN_LETTERS = bytes.maketrans(_BASE64, b"a" * len(_BASE64))
 _LONG_RUNS = re.compile(rb"(?:[A-Za-z0-9+/_-]{14,}+[^A-Za-z0-9+/_-]{0,4}+)++[A-Za-z0-9+/_-]*+")
 LONG_RUNS_IN_TEXT = re.compile(_LONG_RUNS.pattern.decode())
 _INNER_BYTES = _BASE64 + b"=%\\:&#; "
-"""What encodings are written with: base64, hex with gaps, and escapes."""
+"""Characters of encodings: base64, hex with gaps, and escapes."""
 _INNER_LETTERS = bytes.maketrans(_INNER_BYTES, b"a" * len(_INNER_BYTES))
 _INNER_RUN = b"a" * 11
-"""As long as the base64 of the shortest value."""
+"""Length of the base64 of the shortest value."""
 _INNER_TEXTS = re.compile(rb"[\t\n\r -~]{11,}+")
 _INNER_UTF_16 = re.compile(rb"(?:[\t\n\r -~]\0){7,}+[\t\n\r -~]?+")
 _ZEROS = bytes(7)
@@ -161,7 +161,7 @@ _ZERO_LETTERS = b"A" * 6
 
 
 def _base64_group_pattern(first: bytes, second: bytes, third: bytes) -> bytes:
-    """A pattern for the four letters of base64 that stand for three bytes, each one of these."""
+    """Pattern for the four letters of base64 that encode three bytes, each one of these."""
     sextets = (
         {one >> 2 for one in first},
         {(one & 0x03) << 4 | two >> 4 for one in first for two in second},
@@ -181,13 +181,13 @@ _ENCODED_UTF_16 = re.compile(
 )
 
 _HEX_RUN = b"a" * 22
-"""As long as the hex of `_INNER_RUN`."""
+"""Length of the hex of `_INNER_RUN`."""
 _HEX_LETTERS = bytes.maketrans(b"0123456789abcdefABCDEF", _HEX_RUN)
 _HEX_RUNS = re.compile(rb"[0-9a-fA-F]{22,}+")
 
 
 def find_nested_texts(outer: bytes) -> list[bytes]:
-    """The texts inside the base64 and hex of a text, and inside those again, with their escapes decoded."""
+    """Texts inside the base64 and hex of a text, and inside those again, with their escapes decoded."""
     found: list[bytes] = []
     inner = _inner_text(outer)
     room = 4 * len(outer)  # text may be found at each of several offsets, and again in that
@@ -202,7 +202,7 @@ def find_nested_texts(outer: bytes) -> list[bytes]:
 
 
 def _inner_text(text: bytes) -> bytes:
-    """What can be read as encoded text or UTF-16 inside the long runs of base64 or hex in a text."""
+    """Encoded text or UTF-16 inside the long runs of base64 or hex in a text."""
     lettered = text.translate(_RUN_LETTERS)
     at = lettered.find(_LONG_RUN)
     if at < 0:
@@ -228,7 +228,7 @@ def _inner_text(text: bytes) -> bytes:
 
 
 def _hex_texts(joined: bytes) -> list[bytes]:
-    """What can be read as text in the hex of these runs, wherever its pairs of digits begin."""
+    """Text in the hex of these runs, wherever its pairs of digits begin."""
     found: list[bytes] = []
     if _HEX_RUN not in joined.translate(_HEX_LETTERS):  # a tenth of the time that the pattern takes
         return found
@@ -242,7 +242,7 @@ def _hex_texts(joined: bytes) -> list[bytes]:
 
 
 def has_escapes(text: bytes) -> bool:
-    """Can there be an escape that spells a digit or a capital letter?"""
+    """Whether there can be an escape of a digit or a capital letter."""
     # One byte is found at the speed of memory, and mostly it is not there. Lists of `0x4a` need no decoding:
     # the sieve leaves out their zeros.
     for sign, other, pattern in _TELLING_ESCAPES:  # a loop: twice as fast as a generator
@@ -268,14 +268,14 @@ _TELLING_ESCAPES = (
 
 
 def decode_layer(text: bytes) -> bytes:
-    """The text with one layer of escapes decoded, and without the backslashes that are left."""
+    """Decode one layer of escapes, and drop the remaining backslashes."""
     if b"\\" in text:
         text = _BACKSLASHES.sub(rb"\\", text)  # each JSON around it doubles them
         text = _decode_escapes(text, _BACKSLASH_ESCAPES)
         for character, letter in BREAKS.items():
             text = text.replace(b"\\" + letter.encode(), character.encode())
         text = text.replace(b"\\", b"")
-    # These come last: a backslash that one of them spells is a layer of its own.
+    # These come last: a backslash that one of them encodes is a layer of its own.
     text = _decode_escapes(text, _ESCAPES)
     if b"&" in text:
         for entity, character in ENTITIES.items():

@@ -1,4 +1,4 @@
-"""The system's keyring. It may ask a person, or hang, or not be there: so in a thread, and not for ever."""
+"""System keyring, called in a thread with a timeout: it may prompt the user, hang, or be missing."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ ValueT = TypeVar("ValueT")
 
 
 def get(service: str, user: str) -> str | None:
-    """The password kept under a service and a user, or None."""
+    """Password of a service and a user, or None."""
 
     def ask() -> str | None:
         import keyring
@@ -24,12 +24,12 @@ def get(service: str, user: str) -> str | None:
 
 
 def is_available() -> bool:
-    """Is there a keyring that keeps what it is given?"""
+    """Whether there is a keyring that stores passwords."""
 
     def look() -> bool:
         import keyring
 
-        return keyring.get_keyring().priority >= 1  # below are the backends that refuse or forget everything
+        return keyring.get_keyring().priority >= 1  # lower ones refuse or forget everything
 
     try:
         return _within_reason(look)
@@ -38,12 +38,12 @@ def is_available() -> bool:
 
 
 def put(service: str, user: str, password: str) -> bool:
-    """Keep a password. False where this machine has no keyring that would."""
+    """Store a password. False where this machine has no usable keyring."""
 
     def keep() -> bool:
         import keyring
 
-        if keyring.get_keyring().priority < 1:  # the backends that refuse or forget everything
+        if keyring.get_keyring().priority < 1:  # such backends refuse or forget everything
             return False
         keyring.set_password(service, user, password)
         return keyring.get_password(service, user) == password
@@ -61,7 +61,7 @@ def delete(service: str, user: str) -> None:
         import keyring
         from keyring.errors import PasswordDeleteError
 
-        with suppress(PasswordDeleteError):  # what backends say of one that is not there
+        with suppress(PasswordDeleteError):  # raised for one that does not exist
             keyring.delete_password(service, user)
 
     _within_reason(remove)

@@ -1,4 +1,4 @@
-"""No secret and nothing hidden in what this package and the SDK log, whatever is done with the logs."""
+"""Logging handler that makes the logs of this package and the SDK safe to show."""
 
 import logging
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from fairlead.config.secrets.masking import SECRETS
 
 LOGGERS = ("fairlead", "mcp", "client", "aiohttp")
-"""Ours, and those of the libraries that quote what servers send: `client` is the SDK's session."""
+"""Our loggers, and those of libraries that quote what servers send: `client` is the SDK's session."""
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({})))
 
 
 class MaskingHandler(logging.Handler):
-    """Writes nothing, but changes each record in place: its texts become what `show` makes of them.
+    """Handler that writes nothing, but changes each record in place: its texts become the result of `show`.
 
-    A record climbs from its logger to the root, and is handed to the handlers it meets on its way. So this
-    one, on the logger of a whole package, sees it before any that the program set up at the root; a filter
-    would see only what is logged to that very logger.
+    A record goes from its logger up to the root, through the handlers on its way. So this one, on the logger
+    of a whole package, sees it before any that the program set up at the root; a filter would see only what
+    is logged to that very logger.
     """
 
     def __init__(self, show: Callable[[str], str]) -> None:
@@ -23,12 +23,12 @@ class MaskingHandler(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Mask the message, what it was filled in with, the traceback and every extra field."""
+        """Mask the message, its arguments, the traceback and every extra field."""
         try:
             self._mask(record)
         except Exception:  # noqa: BLE001 - as every handler does: a bad record is no reason to fail
             self.handleError(record)
-        # Python prints the warnings of a program that set up no logging; having a handler must not end that.
+        # Python prints warnings of a program without logging handlers; this handler must not end that.
         fallback = logging.lastResort
         if fallback and record.levelno >= fallback.level and not _has_other_handlers(record.name):
             fallback.handle(record)
@@ -42,18 +42,16 @@ class MaskingHandler(logging.Handler):
             if (shown := self._show(text)) != text:
                 record.exc_text, record.exc_info = shown, None
         for name, value in vars(record).items():
-            # What is no text is written as one in the end.
+            # Other values are formatted as text in the end.
             if name not in _OWN_FIELDS and (shown := self._show(text := str(value))) != text:
                 setattr(record, name, shown)
 
 
 def mask_logs(show: Callable[[str], str] = SECRETS.mask) -> None:
-    """Have all that this package and the SDK log changed by `show`, in the whole process.
-
-    Doing so again changes nothing.
+    """Have all logs of this package and the SDK changed by `show`, in the whole process. Idempotent.
 
     Args:
-        show: Makes a text safe to show: `gate.log_line`, which cleans too and is in a layer above this one.
+        show: Makes a text safe to show: `gate.log_line`, which sanitizes too, in a layer above this one.
     """
     for name in LOGGERS:
         logger = logging.getLogger(name)

@@ -1,13 +1,13 @@
-"""Secrets taken out of running text: logs, errors, the audit, and whatever servers say.
+"""Masking of secrets in running text: logs, errors, the audit log, and whatever servers send.
 
-A secret is known by its value, once the code that handles it registered it (`learn`), or by its shape: what
-stands in an `Authorization` line, the tokens of well-known services, private keys, passwords in URLs, the
-parameters of an OAuth exchange. The time this takes is linear in the text, whoever wrote it.
+A secret is known by its value, once the code that handles it registered it (`learn`), or by its shape: an
+`Authorization` line, tokens of well-known services, private keys, passwords in URLs, parameters of an OAuth
+exchange. The time is linear in the text, which a server may choose.
 
-Known values are found in the encodings that a server may echo them in: as they are, percent-encoded, as
-escapes of JSON, C, HTML or quoted-printable, in base64 at any offset (so inside `Basic` and `Bearer` headers
-too) and in hex, whatever the case, and whatever punctuation or white space stands between the digits. Base64
-and hex may be those of UTF-16; base64, and hex without gaps, may hold any of these again, up to three times.
+Known values are found in the encodings that a server may echo them in: literally, percent-encoded, as escapes
+of JSON, C, HTML or quoted-printable, in base64 at any offset (so inside `Basic` and `Bearer` headers too) and
+in hex, in any case, with any punctuation or white space between the digits. Base64 and hex may be those of
+UTF-16; base64, and hex without gaps, may hold any of these again, up to three times.
 """
 
 import base64
@@ -33,16 +33,16 @@ from fairlead.config.secrets.encodings import (
 MASK = "•••"
 
 SHORTEST_SECRET = 6
-"""A shorter value is too common a word: masking it would garble what has nothing to do with it."""
+"""A shorter value is too common a word: masking it would garble unrelated text."""
 
 SHORTEST_ENCODED = 8
-"""Values from this length on are looked for in every encoding, and in what servers say."""
+"""Values of this length or longer are looked for in every encoding, and in what servers send."""
 
 MAX_ENCODED_SECRETS = 500
-"""How many values are looked for in every encoding: the latest, since each costs a few searches per text."""
+"""Most values that are looked for in every encoding: the latest, since each costs a few searches per text."""
 
 MAX_SECRETS = 2000
-"""How many values are known at once. Tokens are renewed every hour or so; the oldest are forgotten."""
+"""Most values known at once. Tokens are refreshed every hour or so; the oldest are forgotten."""
 
 # A run of the characters that tokens are made of is only looked at from its start, and what a pattern looked
 # at it takes with it: else a hostile text would take a time that grows with the square of its length.
@@ -82,19 +82,19 @@ _SHAPES: dict[tuple[str, ...], str] = {
     ("akia", "asia"): r"(?-i:\b(?:AKIA|ASIA)[A-Z0-9]{12,}+)",
     ("eyj",): rf"{_RUN}(?-i:eyJ)[a-z0-9_-]{{8,}}+\.[a-z0-9_-]++(?:\.[a-z0-9_-]*+)?",
 }
-"""What secrets look like: patterns, and the words without one of which, in lower case, none can match.
+"""Shapes of secrets: patterns, and for each the words of which one must occur, in lower case, for a match.
 
-What a pattern's group `kept` matched stays: it says what was there.
+A pattern's group `kept` stays in the text: it says what was there.
 """
 
 
 @cache
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)  # when first needed: a quick start has no time for a dozen
+    return re.compile(pattern, re.IGNORECASE)  # on demand: a dozen would slow down a quick start
 
 
 def has_token(text: str) -> bool:
-    """Is there anything in the text that has the shape of a secret?"""
+    """Whether anything in the text has the shape of a secret."""
     return any(pattern.search(text) for pattern in _patterns_for(text))
 
 
@@ -107,7 +107,7 @@ _TELLING = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _NOT_TELLING = bytes({*range(256)} - {*_TELLING})
 _NOT_DIGITS = bytes({*range(256)} - {*b"0123456789"})
 _SHORTEST_SIEVED = 4
-"""A sieved value that is shorter would be found in many a text that does not hold it."""
+"""A shorter sieved value would be found in many texts that do not hold it."""
 _MAX_SIEVED_DIGITS = 10
 """A longer sieved value rules out no more, and takes longer to look for."""
 _MAX_PATTERN_CHARACTERS = 64
@@ -115,18 +115,18 @@ _MAX_PATTERN_CHARACTERS = 64
 
 
 class _Secret:
-    """One known value, and how it looks in each encoding."""
+    """One known value, and its forms in each encoding."""
 
     def __init__(self, value: str) -> None:
         plain = value.encode(errors="surrogatepass")
         self.value = value
         self.plain = plain
         self.bare = plain.replace(b"\\", b"")
-        """What is left of it where backslashes were removed."""
+        """Its form where backslashes were removed."""
         self.variants = _variants(plain)
-        """What becomes of it where a text around it is decoded: a secret may itself look like an escape."""
+        """Its forms where the text around it is decoded: a secret may itself look like an escape."""
         self.plus = self.bare.replace(b" ", b"+") if " " in value else b""
-        """How forms write it, where that differs."""
+        """Its form in URL-encoded forms, where that differs."""
         wide = _in_utf_16(value)
         self.hex = plain.hex().encode()
         self.wide_hex = tuple(form.hex().encode() for form in wide)
@@ -142,7 +142,7 @@ class _Secret:
         self.sieved_hex = tuple(form[:_MAX_SIEVED_DIGITS] for form in (digits, *wide_digits))
         encoded = sieved[1:]
         self.is_sievable = min(map(len, (*encoded, *self.sieved_hex))) >= _SHORTEST_SIEVED
-        """Does the sieve find it in every encoding? As it is, it may have to be looked for itself."""
+        """Whether the sieve finds it in every encoding. Else its literal form is looked for itself."""
         self.is_plainly_sievable = len(sieved[0]) >= _SHORTEST_SIEVED
         others = [variant.translate(None, _NOT_TELLING) for variant in self.variants]
         self.sieved += tuple(form for form in others if form not in self.sieved)
@@ -161,13 +161,13 @@ class _Secret:
         return any(self.hex in digits or _has_any(self.wide_hex, digits) for digits in views.hex)
 
     def is_plainly_in(self, text: bytes, bare: bytes) -> bool:
-        """Is it in a text, or in what is left of that without backslashes, as it is?"""
+        """Whether it is literally in a text, or in the text without backslashes."""
         if bare.rfind(self.bare) >= 0 or text.rfind(self.plain) >= 0:
             return True
         return bool(self.plus) and bare.rfind(self.plus) >= 0
 
     def mask_in(self, text: str) -> str:
-        """The text with this value masked, wherever it can be told from what is around it."""
+        """Mask this value in the text, wherever it can be told from its surroundings."""
         if len(self.value) <= _MAX_PATTERN_CHARACTERS:
             return self.pattern.sub(MASK, text)
         # A pattern of thousands of characters takes seconds to compile.
@@ -199,7 +199,7 @@ class _Secret:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Finds it in any encoding, in text. Compiled when it is first there: nearly none ever is."""
+        """Pattern of any encoding of it. Compiled on demand: nearly none is ever needed."""
         gap = r"[^A-Za-z0-9+/_-]{0,4}"
         letters = {"+": "[+-]", "/": "[/_]"}
         encoded = (
@@ -219,7 +219,7 @@ def _has_any(forms: tuple[bytes, ...], text: bytes) -> bool:
 
 
 def _in_utf_16(value: str) -> tuple[bytes, ...]:
-    """What is certain of a value in UTF-16, in either order of bytes."""
+    """Certain bytes of a value in UTF-16, in either byte order."""
     big = value.encode("utf-16-be", errors="surrogatepass")
     if all(character < "\u0100" for character in value):
         return (big[1:],)  # the first zero, or in the other order the last, is left out
@@ -232,7 +232,7 @@ def _hex_pattern(plain: bytes) -> str:
 
 
 def _variants(plain: bytes) -> tuple[bytes, ...]:
-    """A value as it is after each round of decoding, as far as that changes it."""
+    """A value after each round of decoding, as far as that changes it."""
     found: list[bytes] = []
     text = plain
     for _ in range(MAX_ROUNDS):
@@ -245,14 +245,14 @@ def _variants(plain: bytes) -> tuple[bytes, ...]:
 
 
 def _base64_at_offset(plain: bytes, offset: int) -> bytes:
-    """What is certain of a value's base64 where so many bytes stand before it in its group of three."""
+    """Certain letters of a value's base64 where so many bytes precede it in its group of three."""
     encoded = base64.b64encode(bytes(offset) + plain)
     bits = 8 * (offset + len(plain))
     return encoded[-(-8 * offset // 6) : bits // 6]
 
 
 def _spellings(character: str) -> str:
-    """A pattern for one character, as it is or in any escape."""
+    """Pattern for one character, literally or in any escape."""
     percent = "".join(
         f"%(?:25)?{''.join(f'[{digit}{digit.upper()}]' for digit in f'{byte:02x}')}"
         for byte in character.encode(errors="surrogatepass")
@@ -281,25 +281,25 @@ def _spellings(character: str) -> str:
 
 
 def telling(text: bytes) -> bytes:
-    """What of a text the sieve compares: its digits and capital letters."""
+    """Digits and capital letters of a text, which the sieve compares."""
     return text.translate(None, _NOT_TELLING)
 
 
 class Masker:
-    """Knows secrets, and takes them out of texts. Any thread may use it."""
+    """Registry of known secrets that masks them in texts. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[str, None] = {}  # in the order they were learnt
+        self._known: dict[str, None] = {}  # in the order they were learned
         self._secrets: tuple[_Secret, ...] = ()
         self.reach = 16
-        """How long a known value, or a JSON escape, can be in the text at most, encoded and all."""
+        """Longest form of a known value, or a JSON escape, in a text."""
         self.knows_any = False
-        """Is there any value to look for in what servers say?"""
+        """Whether there is any value to look for in what servers send."""
         self.generation = 0
-        """Grows with what is known: what was safe to show before need not be any more."""
+        """Grows with each learned value: what was safe to show before need not be any more."""
 
     def learn(self, *values: str) -> None:
-        """Mask these values from now on, in whatever encoding they come."""
+        """Mask these values from now on, in any encoding."""
         for value in values:
             if len(value) < SHORTEST_SECRET or value in self._known:
                 continue
@@ -316,7 +316,7 @@ class Masker:
             self.generation += 1
 
     def mask(self, text: str) -> str:
-        """The text without secrets, known ones and what has the shape of one; most often the same text."""
+        """Mask known secrets and whatever has the shape of one; most often returns the same text."""
         for value in self._known:
             if value in text:
                 text = text.replace(value, MASK)
@@ -326,9 +326,9 @@ class Masker:
         return text
 
     def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
-        """Is any known value in these bytes, be they text or JSON, in any encoding?
+        """Whether any known value is in these bytes, text or JSON, in any encoding.
 
-        `sieved` is what `telling` returns for them, where the caller has it already.
+        `sieved` is the result of `telling` for them, where the caller has it already.
         """
         return bool(self._find_secrets(raw, sieved))
 
@@ -350,9 +350,9 @@ class Masker:
         return [secret for secret in dict.fromkeys(found) if secret.is_in(views)]
 
     def mask_known(self, text: str) -> str:
-        """The text without known values, in whatever encoding; what only looks like a secret stays.
+        """Mask known values in any encoding, but not what only looks like a secret.
 
-        Where a value is there and cannot be told from what is around it, all of the text goes.
+        Where a value cannot be told from its surroundings, the whole text is masked.
         """
         if not self._secrets:
             return text
@@ -373,7 +373,7 @@ def _holds_any(text: str, secrets: list[_Secret]) -> bool:
 
 
 def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secret]:
-    """The values that may be in a text: all that are, and few others."""
+    """Values that may be in a text: all that are, and few others."""
     digits = kept.translate(None, _NOT_DIGITS)
     if b"0" in digits and HEX_PREFIX.search(text):
         digits += b" " + HEX_PREFIX.sub(b"", text).translate(None, _NOT_DIGITS)
@@ -400,11 +400,11 @@ def _sift(secrets: tuple[_Secret, ...], text: bytes, kept: bytes) -> list[_Secre
 
 
 SECRETS: Final = Masker()
-"""What is secret in this process: its hosts share its logs, and so what those may not say."""
+"""Secrets of this process: its hosts share its logs."""
 
 
 def _patterns_for(text: str) -> list[re.Pattern[str]]:
-    """The patterns that can match: to look for a few words takes a fraction of the time."""
+    """Patterns that can match: looking for a few words takes a fraction of the time."""
     lowered = text.lower()
     found: list[str] = []
     for signs, pattern in _SHAPES.items():

@@ -1,4 +1,4 @@
-"""What a person may see of an entry: references as they are, literal secrets as `•••`."""
+"""Entries as they may be shown: references as written, literal secrets as `•••`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ _OAUTH_SECRETS = ("client_secret", "private_key", "assertion")
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Judge by the field's name and the value's shape. References alone are no secret."""
+    """Whether a value is a secret, by its field's name and its shape. References alone are no secret."""
     literal = literal_part(value)
     if not literal.strip() or literal.strip().lower() in ("bearer", "basic", "token"):
         return False
@@ -33,12 +33,12 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def literal_part(text: str) -> str:
-    """What a text says itself: all but its references, and what stands in when they point at nothing."""
+    """Literal part of a text: all but its references, with their defaults."""
     return "".join(piece if isinstance(piece, str) else piece.default or "" for piece in _pieces(text))
 
 
 def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
-    """The fields of a server entry that hold a secret in plain text."""
+    """Fields of a server entry that hold a secret in plain text."""
     for group in ("env", "headers"):
         for name, value in _texts(entry.get(group)).items():
             if looks_secret(name, value):
@@ -55,7 +55,7 @@ def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
 
 
 def secret_parts(entry: dict[str, Any], path: FieldPath) -> list[str]:
-    """The secret parts of a field, as they stand in its text: of `Bearer x` and `--key=x` only `x`."""
+    """Secret parts of a field, as they occur in its text: of `Bearer x` and `--key=x` only `x`."""
     text: str = value_at(entry, path)
     if path[0] in ("args", "headers_helper"):
         flag = _FLAG.fullmatch(text)
@@ -69,7 +69,7 @@ def secret_parts(entry: dict[str, Any], path: FieldPath) -> list[str]:
 
 
 def _url_parts(url: str) -> Iterator[str]:
-    """The password of a URL, or a user name that stands alone, and its secret query values, as written."""
+    """Password of a URL, or a lone user name, and its secret query values, as written."""
     parts = urlsplit(url)
     userinfo, at, _ = parts.netloc.rpartition("@")
     user, colon, password = userinfo.partition(":")
@@ -90,16 +90,16 @@ def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:
 
 
 def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bool = True) -> Iterator[str]:
-    """The secrets of a server entry whose references were resolved, for a `Masker` to learn.
+    """Secrets of a server entry whose references were resolved, for a `Masker` to learn.
 
-    They are what looks like a secret; whatever a file, the keyring or a variable holds, and all headers'
-    values, unless that is nothing special (`is_ordinary`): to mask `localhost` or a folder wherever a server
-    says it would garble what has nothing to do with secrets.
+    They are whatever looks like a secret, the content of files, the keyring and variables, and all values of
+    headers, unless that is ordinary (`is_ordinary`): masking `localhost` or a folder wherever a server
+    mentions it would garble unrelated text.
 
     Args:
-        entry: The entry as it is written.
+        entry: The entry as written.
         resolved: The same with every reference replaced.
-        refers: May there be references in the entry?
+        refers: Whether there may be references in the entry.
     """
     referring: list[tuple[FieldPath, str]] = []
     if refers:
@@ -121,7 +121,7 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bo
 
 
 def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
-    """What of headers' values is to be masked: all that is not ordinary."""
+    """Values of headers to be masked: all that are not ordinary."""
     for name, text in headers.items():
         if name.lower() not in _PUBLIC_HEADERS and not is_ordinary(text):
             yield text
@@ -129,14 +129,14 @@ def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def proxy_secrets(env: Mapping[str, str]) -> Iterator[str]:
-    """The credentials in the variables that name proxies."""
+    """Credentials in the variables that name proxies."""
     for name, value in env.items():
         if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") and "@" in value:
             yield from _url_secrets(value if "://" in value else f"http://{value}")
 
 
 def is_ordinary(value: str) -> bool:
-    """Is this nothing that could be a secret: a path, a number, an address, a URL without a user, a word?"""
+    """Whether a value cannot be a secret: a path, a number, an address, a URL without a user, a word."""
     text = value.strip()
     if has_token(text) or any(_RANDOM_SHAPE.fullmatch(part) for part in re.split(r"[/\\?&=:.]", text)):
         return False
@@ -159,7 +159,7 @@ _PUBLIC_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-
 def _values_of_references(
     referring: Iterable[tuple[FieldPath, str]], resolved: dict[str, Any]
 ) -> Iterator[str]:
-    """What the references in texts stand for, as far as it is nothing ordinary or its field is secret."""
+    """Values of the references in texts, unless ordinary, or in a secret field."""
     texts = dict(strings(resolved))
     for path, text in referring:
         if path[0] not in ("env", "headers", "args", "url", "headers_helper") or path not in texts:

@@ -1,7 +1,7 @@
 """References to secrets: `${VAR}`, `${VAR:-default}`, `${file:path}`, `${keyring:service/user}`.
 
-`$${` is a literal `${`. A configuration holds references; they are resolved when a connection needs them and
-at no other time.
+`$${` is a literal `${`. A configuration holds references; they are resolved only when a connection needs
+them.
 """
 
 import re
@@ -39,7 +39,7 @@ class SecretReference:
 
 
 def split(text: str) -> list[str | SecretReference]:
-    """Cut a string into literal text and references. A malformed one is a `ValueError` that says why."""
+    """Split a string into literal text and references. Raises `ValueError` for a malformed one."""
     pieces: list[str | SecretReference] = []
     end = 0
     for match in _TOKEN.finditer(text):
@@ -69,7 +69,7 @@ def _reference(inner: str) -> SecretReference:
 
 
 def references(text: str) -> list[SecretReference]:
-    """List the references in a string; none where it is malformed (loading reports that)."""
+    """References in a string; none where it is malformed (loading reports that)."""
     if "${" not in text:
         return []
     try:
@@ -79,7 +79,7 @@ def references(text: str) -> list[SecretReference]:
 
 
 def strings(value: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
-    """Every string inside a value, with its path, in the order in which they stand."""
+    """Every string inside a value, with its path, in document order."""
     waiting: list[tuple[FieldPath, object]] = [(path, value)]
     while waiting:
         path, value = waiting.pop()
@@ -94,7 +94,7 @@ def strings(value: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, st
 
 
 def has_references(value: object) -> bool:
-    """Is there a `${` in any string inside a value?"""
+    """Whether there is a `${` in any string inside a value."""
     waiting: list[object] = [value]
     while waiting:
         value = waiting.pop()
@@ -127,7 +127,7 @@ def missing_variables(entry: object, env: Mapping[str, str]) -> Iterator[tuple[F
 
 
 def resolve(text: str, *, env: Mapping[str, str], base: Path) -> str:
-    """Replace every reference in a string by what it stands for. Paths are relative to `base`."""
+    """Replace every reference in a string by its value. Paths are relative to `base`."""
     if "${" not in text:
         return text
     look_up: dict[str, Callable[[SecretReference], str]] = {
@@ -143,7 +143,7 @@ def resolve(text: str, *, env: Mapping[str, str], base: Path) -> str:
 
 
 def resolve_all(value: Any, *, env: Mapping[str, str], base: Path, path: str = "") -> Any:  # noqa: ANN401
-    """Resolve every string inside a value. An error names the field it is in."""
+    """Resolve every string inside a value. An error names its field."""
     if isinstance(value, str):
         try:
             return resolve(value, env=env, base=base)

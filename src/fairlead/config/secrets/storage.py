@@ -1,8 +1,8 @@
-"""Put a secret where secrets belong, and give back the reference that finds it again.
+"""Storage of secrets moved out of entries: in the keyring or a private file, with a reference in their place.
 
 The name of a secret ends with a digest of the configuration file it was made for, and random characters: two
-files with servers of one id never share a secret, none is ever overwritten, and the name says which file's
-entry a secret may be deleted with.
+files with servers of one id never share a secret, none is ever overwritten, and the name says with which
+file's entry a secret may be deleted.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from fairlead.config.untyped import value_at
 SERVICE = "fairlead"
 
 _OF_FILE = re.compile(r"\.(?P<file>[0-9a-f]{12})-[0-9a-f]{16}\Z")
-"""How the name of a secret ends. Those of the first releases lack it: they are read, and never deleted."""
+"""End of a secret's name. Those of the first releases lack it: they are read, and never deleted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredSecret:
-    """A secret that was moved out of an entry, and where to."""
+    """Secret that was moved out of an entry, and its reference."""
 
     field: str
     reference: str
@@ -39,7 +39,7 @@ class StoredSecret:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForgottenSecrets:
-    """What became of the secrets of an entry that is gone, by their references."""
+    """Secrets of a removed entry, by reference: deleted or left."""
 
     deleted: list[str]
     kept: list[str]
@@ -54,7 +54,7 @@ def stash_secrets(
     Args:
         server_id: The id of the server.
         entry: The entry; it is not changed.
-        env: The environment that says where the files are.
+        env: The environment with the paths of files.
         file: The configuration file that the entry is for.
     """
     result = deepcopy(entry)
@@ -74,18 +74,18 @@ def stash_secrets(
 
 
 def _name(server_id: str, path: FieldPath, number: int | None, file: Path) -> str:
-    """What a secret is kept under: its header or variable, else its place in the entry; and its file."""
+    """Name of a secret: its header or variable, else its path in the entry; and its file."""
     place = ".".join(map(str, path)) if path[0] in ("args", "headers_helper", "url") else str(path[-1])
     name = f"{server_id}.{place}" if number is None else f"{server_id}.{place}.{number}"
     return f"{name}.{_file_digest(file)}-{secrets.token_hex(8)}"
 
 
 def input_name(server_id: str, input_id: str, file: Path) -> str:
-    """What the user keeps a secret under that another agent would ask for: the same at each import.
+    """Name for a secret that another agent would prompt for: the same at each import.
 
     Args:
         server_id: The server it is for.
-        input_id: What the agent calls it.
+        input_id: The agent's name for it.
         file: The configuration file that the entry is for.
     """
     bound = hashlib.sha256("\0".join((server_id, input_id)).encode()).hexdigest()[:16]
@@ -99,16 +99,16 @@ def _file_digest(file: Path) -> str:
 def forget_secrets(
     file: Path, references_left: Collection[str], entry: dict[str, Any], env: Mapping[str, str]
 ) -> ForgottenSecrets:
-    """Delete the secrets that were put away for an entry which is gone.
+    """Delete the stored secrets of a removed entry.
 
-    Only a secret that was made for this very file is deleted: no other project's files can be searched for
+    Only a secret that was made for this very file is deleted: other projects' files cannot be searched for
     references to one that may be theirs.
 
     Args:
         file: The configuration file that had the entry.
         references_left: References that other entries still use, and whose secrets stay.
-        entry: The entry as it stood in the file.
-        env: The environment that says where the files are.
+        entry: The entry as it was in the file.
+        env: The environment with the paths of files.
     """
     named = {str(reference): reference for _, text in strings(entry) for reference in references(text)}
     result = ForgottenSecrets(deleted=[], kept=[])
@@ -123,7 +123,7 @@ def forget_secrets(
 
 
 def discard(stashed: Iterable[StoredSecret]) -> None:
-    """Delete secrets that were just put away, for an entry that could not be written."""
+    """Delete secrets that were just stored for an entry that could not be written."""
     for secret in stashed:
         for reference in references(secret.reference):
             _delete(reference)
@@ -135,7 +135,7 @@ def _was_made_for(reference: SecretReference, file: Path) -> bool:
 
 
 def _is_ours(reference: SecretReference, env: Mapping[str, str]) -> bool:
-    """Is this a secret that `stash` put away, rather than one the user keeps somewhere?"""
+    """Whether `stash` stored this secret, rather than the user."""
     if reference.kind == "keyring":
         return reference.name.startswith(f"{SERVICE}/")
     return reference.kind == "file" and _secret_file(reference).parent == config_folder(env) / "secrets"
@@ -157,7 +157,7 @@ def _delete(reference: SecretReference) -> bool:
 
 
 def stash(name: str, secret: str, env: Mapping[str, str]) -> str:
-    """Keep a secret under a name: in the keyring, or where there is none in a file only the user can read."""
+    """Store a secret: in the keyring, or where there is none in a file only the user can read."""
     if keyring.put(SERVICE, name, secret):
         return f"${{keyring:{SERVICE}/{name}}}"
     file = secret_file(name, env)
@@ -167,12 +167,12 @@ def stash(name: str, secret: str, env: Mapping[str, str]) -> str:
 
 
 def secret_file(name: str, env: Mapping[str, str]) -> Path:
-    """The file that keeps a secret where there is no keyring."""
+    """File that holds a secret where there is no keyring."""
     return config_folder(env) / "secrets" / re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def file_reference(file: Path, env: Mapping[str, str]) -> str:
-    """A `${file:…}` reference, with `~` for the user's home."""
+    """Reference `${file:…}`, with `~` for the user's home."""
     home = home_folder(env)
     shown = f"~{os.sep}{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
     return f"${{file:{shown}}}"
