@@ -62,7 +62,7 @@ async def test_a_small_server_is_offered_while_the_tools_of_a_large_one_are_prep
             assert await settle(host) == 5_002
             with anyio.fail_after(10):
                 async for event in events:
-                    if type(event).__name__ == "ToolsChanged" and event.server_id == "large":  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+                    if type(event).__name__ == "McpToolsChanged" and event.server_id == "large":  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
                         break
         assert host.tools.catalog is host.tools.catalog is not early
         host.remove("large")

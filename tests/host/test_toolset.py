@@ -85,7 +85,7 @@ async def test_unchanged_servers_give_the_same_bytes_and_a_new_tool_shows_in_the
         async with host.events() as events:
             await host.call("x", "change_tools", {"tools": [ECHO, tool("change_tools"), tool("brand_new")]})
             async for event in events:
-                if type(event).__name__ == "ToolsChanged":
+                if type(event).__name__ == "McpToolsChanged":
                     break
         names = [entry.key.tool for entry in await host.tools.list()]
         assert "brand_new" in names
@@ -318,6 +318,6 @@ async def test_a_server_that_failed_is_tried_again_and_waited_for_by_nobody(
         async with host.events() as events:
             assert len(await host.tools.list()) == 3
             async for event in events:
-                if type(event).__name__ == "ToolsChanged":
+                if type(event).__name__ == "McpToolsChanged":
                     break
         assert "late" in [entry.key.tool for entry in await host.tools.list()]

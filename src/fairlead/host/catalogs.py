@@ -1,30 +1,30 @@
-"""Catalogs of what servers are known to offer: a host's, made anew only where something changed, or one."""
+"""Catalogs of known tools: cached per selection, rebuilt only where a listing changed."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
+from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog, CatalogPart, HiddenTool
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.events import Event, McpToolsChanged
 from fairlead.host.background import run_off_loop
 from fairlead.host.model.bundles import CatalogKey, Selection
 from fairlead.policy.decision import CallPolicy, Decision
 from fairlead.policy.quarantine import ScreenedListing
 
 if TYPE_CHECKING:
-    from fairlead.host.managed_server import (
-        ManagedServer,  # which loads the SDK, and whoever only looks needs none
-    )
+    from fairlead.host.managed_server import ManagedServer  # it loads the SDK, which listing needs not
 
 
 AT_ONCE: Final = 250
-"""A catalog of so many tools is made when it is asked for; what takes long about each was done before."""
+"""Catalogs up to this many tools are built at once, larger ones in the background."""
 
 
 class Catalogs:
@@ -44,7 +44,7 @@ class Catalogs:
     def current(
         self, selection: Selection, members: Iterable["ManagedServer"], generation: int | None = None
     ) -> Catalog:
-        """The catalog of what is known now. Members of the same generation need not be looked at again."""
+        """The catalog of what is known now. Unchanged if `generation` is that of the latest one."""
         latest = self._latest.get(selection.catalog_key)
         if latest is not None and latest.generation == generation is not None:
             return latest.catalog
@@ -74,7 +74,7 @@ class Catalogs:
             await build.is_over.wait()
 
     def forget(self) -> None:
-        """Begin anew: the configuration changed, and with it what is allowed."""
+        """Drop all catalogs: the configuration changed, and with it what is allowed."""
         self._latest.clear()
 
     def _build(
@@ -112,27 +112,31 @@ class Catalogs:
                 self._latest[selection.catalog_key] = _LatestCatalog(done, catalog, None)
                 before = latest.sources if latest is not None else []
                 new = {id(screened) for _, screened in done} ^ {id(screened) for _, screened in before}
-                self._background.built([member for member, screened in done if id(screened) in new])
+                self._background.announce([member for member, screened in done if id(screened) in new])
         finally:
             del self._builds[selection.catalog_key]
             build.is_over.set()
 
 
-class CatalogBuilder(Protocol):
-    """What large catalogs are made with."""
+class CatalogBuilder:
+    """Builds large catalogs in the background of one host, and announces them."""
 
-    @property
-    def is_open(self) -> bool:
-        """Can something still be started?"""
-        ...
+    def __init__(self, tasks: TaskGroup, emit: Callable[[Event], None]) -> None:
+        self._tasks = tasks
+        self._emit = emit
+        self.is_open = True
+        """Whether work can still be started: not once the host is closing."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something beside."""
-        ...
+        """Run a coroutine function in the background for as long as the host is open."""
+        self._tasks.start_soon(work)
 
-    def built(self, members: "Sequence[ManagedServer]") -> None:
-        """Take note that a catalog now has what these servers offer."""
-        ...
+    def announce(self, members: "Iterable[ManagedServer]") -> None:
+        """Emit `McpToolsChanged` for servers whose tools a new catalog has."""
+        for member in members:
+            listing = member.listing
+            count = len(listing.tools) if listing else 0
+            self._emit(McpToolsChanged(server_id=member.server.server_id, tools=count))
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What a program and its servers agree on beyond the protocol: capabilities, requests and notifications."""
+"""Protocol extensions between a program and its servers: capabilities, requests and notifications."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

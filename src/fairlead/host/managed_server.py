@@ -1,7 +1,4 @@
-"""One server of a host: its configuration, its connection, and what it offers.
-
-What a local server said last on its stderr, for people.
-"""
+"""A managed server: one configured server with its connection, listing, pins and state."""
 
 import logging
 import time
@@ -48,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerStatus:
-    """Where a server stands, for people and programs."""
+    """The state of a server, as `Host.status` returns it."""
 
     server_id: str
     transport: str | None
@@ -57,7 +54,7 @@ class ServerStatus:
     state: State
     version: str | None
     tools: int | None
-    """None where nobody has asked it yet."""
+    """None if it was never listed."""
     stale: bool
     """The tools are from an earlier run, and older than they should be."""
     last_error: str | None
@@ -113,28 +110,28 @@ def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HumanSide:
-    """Who answers for the human side, and what the program declares to servers besides."""
+    """The user's side of connections: operator, declared capabilities, logins."""
 
     operator: Operator
     capabilities: CustomCapabilities
     log_in: LogIn
     shared: bool = False
-    """Many callers share the connections, and the operator answers for whoever a request is made."""
+    """Many clients share the connections, and the operator answers for the client of each request."""
     principal: str = LOCAL
-    """Whose logins the connections use, and so whose listings they bring."""
+    """The principal whose logins the connections use."""
 
 
 def login_notes(server: LoadedServer) -> tuple[str, ...]:
-    """What people are told about whose login a server is used with."""
+    """Notes for the user about whose login a server is used with."""
     is_shared = isinstance(server.config, RemoteServer) and server.config.login == "shared"
     return ("login: shared: every principal of a gateway uses the local user's login",) if is_shared else ()
 
 
 class ManagedServer:
-    """A configured server in a host. A sound one has a connection, open or not."""
+    """A configured server in a host. A valid one has a connection, open or not."""
 
     is_retired = False
-    """Was it switched off, or did another definition take its place? Its calls under way finish."""
+    """Whether it was disabled, or another definition replaced it. Its calls under way finish."""
 
     def __init__(  # noqa: PLR0913 - what a member is made of, named once
         self,
@@ -462,7 +459,7 @@ class ManagedServer:
         self._save(self)
 
     def _note_trouble(self) -> None:
-        """Keep what went wrong, for whoever asks when no host runs. A later listing outdates it."""
+        """Save what went wrong, for `fairlead status` when no host runs. A later listing replaces it."""
         vitals = self.live().vitals
         error = vitals.last_error
         self.unsaved_trouble = LastFailure(

@@ -1,7 +1,8 @@
-"""The servers of a host: taken in, put in each other's place, let go, and what is new of them kept."""
+"""The managed servers of a host: added, replaced and removed, their pins watched, their snapshots saved."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,12 +12,14 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
 from fairlead.config.validate import suggestion
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.transport.factory import TransportContext
-from fairlead.errors import StoreError, UnknownServer
+from fairlead.errors import ConsentRequired, StoreError, UnknownServer
+from fairlead.host.call import require_approved, require_consent
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import HumanSide, ManagedServer, ServerStatus, combine
 from fairlead.host.operator import Ability
@@ -81,20 +84,20 @@ class ManagedServers:
         self._admission = admission or StartLimit()
         self._by_id: dict[str, ManagedServer] = {}
         self.generation = 0
-        """Another number whenever servers, or what may be offered of them, are others."""
+        """Increases whenever servers, or what may be offered of them, change."""
         self._unsaved: set[ManagedServer] = set()
         self._saving = anyio.Lock()
         self._watches_pins = False
         self._no_pins = no_pins
-        """Why there is no store that could have pins."""
+        """Why there is no store for pins, if there is none."""
         self.followers: WeakSet[ClientServers] = WeakSet()
-        """Those with connections of their own to the same servers."""
+        """The client hosts' servers that have connections of their own."""
         self._gone: dict[str, ServerStatus] = {}
-        """The counts of followers' connections that ended."""
+        """The counters of followers' connections that ended."""
         self.listed_for: dict[tuple[str, frozenset[Ability]], Snapshot] = {}
-        """What servers offer to clients that can be asked something, by the abilities it is told of."""
+        """Listings that depend on client capabilities, by server and the abilities declared to it."""
         self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
-        """When each server was last listed over any connection, and what that is quarantined for."""
+        """When each server was last listed over any connection, and what is quarantined since."""
 
     def __iter__(self) -> Iterator[ManagedServer]:
         return iter(self._by_id.values())
@@ -107,11 +110,28 @@ class ManagedServers:
         return member
 
     def known(self, server_id: str) -> ManagedServer:
-        """A server to look at rather than to call: what others know of it will do."""
+        """A server to inspect rather than to call: no connection is made for that."""
         return self[server_id]
 
+    async def require_approved(self, key: ConsentKey) -> None:
+        """Raise `ConsentRequired` unless the user approved exactly this start of a project's server."""
+        member = self.known(key.server_id)
+        try:
+            await require_approved(key, self._store)
+        except ConsentRequired:
+            member.set_approved(False)
+            raise
+        member.set_approved(True)
+
+    async def notice_consents(self) -> None:
+        """Look up whether servers that wait for the user's consent have been approved meanwhile."""
+        for member in self:
+            if member.awaits_consent:
+                with suppress(ConsentRequired, StoreError):
+                    await require_consent(member, self._store)
+
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
-        """Take servers in; one that is there already, and the same, stays as it is. Returns the new ones."""
+        """Add servers. One with the same definition stays as it is. Returns the new ones."""
         wanted = list(servers)
         changed = [server for server in wanted if not self._has(server)]
         for server in wanted:
@@ -126,7 +146,7 @@ class ManagedServers:
         return [self._put(server, self._carry_over_state(server, known)) for server in changed]
 
     async def _refresh(self, kept: Iterable[ManagedServer]) -> None:
-        """Have servers that stay go by what was reviewed and approved meanwhile: no message need come."""
+        """Reload pins and consents of servers that stay: notifications of changes may have been missed."""
         store = self._store
         if store is None:
             return
@@ -272,7 +292,7 @@ class ManagedServers:
     # Pins, reviews and quarantine are the same for all connections to a server.
 
     def _on_screened(self, member: ManagedServer) -> None:
-        """Have every connection to a server follow the newest listing, whoever was told it."""
+        """Have every connection to a server follow the newest listing, whichever connection listed it."""
         self._share_pins(member)
         if member.snapshot is not None:
             self.note_findings(member, member.snapshot.saved_at, member.findings)
@@ -386,7 +406,7 @@ class ManagedServers:
             return
         if is_other and member.connection is not None:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
-        saved = await load_snapshot(store, member.server)  # whoever reviewed it has listed it
+        saved = await load_snapshot(store, member.server)  # a review lists the server and saves that
         if saved is not None:
             known.append(saved)
         newest = max(known, key=lambda snapshot: snapshot.saved_at, default=None)

@@ -1,6 +1,7 @@
-"""What a host keeps: its store, the audit of its calls, and what did not fit into their results.
+"""Records of a host: the store, the audit log, and artifacts.
 
-What did not fit into results: kept for whoever the call was made for, and read on demand, page by page.
+An artifact is the part of a result that exceeded the result budget. It belongs to the principal of the call
+and is read page by page.
 """
 
 import base64
@@ -124,7 +125,7 @@ class Artifacts:
     ) -> ArtifactPage:
         """Read so many characters of a text, from `start`, or all of anything else.
 
-        Raises `UnknownArtifact` where the principal has none by that handle, whoever else may.
+        Raises `UnknownArtifact` if the principal has none with that handle, even if another principal does.
         """
         artifact, content = await self.whole(handle, principal=principal)
         if not artifact.is_text:

@@ -1,4 +1,4 @@
-"""What servers offered when last asked, kept between runs: tools are there before any server is started."""
+"""Snapshots: listings of servers, saved between runs, so that tools are known before any server starts."""
 
 import hashlib
 import logging
@@ -38,7 +38,7 @@ FORMAT = 2
 """Of stored snapshots. Those of format 1 hold definitions as they came, secrets of their server included,
 which a process that has not started the server cannot tell: they are not read, and the server is asked."""
 VERSION_SECONDS = 7 * 24 * 3600.0
-"""How long a server's protocol version is taken for granted before the modern era is tried again."""
+"""How long a saved handshake version is trusted before the stateless protocol is probed again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,6 @@
-"""Requests as spans of OpenTelemetry, in the words of its conventions for MCP.
+"""OpenTelemetry spans for MCP requests, named by its semantic conventions for MCP.
 
-Of what these conventions allow for, nothing is said that could give something away: no arguments and results,
-no session ids, no texts of errors.
+Spans have no arguments, results, session ids or error texts, though the conventions allow them.
 """
 
 from importlib.metadata import version as installed_version
@@ -97,7 +96,7 @@ class _Span:
 
 
 def _span_of_trace(trace: Trace) -> api.Span:
-    """A span that somebody else has the record of."""
+    """A span that another process records."""
     _, trace_id, span_id, flags = trace.parent.split("-")
     context = api.SpanContext(
         int(trace_id, 16),

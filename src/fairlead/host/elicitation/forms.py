@@ -1,6 +1,6 @@
-"""The form a server wants a person to fill in, and the answers to it, checked before they go out.
+"""Forms of elicitations: fields, and validation of answers before they are sent.
 
-`form_schema` reads one from what the server sent.
+`form_schema` parses them.
 """
 
 import re
@@ -44,7 +44,7 @@ class Choice:
     label: str
 
 
-# Fields. Each can say what it expects and read an answer, be it a value or what a person typed.
+# Fields. Each describes what it expects and parses an answer: a value, or text the user typed.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,7 +207,7 @@ class Form:
     fields: tuple[Field, ...]
 
     def defaults(self) -> dict[str, Value]:
-        """What is sent for fields that nobody answers."""
+        """The values that are sent for fields without an answer."""
         return {
             field.name: list(field.default) if isinstance(field.default, tuple) else field.default
             for field in self.fields
@@ -215,7 +215,7 @@ class Form:
         }
 
     def check(self, answers: Mapping[str, object]) -> FormContent | Problems:
-        """Judge answers, which may be values or what a person typed.
+        """Validate answers: values, or text the user typed.
 
         An answer that is absent or `None` stands for the default, a blank one says that there is none.
         """

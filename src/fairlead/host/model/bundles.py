@@ -1,4 +1,4 @@
-"""Which servers and tools somebody gets: a bundle of the configuration, or everything that is switched on."""
+"""Selections: the servers and tools of a bundle, or of all enabled servers, for one principal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

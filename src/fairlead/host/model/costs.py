@@ -1,4 +1,4 @@
-"""What tools cost a model to read: given as they are, behind the meta-tools, and with each search there."""
+"""Token cost of tool definitions: given directly, behind meta-tools, and per search with those."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def _cost_of(tools: HostTools) -> int:
 
 
 def _wish(entry: ToolEntry) -> str:
-    """What somebody would search for who needs a tool."""
+    """A query that a model would search with to find a tool."""
     return (entry.description or entry.title or "").strip().partition(".")[0] or entry.key.tool
 
 
@@ -94,7 +94,7 @@ class _Found:
 
 
 class _Shelf:
-    """As much of a toolset as searching takes, over a catalog that nobody keeps fresh."""
+    """The part of a toolset that searching needs, over a fixed catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog

@@ -1,4 +1,4 @@
-"""Say why a model gets a tool the way it does, or not at all: the rule, and the file and line that has it."""
+"""Explain why a model gets a tool directly, behind meta-tools or not at all, with the file and line."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ State = Literal["direct", "deferred", "unavailable"] | Absence
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """A reason, and where it is written. What nobody wrote is a built-in default."""
+    """A reason, and where it is configured. Without a place, it is a built-in default."""
 
     reason: str
     place: str | None = None
@@ -73,7 +73,7 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
 
 
 def tools_called(name: str, names: NameTable) -> list[ToolKey]:
-    """The tools that a person may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
+    """The tools that the user may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
     return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
 
 
@@ -190,7 +190,7 @@ class Explainer:
         return "direct" if direct else "deferred", Reason(reason=reason, place=_place(self._config, field))
 
     def _approval(self, server: LoadedServer, tool: str, decision: Decision) -> Reason:
-        """What decides about a call that the lists let through: a rule, a mode, or nobody."""
+        """What decides about a call that the allowlists pass: a rule, an approval mode, or the default."""
         if decision.rule is not None:
             return Reason(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
         if decision.field == "approval" and server.config is not None:
@@ -236,7 +236,7 @@ def _section(selection: Selection) -> tuple[str, ...]:
 
 
 def _place(config: LoadedConfig, path: FieldPath) -> str | None:
-    """Where a setting is written; None where nobody wrote it."""
+    """Where a setting is configured; None if it is not."""
     return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
 
 

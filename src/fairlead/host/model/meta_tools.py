@@ -1,6 +1,6 @@
-"""The tools a model gets in place of thousands: find one, look at it, call it.
+"""Meta-tools: search, describe and call tools, given to a model in place of large tool lists.
 
-Tools that the host itself gives a model, beside those of its servers.
+Also the base of the other tools that the host itself gives to models.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What reading a resource or getting a prompt brought: bytes that passed the gate, parsed on demand."""
+"""Resource contents, prompt results and completions: sanitized bytes, parsed on demand."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Resources, templates and prompts of one server or of all, from what is known or by asking."""
+"""Combined lists of resources, templates and prompts of one server or of all."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar

@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570): filled in, and read backwards as far as that can be done without guessing.
+"""URI templates (RFC 6570): expansion, and matching where it is unambiguous.
 
 Everything of levels 1 to 4 can be expanded. Where all expressions are `{name}`, `{+name}` or `{#name}` with
 some text between them, a URI can be matched too, whole or half typed, which is what completion needs.
@@ -86,7 +86,7 @@ class _Blank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TypedVariable:
-    """What somebody who types a URI is filling in: a variable, its text so far, and those before it."""
+    """What is being typed in a URI: a variable, its text so far, and the variables before it."""
 
     variable: str
     text: str
