@@ -17,14 +17,14 @@ SOURCE = Path(fairlead.__file__).parent
 CLEANING = {"clean", "clean_bytes", "may_hide", "has_hiding_escape"}
 MASKING = {"mask", "mask_known", "may_hold"}
 ALLOWED = {
-    "catalog/gate.py",
-    "catalog/sanitize.py",  # which defines it
-    "config/masking.py",
-    "config/log_masking.py",  # our own log records
+    "catalog/sanitize/gate.py",
+    "catalog/sanitize/text.py",  # which defines it
+    "config/secrets/masking.py",
+    "config/secrets/log_filter.py",  # our own log records
     "policy/arguments.py",  # what a caller sends, read as rules read it
-    "policy/spellings.py",
+    "policy/path_spellings.py",
     "policy/argument_shapes.py",  # what a caller sends, for the audit
-    "console/history.py",  # what the user types: a line with a secret is not kept
+    "console/prompt.py",  # what the user types: a line with a secret is not kept
 }
 
 

@@ -163,7 +163,7 @@ def test_a_first_start_in_a_home_that_is_read_only_says_what_helps(
 def test_a_later_start_of_the_gateway_in_a_home_that_is_read_only_serves(configured: Machine) -> None:
     fairlead = [sys.executable, "-m", "fairlead"]
     subprocess.run([*fairlead, "tools", "a"], capture_output=True, timeout=120, check=True)
-    tokens = "import os; from fairlead.gateway import local_token as t; t.local_token(os.environ);"
+    tokens = "import os; from fairlead.gateway.access import tokens as t; t.local_token(os.environ);"
     tokens += "t.decide_token(os.environ)"
     subprocess.run([sys.executable, "-c", tokens], timeout=60, check=True)
     with started([*mount_read_only(configured.home), *fairlead, "gateway", "--port", "0"]) as first_line:

@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -234,3 +236,12 @@ async def test_a_store_that_cannot_be_read_is_one_plain_line(machine: Machine) -
     assert "Traceback" not in shown
     assert 'File "' not in shown
     assert "warning: " in shown
+
+
+def test_without_its_extra_the_console_says_what_to_install() -> None:
+    script = "import sys; sys.modules['prompt_toolkit'] = None; from fairlead.cli.main import main; main()"
+    command = [sys.executable, "-c", script, "console"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "needs the package `prompt-toolkit`" in done.stderr
+    assert "fairlead[console]" in done.stderr

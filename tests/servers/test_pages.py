@@ -2,6 +2,7 @@
 
 import logging
 import resource
+import sys
 import time
 import zlib
 from io import BytesIO
@@ -140,6 +141,13 @@ def test_a_pdf_that_takes_too_long_is_read_in_part(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pages, "PAGE_SECONDS", -1.0)
     page = read(a_pdf("one", "two"), "application/pdf")
     assert (page.text, page.whole, page.note) == ("", False, "the PDF holds no text")
+
+
+def test_without_its_extra_a_pdf_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    page = read(a_pdf("words"), "application/pdf")
+    assert "fairlead[pdf]" in (page.note or "")
+    assert not page.whole
 
 
 def a_bomb() -> bytes:

@@ -1,15 +1,21 @@
 """`fairlead console`."""
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
 
 from fairlead.cli.exit_codes import Exit
 from fairlead.cli.output import say
+from fairlead.errors import FairleadError
 
 if TYPE_CHECKING:
     from fairlead.config.load import LoadedConfig
+
+INSTALL_HINT = (
+    "install Fairlead with its extra, as `pip install 'fairlead[console]'` or `uv sync --extra console`"
+)
 
 
 @click.command("console")
@@ -26,6 +32,8 @@ def command(ctx: click.Context, model: str | None, bundle: str | None) -> int:
       fairlead console
       fairlead console --model openai/gpt-5-mini
     """
+    if find_spec("prompt_toolkit") is None:
+        raise FairleadError("the console needs the package `prompt-toolkit`", hint=INSTALL_HINT)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say("error: the console needs a terminal, for its input and its output")
         say("\nhint: `fairlead call` calls a tool and `fairlead run` has a model do a task, without one")

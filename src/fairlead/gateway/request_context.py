@@ -99,7 +99,7 @@ class RequestContext:
         self.open_questions: set[anyio.CancelScope] | None = None
         """What the client is asked in the course of it; made when there is something."""
         self.is_ended = False
-        self._questions = 0
+        self._elicitations = 0
 
     @property
     def is_parked(self) -> bool:
@@ -119,9 +119,9 @@ class RequestContext:
         """
         if self.is_ended:
             return None
-        if self._questions >= MAX_ASKED:
+        if self._elicitations >= MAX_ASKED:
             raise TooManyQuestions(MAX_ASKED)
-        self._questions += 1
+        self._elicitations += 1
         if self.open_questions is None:
             self.open_questions = set()
         with anyio.CancelScope() as scope:

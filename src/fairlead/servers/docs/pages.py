@@ -16,6 +16,7 @@ import threading
 import time
 import zlib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import BytesIO
 from typing import Any, Final, Literal
 
@@ -157,6 +158,8 @@ def read_page(body: bytes, content_type: str, *, url: str, whole: bool = True) -
         kind = _guess(body)
     if (kind != "pdf" or not whole) and (kind != "html" or len(body) <= MAX_HTML_HERE):
         return _read(kind, body, content_type, url, whole=whole)
+    if kind == "pdf" and find_spec("pypdf") is None:
+        return ReadPage(whole=False, note="reading PDFs needs the package `pypdf`: install `fairlead[pdf]`")
     # What a site says may be of any length; a command line cannot be, nor can it hold a NUL.
     asked = (kind, content_type[:500].replace("\0", ""), url[:8000].replace("\0", ""))
     asked = (*asked, "whole" if whole else "part")
