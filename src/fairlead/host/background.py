@@ -28,7 +28,7 @@ USUAL_BYTES: Final = 1024
 """Of a definition; what takes long about it grows with its size."""
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long the event loop waits at most for the interpreter, each time it needs it."""
+"""The switch interval while work runs: how long the event loop waits for the interpreter at most."""
 
 ResultT = TypeVar("ResultT")
 

@@ -145,7 +145,7 @@ class _Build:
 
     sources: "list[_Source]"
     is_first: bool
-    """Is there none of all servers yet?"""
+    """Whether no catalog of all servers was built yet."""
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -206,7 +206,7 @@ def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, S
 
 
 def offering_of(server: LoadedServer, screened: ScreenedListing, selection: Selection) -> CatalogPart:
-    """What a selection has of a server that is sound: its tools, and which are denied or held back."""
+    """The part of a catalog from one valid server: its tools, and which are denied or quarantined."""
     assert server.config is not None
     policy = CallPolicy(server)
     listing = screened.listing
@@ -240,7 +240,7 @@ def _hidden_by_policy(server: LoadedServer, decision: Decision) -> HiddenTool:
 
 
 def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:
-    """Is there anything that a model could read with the tools for resources and prompts, if it may?"""
+    """Whether a listing has resources or prompts that the selection lets a model read."""
     return any(
         (selection.resources and (listing.resources or listing.templates))
         or (selection.prompts and listing.prompts)
@@ -258,12 +258,12 @@ def _cost(entry: ToolEntry) -> int:
 
 
 def is_direct(key: ToolKey, selection: Selection, cost: int) -> bool:
-    """Does a model get a tool as it is, rather than behind meta-tools, where all together cost so much?"""
+    """Whether a model gets a tool directly rather than behind meta-tools, given the cost of all."""
     return mode_for(key.server_id, selection, cost) == "direct" or selection.keeps_direct(key.tool)
 
 
 def mode_for(server_id: str, selection: Selection, cost: int) -> Literal["direct", "meta"]:
-    """How the tools of a server are handed over, but for those that are always direct."""
+    """The mode of a server's tools, except those that are always direct."""
     mode = selection.modes.get(server_id, selection.mode)
     if mode == "auto":
         return "direct" if cost <= selection.token_budget else "meta"

@@ -87,7 +87,7 @@ class Host:
         self.store = parts.records.store
         self._tasks = parts.tasks
         self.bus = parts.bus
-        """Where events are emitted, and subscribers listen."""
+        """The event bus."""
         self._builder = CatalogBuilder(parts.tasks, parts.bus.emit)
         self._catalogs = Catalogs(parts.names or config.config.tools.names, RESERVED, self._builder)
         self._startups = Startups(parts.tasks, parts.bus.emit)
@@ -526,11 +526,9 @@ class Host:
         Args:
             calls: Include the events of single calls.
         """
-        subscriber = self.bus.subscribe(Subscriber(hears_calls=calls))
-        try:
+        subscriber = Subscriber(hears_calls=calls)
+        with self.bus.listening(subscriber):
             yield subscriber
-        finally:
-            self.bus.unsubscribe(subscriber)
 
     def attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
         """Subscribe a client host's subscriber to the events of this host. Returns what to unsubscribe."""

@@ -192,7 +192,7 @@ class Logins:
     async def target(
         self, server: LoadedServer, *, account: str | None = None, principal: str = LOCAL
     ) -> LoginTarget:
-        """What a principal would log in to. Raises where there is nothing to log in to."""
+        """The login target of a server for a principal. Raises if the server has no login."""
         if server.transport not in ("http", "sse"):
             raise LoginFailed(server.server_id, "it is not reached by URL, and has no login")
         resolved = await to_thread.run_sync(server.resolve, self._env)
@@ -309,7 +309,7 @@ class Logins:
         return await revoke(target, login, self._web)
 
     async def _target_of(self, login: Login, servers: Iterable[LoadedServer]) -> LoginTarget:
-        """What a login is for: one of the servers, or else what the login itself says."""
+        """The server that a login is for, or else the name stored with the login."""
         wanted = (login.principal, login.account, login.resource)
         for server in servers:
             target = await self.target(server, principal=login.principal)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.1
-"""How long news of servers wait to be saved: what comes of many servers in that time is one write."""
+"""How long changes wait to be saved, so that those of many servers are one write."""
 RETRY_SECONDS = 2.0
 """How long after a failure the store is tried again."""
 QUARANTINED = "tools quarantined"
@@ -52,7 +52,7 @@ QUARANTINED = "tools quarantined"
 
 
 class _Quarantined(msgspec.Struct, frozen=True):
-    """What a listing is quarantined for, as it is told to other processes."""
+    """The quarantine findings of a listing, as published to other processes."""
 
     pins_key: str
     listed_at: float
@@ -163,7 +163,7 @@ class ManagedServers:
                     member.adopt(saved)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
-        """Hold every connection to servers that stay to their lock files as they are now."""
+        """Apply the current lock files to every connection of servers that stay."""
         kept = [server for server in servers if self._has(server)]
         locks = locks_of(kept)
         for server in kept:
@@ -171,7 +171,7 @@ class ManagedServers:
                 self.relock(member, locks.get(server.server_id))
 
     def relock(self, member: ManagedServer, lock: LockedServer | str | None) -> None:
-        """Hold one connection to what a lock says now: what only the old lock was the reason for goes."""
+        """Apply a lock to one connection, and drop findings of the previous lock."""
         if lock == member.lock:
             return
         newest = self._newest.get(member.server.server_id)
@@ -184,19 +184,19 @@ class ManagedServers:
     def _carry_over_state(
         self, server: LoadedServer, known: Mapping[str, KnownServerState]
     ) -> KnownServerState:
-        """What is known of a server; from the one it replaces, where that is the same and not saved yet."""
+        """The known state of a server; of the one it replaces if that is not saved yet."""
         found, old = known.get(server.server_id, KnownServerState()), self._by_id.get(server.server_id)
         if found.snapshot is None and old is not None and snapshot_key(old.server) == snapshot_key(server):
             return replace(found, snapshot=old.snapshot)
         return found
 
     def drop(self, server_id: str) -> None:
-        """Let a server go. Its calls under way finish first."""
+        """Remove a server. Its calls under way finish first."""
         self._retire(self._by_id.pop(server_id))
         self._bump_generation()
 
     def keep_only(self, server_ids: Iterable[str]) -> None:
-        """Let go of all others."""
+        """Remove all other servers."""
         for server_id in self._by_id.keys() - set(server_ids):
             self.drop(server_id)
 
@@ -283,7 +283,7 @@ class ManagedServers:
                             await self._go_by_saved_pins(self._store, member)
 
     async def _go_by_saved_pins(self, store: Store, member: ManagedServer) -> None:
-        """Take what the store has now: another process may have pinned other definitions, and was first."""
+        """Load the pins of the store: another process may have pinned other definitions first."""
         pins = await load_pins(store, member.server)
         if pins != member.pins:
             member.repin(pins)
@@ -298,7 +298,7 @@ class ManagedServers:
             self.note_findings(member, member.snapshot.saved_at, member.findings)
 
     def note_findings(self, source: ManagedServer, listed_at: float, findings: Mapping[str, str]) -> None:
-        """Take note of what a listing is quarantined for. The newest counts for all older ones."""
+        """Record the quarantine findings of a listing. The newest listing decides for all connections."""
         server_id = source.server.server_id
         newest = self._newest.get(server_id)
         if newest is not None and listed_at < newest[0]:
@@ -323,19 +323,19 @@ class ManagedServers:
         return own + self.connections_besides(server_id)
 
     def _share_pins(self, member: ManagedServer) -> None:
-        """Hold the connections of followers to the same pins."""
+        """Apply the same pins to the connections of followers."""
         if self._by_id.get(member.server.server_id) is member:
             for follower in [*self.followers]:
                 follower.repin(member)
 
     def count_gone(self, status: ServerStatus) -> None:
-        """Keep the counts of a follower's connection that ends: counters never go back."""
+        """Add the counters of a follower's connection that ends: counters never decrease."""
         ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
         known = self._gone.get(status.server_id)
         self._gone[status.server_id] = ended if known is None else combine(known, [ended])
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
-        """Where a server stands over the connections of followers, those that ended included."""
+        """The states of a server's connections of followers, including those that ended."""
         gone = [self._gone[server_id]] if server_id in self._gone else []
         return [*(member.status() for member in self.connections_besides(server_id)), *gone]
 

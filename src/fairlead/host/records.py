@@ -85,7 +85,7 @@ class Artifacts:
 
     @property
     def are_kept(self) -> bool:
-        """Can anything be kept here?"""
+        """Whether artifacts can be stored."""
         return self._files is not None
 
     async def deliver(
@@ -112,7 +112,7 @@ class Artifacts:
     async def keep(
         self, content: bytes, media_type: str, source: ResultSource, *, principal: str = LOCAL
     ) -> str | None:
-        """Keep something for the principal, and return its handle; None where it cannot be kept."""
+        """Store an artifact for the principal and return its handle; None if it cannot be stored."""
         kept = KeptArtifact(
             content=content, media_type=media_type, sha256=hashlib.sha256(content).hexdigest()
         )
@@ -253,7 +253,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRecords:
-    """Where things are kept. A host without a store remembers nothing, and has no tools that need pins."""
+    """The store. A host without one remembers nothing, and offers no tools that need pins."""
 
     store: Store | None
     audit: AuditLog

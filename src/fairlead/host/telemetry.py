@@ -56,7 +56,7 @@ class _Span:
 
     @property
     def trace(self) -> Trace:
-        """What is asked on its behalf belongs to this."""
+        """The trace context for requests made within this span."""
         context = self._span.get_span_context()
         parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
         return Trace(parent, context.trace_state.to_header() or None, is_ours=True)
@@ -69,7 +69,7 @@ class _Span:
         self._span.set_status(StatusCode.ERROR)  # and no description, which would quote what was sent
 
     def forget(self) -> None:
-        """Leave no trace of it: a span that never ends is not told of."""
+        """Drop the span: one that never ends is not exported."""
         self._is_wanted = False
 
     def __enter__(self) -> "_Span":
@@ -124,7 +124,7 @@ def _attributes(about: SpanDetails) -> dict[str, str]:
 
 
 def programs_tracer() -> Tracer | None:
-    """What records in a program that has set a tracer provider; None in all others."""
+    """The tracer of a program that has set a tracer provider; None in others."""
     provider = api.get_tracer_provider()
     is_none = isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
     return None if is_none else OpenTelemetry(provider)

@@ -185,7 +185,7 @@ def _read_choices(common: _Common, shape: _Shape) -> Steps[ChoicesField]:
 
 
 def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
-    """What can be chosen: an `enum`, with names for its values or without, or constants with titles."""
+    """The choices of a field: an `enum` with or without names, or constants with titles."""
     if titled in shape:
         constants = [_object(item) for item in _list(shape[titled], titled)]
         for constant in constants:

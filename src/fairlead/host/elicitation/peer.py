@@ -193,7 +193,7 @@ class ServerPeer:
 
     @property
     def capabilities(self) -> types.ClientCapabilities:
-        """What the server is told we can do; the same object whenever the operator can do the same."""
+        """The declared client capabilities; the same object while the operator's abilities are the same."""
         abilities = self._operator.abilities
         declared = self._declared.get(abilities)
         if declared is None:
@@ -289,7 +289,7 @@ class ServerPeer:
         return refusal("elicitation by form" if ability == "form" else "elicitation by URL")
 
     async def sample(self, params: types.CreateMessageRequestParams) -> Samples:
-        """Put something to the operator's model, within the server's budget, which reading costs as well."""
+        """Answer a sampling request through the operator, within the server's token budget."""
         if self._sampling is None:
             return refusal("sampling")
         if params.tools or params.tool_choice:

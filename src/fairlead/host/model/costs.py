@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.host.model.toolset import Toolset
 
 SEARCHES = 20
-"""How many searches are tried to tell what one brings."""
+"""How many searches the average cost of one is estimated from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,25 +29,25 @@ class Costs:
     tools: Mapping[ToolKey, int]
     """The definition of each tool that is offered."""
     direct: frozenset[ToolKey]
-    """Those that a model is given as they are, as configured."""
+    """The tokens of tools that a model gets directly, as configured."""
     meta: int
     """The definitions of the meta-tools."""
     reading: int
-    """Those of the tools for resources and prompts; 0 where there are none to read."""
+    """The tokens of the tools for resources and prompts; 0 if there are none to read."""
     artifacts: int
     """That of the tool for what does not fit into results; 0 where there are no tools."""
     search: int
-    """What one search brings, on average."""
+    """The average tokens of one search result."""
     exact: bool
 
     @property
     def all_direct(self) -> int:
-        """What it costs to give a model every tool as it is."""
+        """The tokens of all tools given directly."""
         return sum(self.tools.values())
 
     @property
     def configured(self) -> int:
-        """What a model is given before it has asked for anything, as configured."""
+        """The tokens that a model gets before its first call, as configured."""
         given = sum(self.tools[key] for key in self.direct)
         meta = self.meta if len(self.direct) < len(self.tools) else 0
         return given + meta + self.reading + self.artifacts
@@ -73,7 +73,7 @@ async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str
 
 
 def tokens(text: bytes) -> int:
-    """How many tokens a text is: exactly where the tokenizer is at hand, else by its size."""
+    """The number of tokens of a text: exact if the tokenizer is installed, else estimated by size."""
     count = exact()
     return estimate(text) if count is None else count(text.decode("utf-8", "replace"))
 

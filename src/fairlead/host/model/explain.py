@@ -38,22 +38,22 @@ class ToolExplanation:
     because: Reason
     """Why it is in that state."""
     rule: Reason | None
-    """What lets it be offered, or not; None where its server is not part of what was chosen, or not sound."""
+    """Why it is offered or not; None if its server is not selected, or its entry is not valid."""
     verdict: Verdict | None
-    """What happens when it is called; None as above."""
+    """The decision about its calls; None as above."""
     approval: Reason | None
     """Why that happens."""
     name: str
     naming: str
-    """What models call it, or would, and why that is not what its server calls it."""
+    """Its public name, and why that differs from its own name."""
     gateway_verdict: Verdict | None = None
-    """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
+    """The decision about its calls over a gateway, if `gateway.approval` changes it."""
     remembered: bool = False
-    """Is an answer remembered, so that calls which would be asked about are made?"""
+    """Whether an approval is remembered, so that its calls are not asked about."""
 
     @property
     def answer(self) -> str:
-        """What it may do, in one word or two: allow, ask, deny, held back, unavailable."""
+        """Its state in one or two words: allow, ask, deny, held back, unavailable."""
         if self.state == "quarantined":
             return "held back"
         return self.verdict or "unavailable"
@@ -65,7 +65,7 @@ class ToolExplanation:
 
 
 def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable:
-    """What models call every tool there is, or would call it."""
+    """The public names of all tools."""
     keys = [entry.key for listing in listings.values() for entry in listing.tools]
     rejected = [ToolKey(name, tool.name) for name, listing in listings.items() for tool in listing.rejected]
     first_party = {key for key in keys if config.servers[key.server_id].is_built_in}
@@ -170,7 +170,7 @@ class Explainer:
         return hidden.absence, Reason(reason=hidden.reason, place=place)
 
     def _handing(self, key: ToolKey) -> tuple[State, Reason]:
-        """How a tool that is offered is given to a model."""
+        """Whether an offered tool is given directly or behind meta-tools."""
         selection, section = self._selection, _section(self._selection)
         mode = selection.modes.get(key.server_id, selection.mode)
         behind = mode_for(key.server_id, selection, self._cost) == "meta"

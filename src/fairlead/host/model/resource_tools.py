@@ -65,7 +65,7 @@ class QuotedContent(ToolModel):
 
 
 class ReadingTools(HostTools):
-    """What a model can do with resources, and with prompts if it may."""
+    """The tools for resources and, if enabled, prompts."""
 
     def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
         self._host = host
@@ -79,7 +79,7 @@ class ReadingTools(HostTools):
         super().__init__(tools)
 
     def may_read(self, server_id: str) -> bool:
-        """May a model read what this server has?"""
+        """Whether a model may read resources and prompts of this server."""
         return self._selection.has(server_id) and self._withheld(server_id) is None
 
     async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:

@@ -62,7 +62,7 @@ class Skills:
         self._server_id = server_id
 
     async def list(self) -> tuple[Skill, ...]:
-        """What skills the server offers. None of their files is read."""
+        """The skills of the server, without reading their files."""
         skills: list[Skill] = []
         params: dict[str, str] = {}
         for _ in range(MAX_PAGES):
@@ -114,7 +114,7 @@ class Skills:
 
 
 def _read_head(text: str) -> object:
-    """What the head of a skill says, as JSON would. Raises `ValueError`."""
+    """The front matter of a skill as JSON values. Raises `ValueError`."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

@@ -66,7 +66,7 @@ class _Expression:
 
     @property
     def is_simple(self) -> bool:
-        """Can its value be told from a URI?"""
+        """Whether its value can be read from a URI."""
         (variable, *others) = self.variables
         plain = variable.prefix is None and not variable.explode
         return plain and not others and self.operator.ended_by is not None
@@ -80,7 +80,7 @@ class _Blank:
     ended_by: str
 
     def can_hold(self, text: str) -> bool:
-        """Can this be a value, or the beginning of one?"""
+        """Whether this can be a value, or the beginning of one."""
         return not any(character in text for character in self.ended_by)
 
 
@@ -119,7 +119,7 @@ class UriTemplate:
 
     @property
     def is_matchable(self) -> bool:
-        """Can values be told from a URI?"""
+        """Whether values can be read from a URI."""
         return self._atoms() is not None
 
     def match(self, uri: str) -> dict[str, str] | None:
@@ -131,7 +131,7 @@ class UriTemplate:
         return _values(atoms, reached, uri) if reached[-1] >> len(uri) else None
 
     def typing(self, begun: str) -> TypedVariable | None:
-        """What is being filled in at the end of a URI that is begun, or `None` if nothing is."""
+        """The variable at the end of a partly typed URI, or `None`."""
         atoms = self._atoms()
         if atoms is None or len(begun) > MAX_URI_CHARACTERS:
             return None
