@@ -146,14 +146,14 @@ async def test_who_says_no_sees_no_browser() -> None:
 async def test_nobody_is_waited_for_for_ever() -> None:
     async with BrowserRedirect.open("notes", agree=yes, open_url=yes) as redirect:
         redirect.seconds = 0.01
-        with pytest.raises(LoginFailed, match="nobody came back"):
+        with pytest.raises(LoginFailed, match="was not completed"):
             await redirect.visit(LOGIN_PAGE)
 
 
 async def test_a_browser_that_cannot_be_opened_is_no_reason_to_give_up() -> None:
     async with BrowserRedirect.open("notes", agree=yes, open_url=broken) as redirect:
         redirect.seconds = 0.01
-        with pytest.raises(LoginFailed, match="nobody came back"):
+        with pytest.raises(LoginFailed, match="was not completed"):
             await redirect.visit(LOGIN_PAGE)
 
 

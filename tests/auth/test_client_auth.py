@@ -87,7 +87,7 @@ async def test_a_key_proves_who_the_client_is(algorithm: str) -> None:
 @pytest.mark.parametrize(
     ("oauth", "words"),
     [
-        ({"private_key": "nonsense"}, "no unencrypted PEM key"),
+        ({"private_key": "nonsense"}, "not an unencrypted PEM key"),
         ({"private_key": pem(ed25519.Ed25519PrivateKey.generate())}, "neither"),
         ({"private_key": pem(ec.generate_private_key(ec.SECP384R1()))}, "neither"),
         ({"private_key": pem(KEYS["ES256"]), "key_algorithm": "RS256"}, "no key for RS256"),

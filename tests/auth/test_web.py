@@ -154,5 +154,5 @@ async def test_what_a_query_holds_is_in_no_message() -> None:
 
 
 async def test_what_is_no_url_is_nothing_to_log_in_to() -> None:
-    with pytest.raises(LoginFailed, match="none that a login"):
+    with pytest.raises(LoginFailed, match="cannot be used for a login"):
         await HttpContext().errand("notes", "stdio:nonsense")

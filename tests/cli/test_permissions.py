@@ -259,7 +259,7 @@ async def test_library_model_and_gateway_decide_alike_with_and_without_a_user(
         assert "fairlead " in said or "rule" in said or "no tool" in said, said
     if verdict == "ask":
         assert await call_with_library(machine, "once") == "asked, called"
-        assert "a person said no" in await call_with_library(machine, "no")
+        assert "the user denied it" in await call_with_library(machine, "no")
     else:
         await call_with_library(machine, "once")
         assert server.calls("echo") == 0, "a user is not asked about what is denied"

@@ -179,7 +179,7 @@ async def test_a_question_nobody_may_be_asked_ends_the_request() -> None:
 async def test_a_peer_that_breaks_ends_the_request_with_a_clear_word() -> None:
     first = msgspec.Raw(asking(q={"method": "roots/list"}))
     async with talking() as session:
-        with pytest.raises(ElicitationRefused, match="could not be put to anybody"):
+        with pytest.raises(ElicitationRefused, match="request could not be answered"):
             await answer_rounds(first, session, Exchange().send)
 
 

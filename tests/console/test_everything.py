@@ -115,7 +115,7 @@ async def test_a_server_asks_the_model_when_the_person_lets_it(machine: Machine)
             await screen.shows("`everything` wants to ask your model, for up to 100 tokens.")
             await screen.shows("| Resource trigger-sampling-request context: why")
             await screen.type("no\n")
-            await screen.shows("the user said no")
+            await screen.shows("the user rejected it")
             assert not api.bodies
             await screen.type("/call everything trigger-sampling-request prompt=how maxTokens=50\n")
             await screen.shows("for up to 50 tokens.")

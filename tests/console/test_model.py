@@ -86,7 +86,7 @@ async def test_each_answer_to_an_approval_holds_for_as_long_as_it_says(machine: 
             await screen.shows("fourth")
             assert server.calls("echo") == 3
             assert screen.everything().count(ASKED) == 3
-        assert "a person said no" in results_in("openai", model.bodies[1])["c0"]
+        assert "the user denied it" in results_in("openai", model.bodies[1])["c0"]
         async with tmux_console(machine) as screen:
             await screen.shows("1 ready")
             await screen.type("go\n")

@@ -46,5 +46,5 @@ async def test_the_user_is_asked_about_the_models_calls_that_ask_and_about_no_ot
     outcomes = {cell: outcome_of(told[f"c{number}"]) for number, cell in enumerate(CELLS)}
     if answer == "no":
         for cell in asking:
-            assert "a person said no" in outcomes.pop(cell)
+            assert "the user denied it" in outcomes.pop(cell)
     require_alike(table, outcomes, called=lambda cell: cell.verdict in ("allow", "ask"))

@@ -60,7 +60,7 @@ async def test_a_person_who_says_no_or_nothing_has_the_model_not_asked(
 ) -> None:
     with serving(says("openai", "Because.")) as api:
         async with hosting(machine, person(api, *answers), x=server(machine)) as host:
-            assert "the user said no" in (await answer_of(host, question()))["message"]
+            assert "the user rejected it" in (await answer_of(host, question()))["message"]
     assert not api.bodies
 
 

@@ -58,7 +58,7 @@ async def test_one_server_is_shown_with_its_last_error_and_what_it_said(machine:
     async with session_on(machine) as console:
         host = console.session.host
         with pytest.raises(FairleadError):
-            await host.call("x", "crash", reviewed=True)
+            await host.call("x", "crash", confirmed=True)
         shown = await console.does("/mcp x")
         assert re.search(r"last_connected_at +20\d\d-", shown)
         assert re.search(r"last_error +\S", shown)

@@ -89,8 +89,8 @@ async def test_the_client_is_asked_about_what_asks_and_its_yes_counts(
 
 
 ANSWERS: dict[str, tuple[str, Any, str]] = {
-    "no": ("accept", {"answer": "no"}, "a person said no"),
-    "decline": ("decline", None, "a person said no"),
+    "no": ("accept", {"answer": "no"}, "the user denied it"),
+    "decline": ("decline", None, "the user denied it"),
     "cancel": ("cancel", None, "was not answered"),
     "accept without an answer": ("accept", {}, "was not answered"),
     "accept of nothing": ("accept", None, "was not answered"),
@@ -98,7 +98,7 @@ ANSWERS: dict[str, tuple[str, Any, str]] = {
     "accept of a yes": ("accept", {"answer": True}, "was not answered"),
     "accept in another field": ("accept", {"approve": "once"}, "was not answered"),
     "cancel with a yes": ("cancel", {"answer": "once"}, "was not answered"),
-    "decline with a yes": ("decline", {"answer": "once"}, "a person said no"),
+    "decline with a yes": ("decline", {"answer": "once"}, "the user denied it"),
 }
 
 
@@ -117,7 +117,7 @@ async def test_what_is_no_yes_calls_nothing_and_says_what_settles_it(
     for cell in cells:
         if cell.verdict == "ask":
             assert said in outcomes[cell], outcomes[cell]
-            if said == "a person said no":
+            if said == "the user denied it":
                 del outcomes[cell]
     require_alike(table, outcomes, called=lambda cell: cell.verdict == "allow")
 

@@ -222,9 +222,9 @@ async def test_a_rejected_tool_is_refused_whichever_way_it_is_called(tmp_path: P
         host = served.gateway.host
         for calling in (
             lambda: host.call("x", "bomb", {}),
-            lambda: host.call("x", "bomb", {}, reviewed=True),
+            lambda: host.call("x", "bomb", {}, confirmed=True),
             lambda: host.tasks.begin("x", "bomb", {}),
-            lambda: host.tasks.begin("x", "bomb", {}, reviewed=True),
+            lambda: host.tasks.begin("x", "bomb", {}, confirmed=True),
         ):
             with pytest.raises(Exception, match="cannot be used") as caught:
                 await calling()

@@ -129,11 +129,11 @@ async def test_large_results_are_json_in_the_library(machine: Machine, tmp_path:
     async with hosting(machine, a=entry(tmp_path, HANDSHAKE, LARGE)) as host:
         for name in LARGE:
             for whole in (True, False):
-                result = await host.call("a", name, {}, whole=whole)
+                result = await host.call("a", name, {}, full_result=whole)
                 strictly(result.raw.decode())
-        large = (await host.call("a", "nan_large", {}, whole=True)).structured
+        large = (await host.call("a", "nan_large", {}, full_result=True)).structured
         assert (large["a"], large["b"], large["c"]) == (None, None, "NaN")
-        escaped = (await host.call("a", "nan_escaped", {}, whole=True)).structured
+        escaped = (await host.call("a", "nan_escaped", {}, full_result=True)).structured
         assert (escaped["a\\"], escaped["b"]) == ('"NaN', None)
 
 

@@ -99,7 +99,7 @@ async def test_once_is_once(machine: Machine, server: ScriptedServer) -> None:
     person = Person("once", "no")
     async with hosting(machine, person.operator, server) as host:
         await host.call("x", "echo", {"path": "a"})
-        with pytest.raises(CallDenied, match="a person said no"):
+        with pytest.raises(CallDenied, match="the user denied it"):
             await host.call("x", "echo", {"path": "a"})
     assert len(person.asked) == 2
 
@@ -137,7 +137,7 @@ async def test_an_answer_does_not_hold_for_a_tool_that_changed(
     ) as host:
         await host.call("x", "echo")
         async with host.events() as events:
-            await host.call("x", "change_tools", {"tools": [{**ECHO, **change}]}, reviewed=True)
+            await host.call("x", "change_tools", {"tools": [{**ECHO, **change}]}, confirmed=True)
             async for event in events:
                 if isinstance(event, McpToolsChanged):
                     break
@@ -159,7 +159,7 @@ async def test_a_no_is_a_result_that_the_model_can_read(machine: Machine, server
         tools = await host.tools.for_openai()
         result = await tools.call(named(tools, "echo"), {})
     assert result.is_error
-    assert "a person said no" in result.text
+    assert "the user denied it" in result.text
 
 
 async def test_calls_at_once_are_one_question(machine: Machine, server: ScriptedServer) -> None:
@@ -191,14 +191,14 @@ async def test_what_is_denied_nobody_can_allow(
 ) -> None:
     async with hosting(machine, Person().operator, server, fields=said) as host:
         with pytest.raises(CallDenied):
-            await host.call("x", "echo", reviewed=True)
+            await host.call("x", "echo", confirmed=True)
         assert await host.tools.list() == ()
     assert server.calls("echo") == 0
 
 
 async def test_a_typed_call_is_a_persons_yes(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, UNATTENDED, server, fields={"allow_tools": None}) as host:
-        await host.call("x", "echo", reviewed=True)
+        await host.call("x", "echo", confirmed=True)
     assert server.calls("echo") == 1
 
 

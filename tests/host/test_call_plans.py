@@ -121,11 +121,11 @@ async def test_what_holds_for_one_callers_default_does_not_hold_for_anothers(
         overrides={"servers": {"x": unspoken}}, env=machine.env, cwd=machine.project
     ) as host:
         for _ in range(2):
-            assert await call(host, default="allow") == ARGUMENTS
+            assert await call(host, default_mode="allow") == ARGUMENTS
             with pytest.raises(ApprovalRequired):
                 await call(host)
             with pytest.raises(CallDenied):
-                await call(host, default="deny")
+                await call(host, default_mode="deny")
 
 
 @pytest.mark.parametrize("name", ["guest", "group:interns"])
@@ -172,6 +172,8 @@ async def test_options_of_one_call_are_not_those_of_the_next(
     async with hosting(machine, x=server.entry(max_result_bytes=1_024)) as host:
         for _ in range(2):
             cut = await host.call("x", "echo", {"text": long}, request_timeout_ms=timeout_ms)
-            whole = await host.call("x", "echo", {"text": long}, request_timeout_ms=timeout_ms, whole=True)
+            whole = await host.call(
+                "x", "echo", {"text": long}, request_timeout_ms=timeout_ms, full_result=True
+            )
             assert long not in cut.text
             assert long in whole.text

@@ -119,7 +119,7 @@ async def test_policy_decides_before_anything_is_started(
 
 async def test_a_call_a_person_looked_at_is_not_refused(machine: Machine, server: ScriptedServer) -> None:
     async with hosting(machine, x=server.entry(trust="untrusted")) as host:
-        assert (await host.call("x", "echo", reviewed=True)).text == "{}"
+        assert (await host.call("x", "echo", confirmed=True)).text == "{}"
 
 
 # Ends before the answer.

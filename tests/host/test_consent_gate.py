@@ -38,7 +38,7 @@ async def use_in_every_way(machine: Machine, server_id: str) -> list[FairleadErr
             errors += (await host.connect_all()).values()
             errors += (await host.connect(server_id)).values()
             for use in (
-                lambda: host.call(server_id, "echo", reviewed=True),
+                lambda: host.call(server_id, "echo", confirmed=True),
                 lambda: host.tools_of(server_id),
                 lambda: host.require([server_id]),
             ):
@@ -114,11 +114,11 @@ async def test_a_running_host_asks_again_when_a_reload_brings_other_arguments(
     approve(machine, "x")
     with anyio.fail_after(SECONDS):
         async with Host.open(env=machine.env, cwd=machine.project) as host:
-            await host.call("x", "echo", reviewed=True)
+            await host.call("x", "echo", confirmed=True)
             write_project(machine, x=server.entry(env={"EVIL": "1"}))
             await host.reload(machine.load())
             with pytest.raises(ConsentRequired):
-                await host.call("x", "echo", reviewed=True)
+                await host.call("x", "echo", confirmed=True)
     assert server.starts == 1
 
 

@@ -159,7 +159,7 @@ def test_built_in_servers_start(machine: Machine) -> None:
     body = """\
 from fairlead import Host
 async with Host.open() as host:
-    print((await host.call("repo", "repo.readFile", {"path": "notes.txt"}, reviewed=True)).text)
+    print((await host.call("repo", "repo.readFile", {"path": "notes.txt"}, confirmed=True)).text)
 """
     assert "a note" in run_main(machine, body)
 

@@ -76,12 +76,12 @@ async def test_arguments_that_are_no_json_are_refused_unsent(
     async with hosting(machine, a={**server.entry(), "approval": approval}) as host:
         for _ in range(2):  # the second call of a tool goes by what is known from the first
             for arguments in SOUND:
-                await host.call("a", "echo", arguments, reviewed=True)
+                await host.call("a", "echo", arguments, confirmed=True)
         begun = server.calls("echo")
         for name, make in ODD.items():
-            for call in (host.call, host.begin_call):
+            for call in (host.call, host.tasks.begin):
                 with pytest.raises(ArgumentsInvalid) as refused:
-                    await call("a", "echo", make(), reviewed=True)
+                    await call("a", "echo", make(), confirmed=True)
                 assert refused.value.delivery == "not_sent", name
                 assert refused.value.hint, name
         assert server.calls("echo") == begun

@@ -51,7 +51,7 @@ async def directly(host: Host, cell: Cell) -> Any:
 
 
 async def as_user(host: Host, cell: Cell) -> Any:
-    return await host.call(cell.server, cell.tool, reviewed=True)
+    return await host.call(cell.server, cell.tool, confirmed=True)
 
 
 async def as_model(host: Host, cell: Cell) -> Any:
@@ -90,7 +90,7 @@ async def test_a_user_who_says_no_is_not_asked_about_what_is_allowed(table: Tabl
             case "allow":
                 assert said == "called", cell
             case "ask":
-                assert "a person said no" in said, said
+                assert "the user denied it" in said, said
             case _:
                 cell.require_message(said)
 

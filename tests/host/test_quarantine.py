@@ -215,7 +215,7 @@ async def test_who_has_no_allow_list_is_held_to_nothing(machine: Machine, server
         server.say(*tools)
         async with hosting(machine, x=entry) as host:
             await host.connect("x")
-            assert (await host.call("x", "echo", reviewed=True)).text == "{}"
+            assert (await host.call("x", "echo", confirmed=True)).text == "{}"
             with pytest.raises(CallDenied, match="has not been reviewed"):
                 await host.call("x", "echo")
 

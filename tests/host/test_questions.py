@@ -243,7 +243,7 @@ async def test_an_operator_that_breaks_breaks_nothing_else(machine: Machine, ser
         async with host.events() as events:
             answer = await answer_of(host, form())
             answered = await until(events, lambda event: isinstance(event, ElicitationComplete))
-        assert "could not be put to anybody" in answer["message"]
+        assert "request could not be answered" in answer["message"]
         assert "secret" not in json.dumps(answer)
         assert answered == ElicitationComplete(server_id="x", kind="form", outcome="failed")
         assert (await host.call("x", "echo", {})).text == "{}"
@@ -333,7 +333,7 @@ async def test_a_call_that_wants_pages_for_ever_is_repeated_once(
         ("decline", PAGES, "the answer was `decline`"),
         ("cancel", PAGES, "the answer was `cancel`"),
         (None, PAGES, "not supported here"),
-        ("accept", PAGES, "did not say in time"),
+        ("accept", PAGES, "did not report completion in time"),
         ("accept", [], "it names no pages"),
         ("accept", [{"mode": "url"}], "it names no pages"),
         ("accept", PAGES[:1] * 11, "it names no pages, or more than 10"),

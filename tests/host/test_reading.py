@@ -142,7 +142,7 @@ async def test_a_model_reads_nothing_of_an_untrusted_server_that_nobody_reviewed
     assert listed.structured == {
         "items": [],
         "more": 0,
-        "unavailable": {"x": "it is not trusted, and nobody has reviewed it yet"},
+        "unavailable": {"x": "it is untrusted and has not been reviewed"},
     }
     for refused in (named, read, prompt):
         assert refused.is_error

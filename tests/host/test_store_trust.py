@@ -162,7 +162,7 @@ async def test_a_store_that_cannot_be_trusted_lets_nothing_through(
             await host.call("x", "echo", {"what": "a"})
         assert caught.value.hint
         with pytest.raises(CallDenied):
-            await host.call("x", "echo", {"what": "a"}, reviewed=True)
+            await host.call("x", "echo", {"what": "a"}, confirmed=True)
         with pytest.raises((CallDenied, UnknownTool)):
             await host.call("x", "never_listed")
         with pytest.raises(CallDenied):

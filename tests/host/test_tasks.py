@@ -146,4 +146,4 @@ async def test_the_older_era_lists_its_tasks(machine: Machine) -> None:
 async def test_what_may_not_be_called_may_not_be_begun_either(machine: Machine, era: str) -> None:
     async with hosting(machine, era, deny_tools=["work"]) as host:
         with pytest.raises(CallDenied):
-            await host.tasks.begin("x", "work", reviewed=True)
+            await host.tasks.begin("x", "work", confirmed=True)

@@ -34,8 +34,8 @@ def calls_of(host: Any, wrong: Any) -> dict[str, Callable[[], Any]]:
         "call, server": lambda: host.call(wrong, "echo"),
         "call, tool": lambda: host.call("a", wrong),
         "call, principal": lambda: host.call("a", "echo", {}, principal=wrong),
-        "begin_call, server": lambda: host.begin_call(wrong, "echo"),
-        "begin_call, tool": lambda: host.begin_call("a", wrong),
+        "propose, server": lambda: host.propose(wrong, "echo", None, "local"),
+        "propose, tool": lambda: host.propose("a", wrong, None, "local"),
         "connect": lambda: host.connect("a", wrong),
         "retry": lambda: host.retry(wrong),
         "require": lambda: host.require([wrong]),
@@ -124,7 +124,6 @@ async def test_falsy_arguments_are_not_taken_for_none(machine: Machine, tmp_path
         begun = server.calls("echo")
         calls: list[Callable[[], Awaitable[Any]]] = [
             lambda: host.call("a", "echo", falsy),
-            lambda: host.begin_call("a", "echo", falsy),
             lambda: host.tasks.begin("a", "echo", falsy),
             lambda: host.tools.call("a.echo", falsy),
             lambda: host.prompts.get("a", "p", falsy),
@@ -158,8 +157,8 @@ async def test_a_model_reads_what_is_wrong_with_its_call(machine: Machine, tmp_p
         {"groups": ["team"]},
         {"groups": "team"},
         {"bundle_filter": "bundle"},
-        {"default": "yes"},
-        {"default": True},
+        {"default_mode": "yes"},
+        {"default_mode": True},
     ],
 )
 async def test_wrong_options_of_a_call_are_refused_unsent(
@@ -296,8 +295,8 @@ async def test_callbacks_are_async_functions(machine: Machine, tmp_path: Path) -
 
 
 def test_every_public_function_that_takes_a_servers_id_checks_it() -> None:
-    inline = {"Host.call", "Host.is_untrusted", "Host.is_trusted", "Host.require_callable", "Host.login_hint"}
-    inline |= {"Host.statuses_besides", "Host.begin_call", "Tasks.begin"}
+    inline = {"Host.call", "Host.is_untrusted", "Host.is_trusted", "Host.propose", "Host.login_hint"}
+    inline |= {"Host.statuses_besides", "Tasks.begin"}
     for kind in (Host, Toolset, Resources, Prompts, Tasks, ExtensionMessages, Artifacts):
         for name, function in inspect.getmembers(kind, callable):
             if name.startswith("_") or f"{kind.__name__}.{name}" in inline:

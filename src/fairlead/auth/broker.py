@@ -1,7 +1,7 @@
-"""Tokens for whoever asks: renewed before they run out, and once, by the first task or process to need it.
+"""The token broker: access tokens for all callers, with single-flight token refresh across processes.
 
-Nobody holds a lock while a request runs: a caller takes a token and goes. A renewal belongs to the broker and
-not to the caller who happened to need it, so that a caller who leaves loses no token that was rotated.
+Tokens are refreshed before they expire. No lock is held while a caller's request runs. A refresh belongs to
+the broker and not to the caller that needed it, so that a cancelled caller loses no rotated refresh token.
 """
 
 import logging
@@ -42,12 +42,12 @@ nothing to ask with), `IssuerUnavailable` where it is worth trying again."""
 Clock: TypeAlias = Callable[[], float]
 
 LOOK_SECONDS: Final = 1.0
-"""How long a login is believed before the vault is asked whether another process changed it."""
+"""How long a login is cached before the vault is checked for changes by other processes."""
 EARLY_SECONDS: Final = 60.0
 EARLY_SHARE: Final = 0.1
 """A token is renewed a minute, or a tenth of its life, before it runs out, whichever is less."""
 RENEWAL_SECONDS: Final = 30.0
-"""What one renewal may take, and so how long closing may have to wait."""
+"""The timeout of one refresh, and so the longest wait when closing."""
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 
@@ -66,13 +66,13 @@ class _CachedLogin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _RefreshFailure:
-    """Why a login could not be renewed, and until when nobody tries again."""
+    """Why a token could not be refreshed, and until when it is not tried again."""
 
     failure: Exception
     until: float
     failures: int = 1
     is_final: bool = False
-    """The issuer said no. The token is good until it runs out, or a server refuses it."""
+    """Whether the issuer refused. The token is used until it expires, or a server refuses it."""
 
 
 class _TokenRefresh:
@@ -82,10 +82,10 @@ class _TokenRefresh:
         self.stale = stale
         self.is_refused = is_refused
         self.is_early = is_early
-        """Nobody waited when it began, and the token it begins with may well come out of it again."""
+        """It began before any caller needed it, and may well end with the same token."""
         self.done = anyio.Event()
         self.login: Login | None = None
-        """What came of it; None, without a failure, where the login is over."""
+        """The outcome; None, without a failure, if the login is over."""
         self.failure: Exception | None = IssuerUnavailable(stale.resource, "this program is about to end")
 
 
@@ -140,7 +140,7 @@ class Broker:
     async def fresh(self, key: LoginKey, *, server_id: str, refused: str | None = None) -> Login:
         """A login whose token can be used now; not `refused`, an access token that the server did not accept.
 
-        Raises `AuthRequired` where a person has to log in, `IssuerUnavailable` where renewing has to wait.
+        Raises `AuthRequired` if the user has to log in, `IssuerUnavailable` if the refresh has to wait.
         """
         login = await self._get_login(key)
         if login is None or login.is_over:
@@ -254,7 +254,7 @@ class Broker:
             renewal.done.set()
 
     async def _refresh_login(self, stale: Login, *, is_refused: bool) -> Login | None:
-        """Renew a login, unless somebody else did. None where it is over."""
+        """Refresh a login, unless another process did. None if the login is over."""
         kept = await self._vault.get(stale.key)
         if kept is None or kept.is_over:
             self._drop(stale.key)
@@ -298,12 +298,12 @@ class Broker:
     async def _lock_login(self, key: LoginKey, *, is_needed: bool = True) -> AsyncGenerator[None]:
         """Keep all other processes from changing a login, as far as the store can.
 
-        What a person did has to happen, so that it does not need the lock in the end. A renewal does.
+        A login or logout of the user must happen, even without the lock in the end. A refresh needs the lock.
         """
         if self._store is None:
             yield
             return
-        # Whoever issued it: a login of one issuer can take the place of another's.
+        # Of any issuer: a login of one issuer can replace that of another.
         lock = self._store.lock(
             "login/" + "/".join(map(quote_plus, _server(key))),
             lease_seconds=self.lease_seconds,
@@ -375,7 +375,7 @@ def _failure_for_server(server_id: str, failure: Exception) -> Exception:
 
 
 def _reason(failure: Exception) -> str:
-    """What happened, without the name of the server that it happened to first."""
+    """The message of an error, without the name of the server that had it first."""
     if isinstance(failure, ServerError):
         return str(failure).removeprefix(f"server `{failure.server_id}`: ")
     return str(failure) if isinstance(failure, FairleadError) else type(failure).__name__

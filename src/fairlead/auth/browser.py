@@ -1,4 +1,4 @@
-"""Open a page in the user's browser: as an argument of a program, never through a shell."""
+"""Opening pages in the user's browser, with the URL as an argument of a program, never through a shell."""
 
 import os
 import shlex
@@ -64,7 +64,7 @@ def commands(url: str, env: Mapping[str, str], platform: str) -> Iterator[list[s
             words.append("%s")
         yield from _find_command([word.replace("%s", url) for word in words], env)
     if platform == "darwin":
-        if not env.get("SSH_CONNECTION"):  # else the page would show on a screen that nobody sits at
+        if not env.get("SSH_CONNECTION"):  # else the page would show on a screen without a user
             yield ["/usr/bin/open", url]
     elif env.get("WSL_DISTRO_NAME"):
         yield from _find_command(["wslview", url], env)
@@ -94,6 +94,6 @@ def _shows(command: list[str], env: Mapping[str, str]) -> bool:
     try:
         return process.wait(START_SECONDS) == 0
     except subprocess.TimeoutExpired:
-        # It is the browser itself. It outlives us, or somebody has to take note of its end.
+        # It is the browser itself. It outlives us, or its exit status must be collected.
         threading.Thread(target=process.wait, name="browser", daemon=True).start()
         return True

@@ -1,6 +1,6 @@
-"""Who we are to an issuer: the client the user configured, one described at a URL, or one we register.
+"""OAuth clients: configured, described at a client metadata URL, or registered dynamically (RFC 7591).
 
-How a client shows a token endpoint that it is who it says (RFC 6749, 7523).
+Also client authentication at the token endpoint (RFC 6749, 7523).
 """
 
 import base64
@@ -26,7 +26,7 @@ KNOWN: tuple[ClientAuth, ...] = get_args(ClientAuth)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCredentials:
-    """What a request has to carry so that the issuer knows the client. Never shown."""
+    """Client authentication of a request: headers and form fields. Left out of its `repr`."""
 
     form: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: dict[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -85,7 +85,7 @@ def _require_secret(target: LoginTarget, secret: str | None) -> str:
     if secret is None:
         raise LoginFailed(
             target.server_id,
-            "the client has to authenticate with a secret, and has none",
+            "the client must authenticate with a secret, and has none",
             hint="set `oauth.client_secret`, best as a reference such as `${NAME}`",
         )
     return secret
@@ -96,7 +96,7 @@ def _assertion(target: LoginTarget, client_id: str, audience: str) -> dict[str, 
     if oauth.private_key is None:
         raise LoginFailed(
             target.server_id,
-            "the client has to authenticate with a signature, and has no key",
+            "the client must authenticate with a signature, and has no key",
             hint="set `oauth.private_key`, best as a reference such as `${file:key.pem}`",
         )
     try:
@@ -124,7 +124,7 @@ _SECRET_FIRST: tuple[ClientAuth, ...] = ("client_secret_basic", "client_secret_p
 
 
 class RegistrationDocument(msgspec.Struct, frozen=True):
-    """What a registration endpoint says (RFC 7591), as far as it matters here."""
+    """A registration response (RFC 7591), as far as it is used."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -255,7 +255,7 @@ def _choose_auth_method(
         return wanted if wanted != "none" else "client_secret_basic"
     for method in KNOWN:
         if method == said:
-            # Some say `client_secret_…` to whoever asks, and then give no secret to authenticate with.
+            # Some always answer `client_secret_…`, and then give no secret to authenticate with.
             is_secret = method in ("client_secret_basic", "client_secret_post")
             return "none" if is_secret and not document.client_secret else method
     raise LoginFailed(target.server_id, f"clients are to authenticate by {shown(said, 60)}, unknown here")

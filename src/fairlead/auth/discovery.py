@@ -1,8 +1,7 @@
-"""Find who issues tokens for an MCP server: by what it says, what the issuer says, what the user says.
+"""Discovery of the authorization server of an MCP server: challenges and published metadata.
 
-What MCP servers and authorization servers publish about themselves, and what of it we go by.
-
-What a server says it wants, read from `WWW-Authenticate` (RFC 9110, 6750, 9728).
+Reads `WWW-Authenticate` (RFC 9110, 6750), protected resource metadata (RFC 9728) and authorization server
+metadata (RFC 8414, OpenID Connect Discovery). What the user configured takes precedence.
 """
 
 import re
@@ -56,9 +55,9 @@ class ProtectedResource:
     """An MCP server as it describes itself."""
 
     audience: str
-    """What tokens are asked for: the server's URL, or a part of it that stands for more."""
+    """The resource that tokens are requested for: the server's URL, or a prefix of it."""
     servers: Names = ()
-    """Who may issue tokens for it. Empty where it does not say."""
+    """The authorization servers it names. May be empty."""
     scopes: Names | None = None
     needs_dpop: bool = False
 
@@ -77,7 +76,7 @@ class Issuer:
     is_described: bool = True
     """Whether it published metadata, or the user did; else its endpoints are a guess."""
     is_named: bool = True
-    """Whether `name` is that; else nobody knows it, and something else of the issuer stands there."""
+    """Whether `name` is the issuer identifier itself; else it is a URL of the issuer, such as an endpoint."""
     has_pkce: bool = True
     advertises_iss: bool = False
     takes_metadata_urls: bool = False
@@ -103,7 +102,7 @@ _OURS = ("bearer", "dpop")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuthChallenge:
-    """One way in that a server offers. All of it is the server's word, and shown to nobody unescaped."""
+    """One authentication challenge of a server. Its text is untrusted: escape it before showing it."""
 
     scheme: str
     """In lower case."""
@@ -112,17 +111,17 @@ class AuthChallenge:
 
     @property
     def resource_metadata(self) -> str | None:
-        """Where the server describes itself."""
+        """The URL of the protected resource metadata."""
         return self.parameters.get("resource_metadata") or None
 
     @property
     def scope(self) -> str | None:
-        """What a token must allow."""
+        """The OAuth scopes that a token must have."""
         return " ".join(self.parameters.get("scope", "").split()) or None
 
     @property
     def error(self) -> str | None:
-        """What is wrong with the token that was sent, if one was."""
+        """The error code for the token that was sent, if one was."""
         return self.parameters.get("error") or None
 
     @property
@@ -132,7 +131,7 @@ class AuthChallenge:
 
     @property
     def realm(self) -> str | None:
-        """What is protected."""
+        """The protection realm."""
         return self.parameters.get("realm") or None
 
     @property
@@ -271,7 +270,7 @@ async def find_issuer(
         return await issuer_called(errand, target, origin) or _conventional(errand, target, origin)
     raise LoginFailed(
         target.server_id,
-        f"no metadata of its authorization server {shown(resource.servers[0])} can be found",
+        f"no metadata of its authorization server {shown(resource.servers[0])} was found",
         hint=NO_LOGIN_HINT,
     )
 

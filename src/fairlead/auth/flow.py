@@ -1,8 +1,6 @@
-"""Log in: find the issuer, be known to it, send a person (or go ourselves), come back with a token.
+"""The OAuth login flow: discovery, client, authorization request with PKCE, validated redirect, tokens.
 
-The question that a person answers at the issuer's page, and what counts as its answer.
-
-What a login asks to be allowed to do.
+Machine grants log in without the user. OAuth scopes are chosen here, too.
 """
 
 import hmac
@@ -46,7 +44,7 @@ def scope_to_ask(
 
     What the user says (`wanted` now, `oauth.scope` for good) counts as it is. Else it is what the server's
     challenge demands, or what its metadata lists; and what was `granted` before stays. A token that does not
-    allow enough gets what it has and what is demanded, whoever said what.
+    allow enough gets what it has and what is demanded, from whichever source.
     """
     demanded = challenge.scope if challenge is not None else None
     if challenge is not None and challenge.wants_more_scope:
@@ -90,7 +88,7 @@ class AuthorizationRequest:
 
     @property
     def url(self) -> str:
-        """The page where a person says yes. Whatever else a stranger put into it is percent-encoded."""
+        """The URL of the authorization request. Untrusted parts are percent-encoded."""
         endpoint = self.issuer.authorization_endpoint
         assert endpoint is not None
         query = {
@@ -119,7 +117,7 @@ class AuthorizationRequest:
         if not hmac.compare_digest(fields.get("state", "").encode(), self.state.encode()):
             raise LoginFailed(
                 self.server_id,
-                "what came back is not the answer to this login (wrong or missing `state`)",
+                "the redirect does not belong to this login (wrong or missing `state`)",
                 hint=f"run `{command_line('login', self.server_id)}` again, and use only the page it opens",
             )
         self._check_issuer(fields.get("iss"))
@@ -130,32 +128,32 @@ class AuthorizationRequest:
                 words += f": {shown(fields['error_description'])}"
             raise LoginFailed(self.server_id, words)
         if not fields.get("code"):
-            raise LoginFailed(self.server_id, f"{name} sent the browser back without a code")
+            raise LoginFailed(self.server_id, f"{name} redirected the browser without a code")
         return fields["code"]
 
     def _check_issuer(self, iss: str | None) -> None:
         """Refuse what comes from another issuer (RFC 9207), whose code would go to the wrong place."""
         if iss is None:
             if self.issuer.advertises_iss:
-                raise LoginFailed(self.server_id, "the answer does not say which issuer it is from; refused")
+                raise LoginFailed(self.server_id, "the redirect has no `iss` parameter; refused")
         elif self.issuer.is_named and iss != self.issuer.name:
-            raise LoginFailed(self.server_id, f"the answer is not from {shown(self.issuer.name)}; refused")
+            raise LoginFailed(self.server_id, f"the redirect is not from {shown(self.issuer.name)}; refused")
 
     def _fields_of(self, answer: str) -> dict[str, str]:
         try:
             query = urlsplit(answer).query
             pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError as exc:
-            raise LoginFailed(self.server_id, "what came back cannot be read") from exc
+            raise LoginFailed(self.server_id, "the redirect cannot be parsed") from exc
         fields = dict(pairs)
         if len(fields) != len(pairs):
-            raise LoginFailed(self.server_id, "what came back says one thing twice; refused")
+            raise LoginFailed(self.server_id, "the redirect has a parameter twice; refused")
         return fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginTerms:
-    """Where the tokens of a login will come from: its token endpoint, which the login stays bound to."""
+    """The issuer of a login and its token endpoint, which the login stays bound to."""
 
     issuer: str
     token_endpoint: URL
@@ -164,7 +162,7 @@ class LoginTerms:
 
     @property
     def words(self) -> str:
-        """What a person is told of it before they consent."""
+        """A description for the user before the login."""
         host = self.token_endpoint.host or ""
         said = f"Its tokens are issued and renewed by {shown(host)}"
         issuer = read_url(self.issuer)
@@ -189,10 +187,10 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     scopes: str | None = None,
     announce: Announce = lambda _terms: None,
 ) -> Login:
-    """Have a person log in. `previous` is their last login here, of which what still fits is used again.
+    """Have the user log in. `previous` is the last login here; its client is reused if it still fits.
 
-    `challenge` is what the server said when it refused, and `scopes` what the person asks for this time.
-    `announce` is told where the tokens will come from before the person is asked to open a page.
+    `challenge` is the challenge of the server, and `scopes` the OAuth scopes that the user asks for.
+    `announce` is called with the issuer before the user is asked to open a page.
     No browser opens before the issuer has been found to be one that codes are safe with.
     """
     errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
@@ -224,7 +222,7 @@ async def machine_login(
     challenge: AuthChallenge | None = None,
     previous: Login | None = None,
 ) -> Login:
-    """Log in without a person, as `oauth.grant` says."""
+    """Log in without the user, with the grant of `oauth.grant`."""
     errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(errand, target, challenge, previous)
     client = find_existing_client(target, issuer, previous)
@@ -261,7 +259,7 @@ async def renew(target: LoginTarget, login: Login, web: HttpContext) -> Token:
     if login.token.refresh_token is None:
         raise TokenRefused(
             target.server_id,
-            "the login has run out, and its issuer gave nothing to renew it with",
+            "the login has expired, and its issuer gave no refresh token",
             hint=f"run `{command_line('login', target.server_id)}`",
         )
     return await endpoint.refresh(login.token.refresh_token)
@@ -278,7 +276,7 @@ async def _find(
 def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
     if issuer.authorization_endpoint is None:
         raise LoginFailed(
-            target.server_id, f"{shown(issuer.name)} has no page to log in on", hint=NO_LOGIN_HINT
+            target.server_id, f"{shown(issuer.name)} has no authorization endpoint", hint=NO_LOGIN_HINT
         )
     if not issuer.has_pkce:
         raise LoginFailed(

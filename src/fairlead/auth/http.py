@@ -1,4 +1,4 @@
-"""Requests to metadata, registration and token endpoints: vetted addresses, small answers, little time."""
+"""HTTP requests of OAuth: SSRF-checked addresses, bounded responses, short timeouts."""
 
 import ssl
 from collections.abc import Callable, Collection, Generator, Mapping
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpAnswer:
-    """What came back. Nothing of it was believed yet."""
+    """A response, not validated yet."""
 
     url: URL
     status: int
@@ -74,7 +74,7 @@ class HttpContext:
         """Return the way to whom one MCP server may lead. `chosen` are hosts that the user wrote down."""
         own = read_url(url)
         if own is None or own.host is None:
-            raise LoginFailed(server_id, "its `url` is none that a login can start from")
+            raise LoginFailed(server_id, "its `url` cannot be used for a login")
         vet = vet_for(own.host, await self._addresses(own), chosen)
         return OAuthHttp(server_id=server_id, own=own, web=self, vet=vet)
 
@@ -89,7 +89,7 @@ class HttpContext:
             with anyio.fail_after(self.seconds):
                 found = await resolver.resolve(host, url.port or 0)
         except OSError:
-            return []  # TimeoutError is one, too; whoever asks the server next will say what is wrong
+            return []  # TimeoutError is one, too; the next request of the server reports what is wrong
         finally:
             await resolver.close()
         return [address for entry in found if (address := literal_address(entry["host"])) is not None]
@@ -128,7 +128,7 @@ class OAuthHttp:
                     return answer
                 target = redirect_target(url, "GET", answer.status, answer.headers.get("Location", ""))
                 if target is None:
-                    raise LoginFailed(self.server_id, f"{named(url)} leads to another site; not followed")
+                    raise LoginFailed(self.server_id, f"{named(url)} redirects to another site; not followed")
                 url = target
         raise LoginFailed(self.server_id, f"{named(url)} redirects too often")
 
@@ -191,9 +191,7 @@ class OAuthHttp:
         except TimeoutError as exc:
             raise IssuerUnavailable(self.server_id, f"{named(url)} does not answer in time") from exc
         except aiohttp.ClientConnectorCertificateError as exc:
-            raise IssuerUnavailable(
-                self.server_id, f"{named(url)} has a certificate that is not to be trusted"
-            ) from exc
+            raise IssuerUnavailable(self.server_id, f"{named(url)} has an untrusted certificate") from exc
         except aiohttp.ClientConnectorError as exc:
             if isinstance(exc.os_error, AddressRefused):
                 raise LoginFailed(self.server_id, f"{named(url)} is refused: {exc.os_error}") from exc

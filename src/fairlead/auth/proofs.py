@@ -1,9 +1,4 @@
-"""Proof that who redeems a code is who asked for it (RFC 7636), and states that tell answers apart.
-
-Signatures of ours: keys, and the tokens they sign.
-
-Tokens that are of use only to who holds a key (RFC 9449): a fresh proof for every request.
-"""
+"""Proofs of possession: PKCE (RFC 7636), signed assertions (RFC 7523) and DPoP (RFC 9449)."""
 
 import base64
 import functools
@@ -36,7 +31,7 @@ class Pkce:
 
     @property
     def challenge(self) -> str:
-        """What goes into the authorization request."""
+        """The parameters for the authorization request."""
         return base64url(hashlib.sha256(self.verifier.encode()).digest())
 
 
@@ -63,7 +58,7 @@ def read_key(pem: str) -> PrivateKey:
     try:
         key = load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError) as exc:
-        raise ValueError("it is no unencrypted PEM key") from exc
+        raise ValueError("it is not an unencrypted PEM key") from exc
     if isinstance(key, rsa.RSAPrivateKey):
         return key
     if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
@@ -78,7 +73,7 @@ def new_key() -> str:
 
 
 def algorithm_of(key: PrivateKey) -> str:
-    """The algorithm a key is for, where nobody says."""
+    """The default algorithm of a key."""
     return "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
 
 

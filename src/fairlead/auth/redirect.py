@@ -1,7 +1,4 @@
-"""The way to a person's browser and back: over a port of this machine, or by way of the clipboard.
-
-What comes back from a login page: which answers are to the question that was asked, and which are not.
-"""
+"""OAuth redirects: the local listener, pasted redirect URLs, and validation of both."""
 
 import hmac
 import html
@@ -49,19 +46,19 @@ p {{ overflow-wrap: anywhere }}
 
 
 class NotTheAnswer(ValueError):
-    """What came is not the answer that is waited for; the text says why."""
+    """A redirect that does not belong to the login under way. The text says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuthorizationAnswer:
-    """An answer to the question that was asked, whether it is a code or an error."""
+    """A redirect that belongs to the login under way: with a code, or an error."""
 
     query: str
     error: str | None
 
     @property
     def page(self) -> str:
-        """What the person sees in the browser in the end."""
+        """The text that the browser shows at the end."""
         if self.error is None:
             return page("You are back", "Fairlead has its answer. You can close this window.")
         return page("The login was refused", f"You can close this window. The reason given: {self.error}")
@@ -71,7 +68,7 @@ def read_expected_state(url: str) -> str:
     """The state that a login page is asked to send back."""
     states = parse_qs(urlsplit(url).query).get("state", [])
     if len(states) != 1:
-        raise ValueError("the address of the login page has to carry one state")
+        raise ValueError("the URL of the login page must have one `state`")
     return states[0]
 
 
@@ -82,9 +79,9 @@ def read_answer(query: str, state: str) -> AuthorizationAnswer:
     fields = parse_qsl(query, keep_blank_values=True)
     values = dict(fields)
     if len(values) != len(fields):
-        raise NotTheAnswer("it says the same thing twice")
+        raise NotTheAnswer("it has a parameter twice")
     if "state" not in values:
-        raise NotTheAnswer("it has no state, so that nobody can tell which login it belongs to")
+        raise NotTheAnswer("it has no `state`, so the login it belongs to is unknown")
     if not hmac.compare_digest(values["state"].encode(), state.encode()):
         raise NotTheAnswer("it belongs to another login")
     if not values.get("code") and not values.get("error"):
@@ -94,7 +91,7 @@ def read_answer(query: str, state: str) -> AuthorizationAnswer:
 
 
 def read_pasted(text: str, state: str) -> AuthorizationAnswer:
-    """Make sense of what a person pasted: the whole address, or the part with the code and the state.
+    """Parse what the user pasted: the whole redirect URL, or the part with code and state.
 
     Terminals and mail programs break long lines, so blanks count for nothing. Raises `NotTheAnswer`.
     """
@@ -125,15 +122,15 @@ PATH: Final = "/callback"
 SECONDS: Final = 300.0
 REQUEST_SECONDS: Final = 10.0
 PASTE_PORT: Final = 33_419
-"""Nobody has to listen there: the browser fails to, and shows the address that is wanted."""
+"""Nothing listens there: the browser fails to connect and shows the URL to paste."""
 PASTE_TRIES: Final = 5
 
 Agree: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Shows a person the address of a login page, and asks whether to open it."""
+"""Shows the user the URL of a login page, and asks whether to open it."""
 OpenUrl: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Opens a page. False where that is not possible: the person has seen the address, and can."""
+"""Opens a page. Returns False if that failed: the user has seen the URL, and can open it."""
 Ask: TypeAlias = Callable[[str, str | None], Awaitable[str | None]]
-"""Shows a person the address of a login page, and what was wrong with what they pasted last; returns what
+"""Shows the user the URL of a login page, and what was wrong with the last paste; returns what
 they paste now, or None where they want no more of it."""
 
 _REASONS: Final = {
@@ -159,10 +156,10 @@ class _PendingRedirect:
 
 
 class BrowserRedirect:
-    """Has a person log in in the browser, which comes back to a port of this machine.
+    """Has the user log in in the browser, which is redirected to a port of this machine.
 
     `BrowserRedirect.open` gives one, for one visit. While that waits, `paste` takes the address as well, for
-    whoever sits at another machine than this one.
+    a user at another machine.
     """
 
     def __init__(
@@ -195,13 +192,13 @@ class BrowserRedirect:
 
     @property
     def redirect_uri(self) -> str:
-        """Where the authorization server sends the browser in the end."""
+        """The redirect URI of the local listener."""
         return f"http://{HOST}:{self.port}{PATH}"
 
     async def visit(self, url: str) -> str:
-        """Open a login page once the person agreed, and wait for the browser to come back, or for a paste."""
+        """Open a login page once the user agreed, and wait for the redirect, or for a paste of it."""
         if not await self._agree(url):
-            raise LoginFailed(self._server_id, "the login page was not opened, as you wished")
+            raise LoginFailed(self._server_id, "you declined to open the login page")
         waiting = self._waiting = _PendingRedirect(read_expected_state(url))
         try:
             with anyio.move_on_after(self.seconds):
@@ -212,11 +209,11 @@ class BrowserRedirect:
                     tasks.cancel_scope.cancel()
         finally:
             self._waiting = None
-            await self._listener.aclose()  # whoever comes now comes too late
+            await self._listener.aclose()  # a later redirect is too late
         if waiting.answer is None:
             raise LoginFailed(
                 self._server_id,
-                f"nobody came back from the login page within {self.seconds:g} s",
+                f"the login was not completed within {self.seconds:g} s",
                 hint=f"run `{command_line('login', self._server_id)}` to try again",
             )
         return f"{self.redirect_uri}?{waiting.answer.query}"
@@ -238,7 +235,7 @@ class BrowserRedirect:
     async def _open(self, url: str) -> None:
         try:
             await self._open_url(url)
-        except Exception:  # whoever has seen the address can open it, and come back or paste
+        except Exception:  # the user has seen the URL, and can open it or paste the redirect
             logger.exception("the login page was not opened", extra={"server_id": self._server_id})
 
     async def _answer(self, stream: SocketStream) -> None:
@@ -286,7 +283,7 @@ class BrowserRedirect:
 
 
 class PastedRedirect:
-    """Has a person open the login page wherever they like, and paste the address where they ended up."""
+    """Has the user open the login page in any browser, and paste the URL it was redirected to."""
 
     def __init__(self, server_id: str, ask: Ask, *, port: int | None = None) -> None:
         self._server_id = server_id
@@ -295,7 +292,7 @@ class PastedRedirect:
 
     @property
     def redirect_uri(self) -> str:
-        """Where the authorization server sends the browser in the end, in vain."""
+        """The redirect URI, where nothing listens."""
         return f"http://{HOST}:{self._port}{PATH}"
 
     async def visit(self, url: str) -> str:

@@ -1,9 +1,4 @@
-"""Requests to a token endpoint, and what their answers mean.
-
-Tokens without a person: for the client itself, for a workload, or by a company's identity provider.
-
-Have an issuer end a login's tokens before they run out (RFC 7009), where it offers that.
-"""
+"""Token endpoint requests: code exchange, token refresh, machine grants, and revocation (RFC 7009)."""
 
 import math
 import re
@@ -33,7 +28,7 @@ _HEADER_SAFE = re.compile(r"[!-~]+")
 
 
 class TokenDocument(msgspec.Struct, frozen=True):
-    """What a token endpoint says, before anything of it is believed."""
+    """A token response (RFC 6749), not validated yet."""
 
     access_token: str | None = None
     token_type: str | None = None
@@ -46,7 +41,7 @@ class TokenDocument(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenEndpoint:
-    """Where one client of one issuer gets its tokens.
+    """The token endpoint of one issuer for one client.
 
     Each request raises `TokenRefused` for `invalid_grant`, `LoginFailed` for every other refusal, and
     `IssuerUnavailable` where the answer says nothing about the grant: then what is known is kept.
@@ -58,7 +53,7 @@ class TokenEndpoint:
     issuer: str
     client: OAuthClient
     audience: str
-    """What the tokens are for: sent as `resource` (RFC 8707) with every request."""
+    """The resource of the tokens: sent as `resource` (RFC 8707) with every request."""
     dpop_key: str | None = field(default=None, repr=False)
 
     async def exchange(self, code: str, pkce: Pkce, redirect_uri: str) -> Token:
@@ -97,9 +92,7 @@ class TokenEndpoint:
         document = read_answer(self.target.server_id, answer)
         kind = (document.token_type or "Bearer").lower()
         if kind not in ("bearer", "dpop") or (kind == "dpop" and self.dpop_key is None):
-            raise LoginFailed(
-                self.target.server_id, f"it got a token of a kind unknown here: {shown(kind, 40)}"
-            )
+            raise LoginFailed(self.target.server_id, f"it got a token of an unknown type: {shown(kind, 40)}")
         return Token(
             access_token=_safe(self.target.server_id, document.access_token or ""),
             token_type="DPoP" if kind == "dpop" else "Bearer",
@@ -117,7 +110,7 @@ def read_answer(server_id: str, answer: HttpAnswer) -> TokenDocument:
     if answer.status >= 500 or answer.status in _TRY_LATER:
         raise IssuerUnavailable(server_id, f"{where} answers with status {answer.status}")
     if document is None:
-        raise IssuerUnavailable(server_id, f"{where} answers with status {answer.status} and nothing of use")
+        raise IssuerUnavailable(server_id, f"{where} answers with status {answer.status} and no usable body")
     if document.error is not None:
         raise _refusal(server_id, document.error, document.error_description, where)
     if answer.status not in (200, 201) or not document.access_token:
@@ -164,7 +157,7 @@ def _scope(value: object) -> str | None:
 
 def _safe(server_id: str, access_token: str) -> str:
     if not _HEADER_SAFE.fullmatch(access_token):
-        raise LoginFailed(server_id, "it got a token with characters that no token has")
+        raise LoginFailed(server_id, "it got a token with invalid characters")
     return access_token
 
 
@@ -190,7 +183,7 @@ async def obtain(endpoint: TokenEndpoint, scope: str | None) -> Token:
         return await endpoint.jwt_bearer(oauth.assertion, scope)
     raise LoginFailed(
         endpoint.target.server_id,
-        f"`oauth.grant` is `{oauth.grant}`, and nothing says who vouches for us",
+        f"`oauth.grant` is `{oauth.grant}`, and no assertion is configured",
         hint="set `oauth.assertion`, best as a reference such as `${file:token}`, or `oauth.identity`",
     )
 
@@ -198,7 +191,7 @@ async def obtain(endpoint: TokenEndpoint, scope: str | None) -> Token:
 async def _exchange_identity_token(
     endpoint: TokenEndpoint, identity: IdentityProvider, scope: str | None
 ) -> str:
-    """Have the identity provider vouch for its person towards the issuer (RFC 8693)."""
+    """Exchange a token of the identity provider for an assertion to the issuer (RFC 8693)."""
     form = {
         "grant_type": _EXCHANGE,
         "requested_token_type": f"{_TOKEN_TYPE}id-jag",
@@ -223,7 +216,7 @@ _UNKNOWN_KIND = "unsupported_token_type"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Revocation:
-    """What became of a login's tokens at their issuer."""
+    """The outcome of revoking a login's tokens."""
 
     outcome: Literal["revoked", "not_offered", "failed", "nothing_to_revoke"]
     reason: str | None = None
@@ -231,7 +224,7 @@ class Revocation:
 
 
 async def revoke(target: LoginTarget, login: Login, web: HttpContext) -> Revocation:
-    """Ask the issuer of a login, and nobody else, to end its tokens. Whatever goes wrong is in the result."""
+    """Revoke the tokens of a login at its own issuer. Failures are in the result."""
     if login.is_over:
         return Revocation(outcome="nothing_to_revoke")
     try:

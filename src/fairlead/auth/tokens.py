@@ -1,7 +1,4 @@
-"""What a login is made of, as values that are safe to compare and never show their secrets.
-
-What somebody logs in to, and how the user said it is to be done.
-"""
+"""Values of a login: tokens, clients, stored logins and targets. Secrets are left out of their `repr`."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
@@ -27,7 +24,7 @@ class LoginKey:
 
 
 class RedactedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of which only some fields show, whoever prints it: `rich` would look past a `__repr__`."""
+    """A value that prints only some of its fields, also with `rich`, which ignores `__repr__`."""
 
     shown: ClassVar[tuple[str, ...]] = ()
 
@@ -40,7 +37,7 @@ class RedactedValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(RedactedValue, frozen=True, kw_only=True):
-    """What a server accepts in place of a person, until it runs out."""
+    """An access token and what came with it."""
 
     shown = ("token_type", "expires_at", "scope")
 
@@ -55,7 +52,7 @@ class Token(RedactedValue, frozen=True, kw_only=True):
 
 
 class OAuthClient(RedactedValue, frozen=True, kw_only=True):
-    """Who we are to one issuer."""
+    """An OAuth client as one issuer knows it."""
 
     shown = ("client_id", "auth", "origin")
 
@@ -66,11 +63,11 @@ class OAuthClient(RedactedValue, frozen=True, kw_only=True):
     secret_expires_at: int | None = None
     """In milliseconds since 1970; None where it does not expire."""
     redirect_uri: str | None = None
-    """The one it is registered with, where we registered it."""
+    """The redirect URI it is registered with, if it was registered dynamically."""
 
 
 class Login(RedactedValue, frozen=True, kw_only=True):
-    """A login as it is kept: enough to renew it after a restart without asking anybody anything."""
+    """A stored login: enough to refresh its token after a restart without the user."""
 
     shown = ("key", "client", "token")
 
@@ -82,13 +79,13 @@ class Login(RedactedValue, frozen=True, kw_only=True):
     client: OAuthClient
     token: Token
     audience: str | None = None
-    """What the issuer calls the resource, where that is not what it is kept under here."""
+    """The issuer's name of the resource, if it is not the one the login is stored under."""
     dpop_key: str | None = None
     """The private key (PEM) that tokens are bound to, where they are."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What of it nobody may see."""
+        """Its secrets, for masking."""
         held = (self.token.access_token, self.token.refresh_token, self.client.client_secret)
         return tuple(secret for secret in held if secret)
 
@@ -106,17 +103,17 @@ class Login(RedactedValue, frozen=True, kw_only=True):
 
 
 class LoginRedirect(Protocol):
-    """The way to a person's browser and back."""
+    """Sends the user's browser to the authorization server and receives the redirect."""
 
     @property
     def redirect_uri(self) -> str:
-        """Where the authorization server sends the browser in the end."""
+        """The redirect URI."""
         ...
 
     async def visit(self, url: str) -> str:
-        """Have the person log in at `url`. Returns the whole URL the browser was sent back to.
+        """Have the user log in at `url`. Returns the whole URL the browser was redirected to.
 
-        Raises `LoginFailed` where the person says no, or nothing comes back in time.
+        Raises `LoginFailed` if the user declines, or no redirect comes in time.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Which URLs of strangers are used at all, and which addresses may be dialled for them.
+"""Checks of untrusted URLs: which are used for OAuth, and which addresses may be connected to for them.
 
-An authorization server is found by what an MCP server says, and what it says may be meant to harm: a URL that
-a shell would run, an endpoint that others can listen to, an address inside the user's own network.
+The URLs come from MCP servers and may be malicious: a URL that a shell would run, an unencrypted endpoint, an
+address inside the user's own network (SSRF).
 """
 
 import re

@@ -1,16 +1,9 @@
-"""Where logins are kept between runs: secrets in the system's keyring where it has one, else in a file.
+"""The vault: stored logins, with secrets in the system's keyring where there is one, else in a file.
 
-`mcp-auth.json` has an entry for each login in either case; it says where the secrets are, so that all
-processes look in the same place. A login stays where it is. New ones go to the keyring where this process can
-use one; `FAIRLEAD_VAULT` (`file` or `keyring`) decides otherwise.
-
-A login as an entry of the token file: flat, with the names other hosts use for the same things.
-
-`mcp-auth.json`: a file that only its owner can read, with one entry for each login, under `servers`.
-
-Entries and fields that nobody here knows are kept as they are. Blocking; `Vault` calls this from threads.
-
-Texts of any length in the system's keyring, which on some platforms takes short ones only.
+`mcp-auth.json`, readable by its owner only, has an entry for each login under `servers`, which says where the
+secrets are, so that all processes look in the same place. A login stays where it is. New ones go to the
+keyring if this process can use one, unless `FAIRLEAD_VAULT` (`file` or `keyring`) decides. Unknown entries
+and fields are kept.
 """
 
 import hashlib
@@ -41,7 +34,7 @@ VERSION: Final = 1
 Entry: TypeAlias = dict[str, Any]
 Entries: TypeAlias = Mapping[str, Entry]
 Warn: TypeAlias = Callable[[FairleadError], None]
-"""Tells a person about trouble that nothing fails for: a message, and a hint what to do."""
+"""Warns the user: a message, and a hint what to do."""
 
 _Stamp: TypeAlias = tuple[int, int, int]
 
@@ -84,7 +77,7 @@ class VaultFile:
                 write_atomic(self.path, msgspec.json.format(text, indent=2).decode() + "\n", mode=0o600)
 
     def _look(self) -> os.stat_result | None:
-        """Make sure that nobody else can have prepared or can read the file; None where there is none."""
+        """Check that no other user can have written or can read the file; None if there is no file."""
         status: os.stat_result | None = None
         for place, mode in ((self.path.parent, 0o700), (self.path, 0o600)):
             try:
@@ -178,7 +171,7 @@ PUBLIC: Final = frozenset(
 
 
 def name_of(key: LoginKey) -> str:
-    """What the entry of a login is called: by the server's host, and so that no two share a name."""
+    """The unique name of a login's entry: the server's host and a digest."""
     text = "\0".join((key.principal, key.account, key.issuer, key.resource))
     return f"{urlsplit(key.resource).hostname}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -254,13 +247,13 @@ logger = logging.getLogger(__name__)
 
 
 def log_warning(trouble: FairleadError) -> None:
-    """Warn in the log, for want of somebody to tell."""
+    """Warn in the log: the default without a surface."""
     logger.warning("trouble with kept logins", extra={"reason": str(trouble), "hint": trouble.hint})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Unsaved:
-    """A login that could not be written. It holds until somebody else writes another one."""
+    """A login that could not be written. It holds until another process writes one."""
 
     login: Login
     instead_of: Entry | None
@@ -288,11 +281,11 @@ class Vault:
     async def get(self, key: LoginKey) -> Login | None:
         """The login under a key. Raises `ConfigError` where there may be one that cannot be read."""
         login = await to_thread.run_sync(self._get, name_of(key))
-        # Names are short digests, and the file is anybody's to edit: whose a login is, it says itself.
+        # Names are short digests, and users edit the file: the entry itself says whose login it is.
         return login if login is not None and login.key == key else None
 
     async def find(self, principal: str, account: str, resource: str) -> Login | None:
-        """The login for a server, whoever issued it: the newest, and rather one that is not over."""
+        """The login for a server, of any issuer: the newest, preferably one that is not over."""
         wanted = {"principal": principal, "account": account, "resource": resource}
         logins = await to_thread.run_sync(self._matching, wanted)
         return next((login for login in reversed(logins) if not login.is_over), next(reversed(logins), None))
@@ -344,7 +337,7 @@ class Vault:
             self._clear_keyring(old)
 
     def _entries(self) -> Entries:
-        """What the file holds. That it cannot be used is no reason to fail for whoever has other logins."""
+        """The entries of the file. One that cannot be used raises, unless there are unsaved logins."""
         return self._readable() if self._unsaved else self._file.read()
 
     def _readable(self) -> Entries:
@@ -435,14 +428,14 @@ def _matches(entry: object, wanted: dict[str, str]) -> bool:
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in the keyring the secrets of an entry are."""
+    """The place of an entry's secrets in the keyring."""
 
     name: str
     parts: int
 
     @classmethod
     def of(cls, entry: Entry) -> "_Kept | None":
-        """What an entry says of it, if anything."""
+        """The place that an entry names, if any."""
         try:
             return msgspec.convert(entry.get(_KEYRING), _Kept | None)
         except msgspec.ValidationError:

@@ -1,1 +1,4 @@
-"""One supervised connection per server: transport, era, deadline, recovery."""
+"""One supervised connection per server: transport, protocol version, deadlines, recovery.
+
+The host uses `connection.Connection`.
+"""

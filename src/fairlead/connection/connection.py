@@ -1,4 +1,4 @@
-"""One server's connection, as its callers use it: tool calls and other requests, none carried out twice."""
+"""The connection of a server for its callers: tool calls and other requests, none carried out twice."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -152,7 +152,7 @@ class Connection(Supervisor):
         return self._task_support.get(tool, "forbidden")
 
     async def finish(self, task: Task, *, on_progress: ProgressFnT | None = None) -> msgspec.Raw:
-        """Wait for a task's end and return what the call brought. Whoever stops waiting stops the task."""
+        """Wait for the end of a task and return its result. Cancelling the wait cancels the task."""
         answered: set[str] = set()
         changes = 0
         seconds = self._limits.max_request_ms / 1000
@@ -180,7 +180,7 @@ class Connection(Supervisor):
         raise CallTimedOut(self.server_id, message, delivery="unknown")
 
     async def _abandon(self, task: Task) -> None:
-        """Tell the server that nobody waits for a task any more, if it is there to be told."""
+        """Ask the server, if it is connected, to cancel a task that is no longer waited for."""
         if self._link is not None:
             await abandon_task(self._link.session, task.id)
 
@@ -235,7 +235,7 @@ class Connection(Supervisor):
             return await list_anyway(self.server_id, session, method, budget=self._list_budget())
 
     async def _visit_pages(self, exc: CallRejected) -> None:
-        """Have the pages visited that a server wants visited first; raise what it said if that is not it."""
+        """Handle a rejection that requires URL elicitations; raise any other."""
         cause = exc.__cause__
         if exc.rpc_code != URL_ELICITATION_REQUIRED or not isinstance(cause, RequestRejected):
             raise exc
@@ -248,7 +248,7 @@ class Connection(Supervisor):
         link = await self._ready_link()
         if not link.session.modern:
             return first  # there the words mean nothing
-        link.in_flight += 1  # the call is under way, though nothing of it is while somebody is asked
+        link.in_flight += 1  # the call is under way, though no request is while the user is asked
         try:
             with calling(self.server_id):
                 return await answer_rounds(first, link.session, lambda more: send(more, link))
@@ -345,7 +345,7 @@ async def _answer_task_input(questions: Mapping[str, TaskElicitation], session: 
     try:
         asked = _questions.validate_python({key: question.read() for key, question in questions.items()})
     except (ValidationError, msgspec.DecodeError) as exc:
-        raise AnswerUnreadable("its task asks for input in a way nobody understands") from exc
+        raise AnswerUnreadable("its task's request for input cannot be parsed") from exc
     return await answer_questions(asked, session)
 
 

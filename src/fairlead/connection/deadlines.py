@@ -1,6 +1,6 @@
-"""How long a request may take: idle time that progress resets, within an absolute cap.
+"""Deadlines of requests, and backoff with a circuit breaker for connections.
 
-When to try again after a failure: at once, then later each time, and after many not for a while.
+Progress resets the idle timeout of a request, never the absolute one.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class DeadlineClock:
                     deadline.resume()
 
     def now(self) -> float:
-        """What time it is."""
+        """The current time."""
         return self._loop.time()
 
     def add(self, deadline: "Deadline") -> None:
@@ -76,7 +76,7 @@ class DeadlineClock:
 
 
 class Deadline:
-    """The time of one request: progress starts the idle part anew, and a question to a person stops it."""
+    """The deadline of one request: progress resets the idle timeout, a request for input pauses it."""
 
     __slots__ = ("_clock", "_expire", "_idle", "_idle_at", "_max", "_max_at", "_paused_since")
 
@@ -151,7 +151,7 @@ class Backoff:
         self._wait_until = 0.0
 
     def succeeded(self, lasted_seconds: float, *, served: bool = False) -> None:
-        """A connection was made and ended; one that lasted, or was of use to somebody, clears the count."""
+        """Count the end of a connection. One that lasted, or answered a call, resets the count."""
         if served or lasted_seconds >= STABLE_SECONDS:
             self.failures = 0
 
@@ -167,7 +167,7 @@ class Backoff:
         self._wait_until = self._clock() + seconds * (0.5 + self._jitter() / 2)
 
     def reset(self) -> None:
-        """Forget all failures: somebody who knows better asks for a try."""
+        """Forget all failures: the user asked for another try."""
         self.failures = 0
         self._wait_until = 0.0
 
@@ -178,5 +178,5 @@ class Backoff:
 
     @property
     def wait_seconds(self) -> float:
-        """How long the next try has to wait."""
+        """Seconds to wait before the next try."""
         return max(0.0, self._wait_until - self._clock())

@@ -1,4 +1,4 @@
-"""Find the reason in what a server wrote to stderr before it ended or ran out of time.
+"""Diagnosis of failed servers: find the reason in what a server wrote to stderr.
 
 Programs put the reason anywhere: above a usage text (Go, clap, commander), below it (argparse, click, yargs),
 above a stack (Node, Java), below one (Python), or among the lines of a package manager that wraps them.

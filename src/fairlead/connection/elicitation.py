@@ -1,12 +1,8 @@
-"""The modern way for a server to ask something before it answers: the request comes back with questions.
+"""Elicitations that come with the answer to a request: `input_required` results and URL errors.
 
-A result may say `input_required`: it holds questions, and a state that goes back as it came. The same request
-is sent again with the answers, until a result comes that is one.
-
-Pages that a person has to visit before a server does what it was asked (2025-11-25, error -32042).
-
-The server turns the request down and names the pages. Once the person has agreed to each, and the server has
-said that all is done there, the request can be sent again: the one that was turned down was not carried out.
+A stateless server answers with `input_required`: the request is sent again with the answers and the server's
+state, until a real result comes. A server of 2025-11-25 rejects a request with error -32042 and names pages:
+once the user has accepted each and the server has reported completion, the request is sent again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +27,7 @@ from fairlead.jsonrpc.limits import MAX_REQUEST_VALUES
 
 MAX_ROUNDS = 10
 MAX_QUESTIONS = 64
-"""How many things a server may ask at once."""
+"""How many elicitations one result may have."""
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 1.0
@@ -68,14 +64,14 @@ _decode_questions = msgspec.json.Decoder(_Questions).decode
 
 
 def may_need_more(result: msgspec.Raw) -> bool:
-    """May this be a question, or the handle of a task, rather than a result? A no is certain."""
+    """Whether this may be an elicitation or a task rather than a result. False is certain."""
     if len(result) > _MAX_REQUEST_BYTES:
         return False
     return may_have_string(bytes(result), b'"input_required"', b'"task"')
 
 
 def wants_input(result: msgspec.Raw) -> bool:
-    """Is this a question rather than a result?"""
+    """Whether this is an `input_required` result."""
     if len(memoryview(result)) > _MAX_REQUEST_BYTES:
         return False
     if not may_have_string(bytes(result), b'"input_required"'):
@@ -108,7 +104,7 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
 
 
 def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
-    """The questions of a result, counted before any of them is parsed."""
+    """The elicitations of a result, counted before any of them is parsed."""
     try:
         questions = _decode_questions(result).input_requests or {}
         if len(questions) > MAX_QUESTIONS:
@@ -116,7 +112,7 @@ def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
         asked = object_of(result, max_values=MAX_REQUEST_VALUES)
         valid = types.InputRequiredResult.model_validate(_repair_input_requests(asked), by_name=False)
     except (ValueError, RecursionError) as exc:  # pydantic's and msgspec's errors are ValueErrors, too
-        raise AnswerUnreadable("it asks for input in a way nobody understands") from exc
+        raise AnswerUnreadable("its request for input cannot be parsed") from exc
     return valid.input_requests or {}
 
 
@@ -135,7 +131,7 @@ def _repair_input_requests(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 async def answer_questions(questions: Mapping[str, types.InputRequest], session: Session) -> dict[str, Any]:
-    """Put questions to our side, all at once, and return the answers by their keys."""
+    """Answer elicitations concurrently. Returns the answers by their keys."""
     if len(questions) > MAX_QUESTIONS:
         raise _too_many(len(questions))
     answers: dict[str, Any] = {}
@@ -194,13 +190,13 @@ class UrlVisits:
             self._peer.completed(message.params.elicitation_id)
 
     async def visit(self, rejection: RequestRejected, *, seconds: float) -> None:
-        """Have a person visit the pages of a rejection, and wait so many seconds until all is done there.
+        """Have the user visit the pages of a rejection, and wait so many seconds for their completion.
 
         Raises `PageNotVisited`, which says why the request had better not be sent again.
         """
         pages = _read_url_elicitations(rejection)
         visit = _Visit({page.elicitation_id or "" for page in pages})
-        self._visits.add(visit)  # before anybody is asked, for it may be done before the answer is here
+        self._visits.add(visit)  # before the user is asked: completion may be reported before the answer
         try:
             for page in pages:
                 answer = await self._peer.elicit(page)
@@ -211,7 +207,7 @@ class UrlVisits:
             with anyio.move_on_after(seconds) as patience:
                 await visit.over.wait()
             if patience.cancelled_caught:
-                raise _not_visited("it did not say in time that all is done there; call again when it is")
+                raise _not_visited("it did not report completion in time; call again when it is complete")
         finally:
             self._visits.discard(visit)
 

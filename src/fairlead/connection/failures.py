@@ -1,11 +1,7 @@
-"""Turn what the SDK, the system and HTTP raise into our own errors. The only place that does.
+"""Conversion of exceptions of the SDK, the system and HTTP into `FairleadError`s with hints.
 
-Servers have a say in most of them, so here their words pass the gate.
-
-What the user can do about a server that could not be reached or started.
-
-Each hint has to help when it is followed: it names the setting to change, and the tests follow those that can
-be followed on one machine.
+No other module converts them. Text of servers is sanitized here. Each hint names the setting to change or the
+command to run; tests follow those that can be followed on one machine.
 """
 
 import errno

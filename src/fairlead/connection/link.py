@@ -1,4 +1,4 @@
-"""One run of a connection: a transport, the session on it, and the task that opens and closes both."""
+"""One run of a connection: its transport and session, and the task that opens and closes both."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -23,7 +23,7 @@ Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectRoute:
-    """One way to reach a server: over which transport, and whether to probe for the modern era."""
+    """One attempt to reach a server: its transport, and whether to probe for the stateless protocol."""
 
     transport: int
     probe: bool
@@ -47,12 +47,12 @@ class SessionLink:
 
     @property
     def usable(self) -> bool:
-        """May a new request go over it?"""
+        """Whether new requests may use it."""
         return self.wanted and self.session.dispatcher.ending is None
 
     @property
     def is_left(self) -> bool:
-        """Is it time to close it?"""
+        """Whether it is to be closed now."""
         return self.hurry or (not self.wanted and self.in_flight == 0)
 
     def leave(self, *, hurry: bool = False) -> None:
@@ -62,7 +62,7 @@ class SessionLink:
         self.wake()
 
     def wake(self) -> None:
-        """Have its owner look whether it is to be closed, or has something to do."""
+        """Wake its owner to check whether it is to be closed or refreshed."""
         self.woken.set()
 
     def released(self, now: float) -> None:

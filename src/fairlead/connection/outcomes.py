@@ -1,16 +1,14 @@
-"""How a request can end without a result, and how a connection can end.
+"""Exceptions for requests without a result, and for ended connections, over any transport and over HTTP.
 
 RequestFailed                  an `MCPError`, which is what the SDK's session expects of a failed request
 ├── RequestRejected            the server answered with an error
-├── AnswerUnreadable           the server answered, and nobody can read it
+├── AnswerUnreadable           the answer cannot be parsed
 ├── RequestExpired             no answer in time
 └── ConnectionClosed           the connection ended first; `ending` says why
 SpawnFailed                    a server's process could not be started
 NotEncodable                   what should be sent is not JSON
 
-Each says in `delivery` how far the request got. `failures` turns them into the errors users see.
-
-How a request over HTTP can end without a result, beyond what `outcomes` knows for all transports.
+Over HTTP:
 
 NotSent                        nothing left this machine; no `MCPError`, so no verdict about the server
 ├── Unreachable                no connection could be made
@@ -21,6 +19,8 @@ RequestFailed
 ├── AnswerLost                 the connection broke before the answer was there
 └── AnswerUnreadable
     └── AnswerTooLong          the answer is larger than allowed
+
+Each has in `delivery` how far the request got. `failures` turns them into the errors that users see.
 """
 
 import errno
@@ -55,7 +55,7 @@ class ConnectionEnding:
 class RequestFailed(MCPError):
     """A request brought no result. `delivery` says whether it can have had an effect.
 
-    A failure to reach the server at all must not be one of these, lest the probe for the protocol era take an
+    A failure to reach the server at all must not be one of these, lest the probe for the protocol take an
     outage for an answer.
     """
 
@@ -69,7 +69,7 @@ class RequestRejected(RequestFailed):
 
 
 class AnswerUnreadable(RequestFailed):
-    """The server answered, and nobody can read the answer."""
+    """The server's answer cannot be parsed."""
 
     delivery: Delivery = "done"
 
@@ -185,7 +185,7 @@ _REFUSALS = frozenset({401, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 41
 class SessionExpired(HttpRejected):
     """The server no longer knows the session and did not look at the request: begin anew and send it again.
 
-    Unless somebody has: `session_id` is the one the request was sent with.
+    Unless another request has: `session_id` is the one the request was sent with.
     """
 
     def __init__(self, status: int, session_id: str | None) -> None:

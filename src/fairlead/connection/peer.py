@@ -1,7 +1,4 @@
-"""Our side of a conversation: what we can do for a server that asks, and what we say of ourselves.
-
-How a connection has somebody log in, and how often.
-"""
+"""The client's side of a connection: capabilities and identity, answers to server requests, logins."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -23,42 +20,42 @@ SESSION_META_KEY: Final = "fairlead/session"
 
 
 class RequestOrigin(Protocol):
-    """Whoever a request is made for, where many share one connection."""
+    """The gateway client a request is made for, where several share one connection."""
 
     @property
     def log_level(self) -> types.LoggingLevel | None:
-        """What a server shall log in the course of the request, and above."""
+        """The log level that a server is asked for with the request."""
         ...
 
 
 CALLER: ContextVar[RequestOrigin | None] = ContextVar("caller", default=None)
-"""Whoever the present task makes requests for. What a connection does on its own, it does for nobody."""
+"""The client that the current task makes requests for; None for the connection's own requests."""
 
 QUESTION: ContextVar[str | None] = ContextVar("question", default=None)
-"""What a modern server calls the question that the present task answers."""
+"""The key, at a stateless server, of the elicitation that the current task answers."""
 
 
 def for_nobody() -> None:
-    """Do what follows in the present task for nobody: not for whoever happened to begin it."""
+    """Detach the current task from the client that happened to start it."""
     CALLER.set(None)
     TRACE.set(None)
 
 
 class ClientPeer(Protocol):
-    """What one server may ask of us. Nothing is asked that was not declared, says the protocol; some do."""
+    """Answers requests of one server. Some servers also request what was not declared to them."""
 
     @property
     def capabilities(self) -> types.ClientCapabilities:
-        """What the server is told we can do: for whoever the present request is made, where that matters."""
+        """The client capabilities declared to the server, for the client of the current request."""
         ...
 
     @property
     def is_shared(self) -> bool:
-        """Do many callers share the connection? Then only questions that come with an answer are put."""
+        """Whether clients share the connection. Then only elicitations that come with an answer are put."""
         ...
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
-        """Put a question to a person."""
+        """Answer an elicitation."""
         ...
 
     async def sample(
@@ -76,11 +73,11 @@ class ClientPeer(Protocol):
         ...
 
     def updated(self, uri: str) -> None:
-        """Take note that a resource somebody subscribed to has changed."""
+        """Handle the notification that a watched resource has changed."""
         ...
 
     def completed(self, elicitation_id: str) -> None:
-        """Take note that all is done on a page that a person was asked to open."""
+        """Handle the notification that a URL elicitation is complete."""
         ...
 
 
@@ -92,7 +89,7 @@ class RefusingPeer:
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ErrorData:
         """Refuse."""
-        return refusal("questions to a person")
+        return refusal("elicitation")
 
     async def sample(self, params: types.CreateMessageRequestParams) -> types.ErrorData:
         """Refuse."""
@@ -116,7 +113,7 @@ class TooManyQuestions(MCPError):
     """A server asked more than anyone is to be asked in the course of one request. It is told so."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(INVALID_REQUEST, f"at most {most} questions may be asked in one request")
+        super().__init__(INVALID_REQUEST, f"at most {most} elicitations are allowed in one request")
 
 
 def refusal(what: str) -> types.ErrorData:
@@ -125,13 +122,13 @@ def refusal(what: str) -> types.ErrorData:
 
 
 class Introduction:
-    """Who we are and what we can do, as both eras want to hear it."""
+    """Client information and capabilities, in the form of the handshake and of stateless requests."""
 
     def __init__(self, peer: ClientPeer, session_key: str | None = None) -> None:
         self.client_info = _dump_model(CLIENT_INFO)
         self._session_key = session_key
         self.session: dict[str, str] = {}
-        """What stateless requests say of the session they belong to; nothing before it is known to matter."""
+        """The session named in stateless requests; empty before the server is known to keep sessions."""
         self._peer = peer
         self._dumps: dict[int, tuple[types.ClientCapabilities, dict[str, Any]]] = {}
 
@@ -142,7 +139,7 @@ class Introduction:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What modern servers are told with every request. The same object while nothing else is said."""
+        """The `_meta` of every stateless request. The same object while nothing changes."""
         said = self._peer.capabilities
         found = self._dumps.get(id(said))
         if found is None:
@@ -151,7 +148,7 @@ class Introduction:
 
     @property
     def handshake_capabilities(self) -> dict[str, Any]:
-        """What servers of the older era are told: they know no extensions, nor whom to ask among many."""
+        """The capabilities for the handshake: without extensions, nor elicitation on shared connections."""
         untold = {"extensions", "elicitation", "sampling"} if self._peer.is_shared else {"extensions"}
         return {name: value for name, value in self.capabilities.items() if name not in untold}
 
@@ -163,11 +160,11 @@ def _dump_model(model: types.Implementation | types.ClientCapabilities) -> dict[
 MAX_STEP_UPS = 2
 
 LogIn: TypeAlias = Callable[[AuthRequired], Awaitable[None]]
-"""Has somebody log in, as a server wants it, or raises."""
+"""Has the user log in as a server demands, or raises."""
 
 
 class LoginCount:
-    """How often somebody was asked to log in for one purpose: once, and for more rights twice more."""
+    """Limits login requests for one purpose: one login, and two more for wider OAuth scopes."""
 
     def __init__(self) -> None:
         self._logins = self._step_ups = 0

@@ -1,4 +1,4 @@
-"""The SDK's session on our dispatcher: it hands what a server asks, and says on its own, to the peer."""
+"""The SDK's session on our dispatcher: hands requests and notifications of a server to the peer."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -37,7 +37,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class ServerRequests:
-    """What a server asks of us over one connection, for as long as somebody works on the answers."""
+    """The requests of a server over one connection that are being answered."""
 
     def __init__(self, clocks_held: Callable[[], AbstractContextManager[None]]) -> None:
         self._clocks_held = clocks_held
@@ -55,16 +55,14 @@ class ServerRequests:
             except TooManyQuestions as exc:
                 return exc.error
             except Exception:
-                logger.exception("a server's question could not be put to anybody")
-                return types.ErrorData(
-                    code=INTERNAL_ERROR, message="the question could not be put to anybody"
-                )
+                logger.exception("a server's request could not be answered")
+                return types.ErrorData(code=INTERNAL_ERROR, message="the request could not be answered")
             finally:
                 self._open.discard(scope)
         return types.ErrorData(code=INVALID_REQUEST, message="the call this belongs to was given up")
 
     def withdraw(self) -> None:
-        """Ask nobody any more: the call that the questions belong to was given up."""
+        """Withdraw all requests: the call that they belong to was given up."""
         for scope in self._open:
             scope.cancel()
 
@@ -81,12 +79,12 @@ def answering_session(
     async def elicit(
         context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        return _nobodys(sdk, peer) or await questions.put(peer.elicit(params))
+        return _refuse_if_shared(sdk, peer) or await questions.put(peer.elicit(params))
 
     async def sample(
         context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        return _nobodys(sdk, peer) or await questions.put(peer.sample(params))
+        return _refuse_if_shared(sdk, peer) or await questions.put(peer.sample(params))
 
     async def list_roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
         return await questions.put(peer.list_roots())
@@ -117,9 +115,10 @@ def _is_modern(sdk: ClientSession) -> bool:
     return sdk.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def _nobodys(sdk: ClientSession, peer: ClientPeer) -> types.ErrorData | None:
-    """Refuse what an older server asks where many share it: nobody can tell in whose call it does."""
-    return refusal("questions over a shared connection") if peer.is_shared and not _is_modern(sdk) else None
+def _refuse_if_shared(sdk: ClientSession, peer: ClientPeer) -> types.ErrorData | None:
+    """Refuse requests of a shared handshake server: which client's call they belong to is unknown."""
+    is_unclear = peer.is_shared and not _is_modern(sdk)
+    return refusal("elicitation and sampling over a shared connection") if is_unclear else None
 
 
 class _AnsweringSession(ClientSession):
@@ -133,7 +132,7 @@ class _AnsweringSession(ClientSession):
 
     @property
     def server_info(self) -> types.Implementation | None:
-        """Who the server says it is."""
+        """The server's own name and version."""
         info = super().server_info
         if info is None:
             return None
@@ -144,7 +143,7 @@ class _AnsweringSession(ClientSession):
 
     @property
     def instructions(self) -> str | None:
-        """What the server wants a model to know."""
+        """The server's instructions for models."""
         said = super().instructions
         if said is None:
             return None

@@ -1,9 +1,7 @@
-"""A negotiated conversation with a server: which era it speaks, and requests stamped the way that era wants.
+"""A session with a server: negotiation of the protocol version, and requests in the form it wants.
 
-The SDK's `ClientSession` takes what the server asks and announces to the right callback. Our own requests go
-past it: straight to the dispatcher, bytes in and bytes out.
-
-Finding the protocol era that both sides speak.
+The SDK's `ClientSession` handles requests and notifications of the server. Our own requests go straight to
+the dispatcher, bytes in and bytes out.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -73,7 +71,7 @@ class Session:
         self.version = version
         self.modern = version in MODERN_PROTOCOL_VERSIONS
         self.runs_tasks = not self.modern and supports_tasks(self.capabilities, modern=False)
-        """Is it a server of 2025-11-25 some of whose tools may have to be called as tasks?"""
+        """Whether it is a server of 2025-11-25 with tools that may have to be called as tasks."""
         self._over_http = dispatcher.kind != "stdio"
         self._header_maps: dict[str, HeaderMap] = {}
         self._version_header = {MCP_PROTOCOL_VERSION_HEADER: version}
@@ -81,17 +79,17 @@ class Session:
         self._log_level = log_level
         self._stamped: dict[str, Any] = {}
         self.keeps_sessions = self.modern and SESSION_META_KEY in (self.capabilities.experimental or {})
-        """Is it a gateway that goes by the session that stateless requests name?"""
+        """Whether it is a gateway that keeps sessions for stateless requests."""
         if self.keeps_sessions:
             introduction.name_session()
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
-        """What the server says it can do."""
+        """The server's declared capabilities."""
         return self.sdk.server_capabilities or types.ServerCapabilities()
 
     async def read_instructions(self) -> tuple[str | None, list[str]]:
-        """What the server wants a model to know, cleaned in steps, and what is odd about it."""
+        """The server's instructions, sanitized in steps, and the findings about them."""
         said = self.sdk.initialize_result or self.sdk.discover_result
         if said is None or said.instructions is None:
             return None, []
@@ -113,9 +111,9 @@ class Session:
         return self.modern and self._over_http
 
     def withdraw_questions(self) -> None:
-        """Ask nobody any more what the server asked: the call it belongs to was given up.
+        """Withdraw the server's requests: the call that they belong to was given up.
 
-        A modern server asks nothing by itself. Its questions come with answers, and go with whoever called.
+        A stateless server sends none of its own. Its elicitations come with answers and end with the call.
         """
         if not self.modern:
             self._questions.withdraw()
@@ -177,7 +175,7 @@ class Session:
         await self.dispatcher.notify(method, stamped or None, {"headers": self._headers(method)})
 
     def _envelope(self) -> dict[str, Any]:
-        """What every modern request says of us, for whoever it is made; nearly always as the last one did."""
+        """The `_meta` of a stateless request for the current client; cached, since it rarely changes."""
         capabilities, caller = self._introduction.capabilities, CALLER.get()
         level = self._log_level if caller is None else caller.log_level or self._log_level
         last = self._stamped
@@ -209,10 +207,10 @@ class Session:
 
 
 MAX_PROBE_SECONDS = 8.0
-"""How long an unanswered probe may hold up the handshake that servers of the older era wait for."""
+"""How long an unanswered probe may delay the handshake that older servers wait for."""
 
 NO_VERDICT = frozenset({401, 403, 429, 502, 503, 504})
-"""HTTP answers that say nothing about the era: a login is missing, or the server is not there just now."""
+"""HTTP statuses that say nothing about the protocol version: a login is missing, or the server is down."""
 
 
 class SilentOnProbe(Exception):
@@ -224,11 +222,11 @@ class NoCommonVersion(RequestFailed):
 
 
 class Negotiation:
-    """Finds the era both sides speak: the modern probe first, unless the server is known to want a handshake.
+    """Negotiates the protocol version: a stateless probe first, unless a handshake is known to be needed.
 
-    Any answer to the probe but a modern one leads to the handshake. No answer at all leads to one too, on the
-    same connection, because a server that is slow to start looks just like that; `SilentOnProbe` says that
-    the server answers neither, as some do that choke on a request they do not know.
+    Any other answer to the probe leads to the handshake. No answer at all leads to one too, on the same
+    connection, because a server that is slow to start looks just like that; `SilentOnProbe` means that the
+    server answers neither, as some do that choke on a request they do not know.
 
     What is sent is ours rather than the SDK's, which would say of every client that can be asked anything
     that it can be asked everything; what comes back goes to the SDK's session.

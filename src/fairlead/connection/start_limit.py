@@ -1,8 +1,7 @@
-"""How many servers start at once: more while those that start sleep, none while they burn the processors.
+"""Limit of concurrent server starts, by the CPU load that starting servers cause.
 
-Fifty Python servers launched together are all ready at the end of the last one's start; two at a time, the
-first is ready at once and the last no later. Servers that mostly wait can all be launched together. What
-others on this machine burn is no reason to wait: it would not be over sooner for that.
+Fifty Python servers launched together are all ready only at the end; two at a time, the first is ready soon
+and the last no later. Servers that mostly wait can start together. Load of other programs does not count.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""What a connection wants to be told of: changed lists, and the resources somebody subscribed to.
+"""Subscriptions of a connection: list changes, and the resources that callers watch.
 
-Both eras have their way of asking. The wish outlives the connection: whoever connects next asks again.
+Handshake servers take one request per resource, stateless servers one stream for all. Subscriptions outlive a
+lost connection: the next one subscribes again.
 """
 
 import logging
@@ -59,7 +60,7 @@ class Subscriptions:
         self._stirred = anyio.Event()
         """Set when other things are wanted than before."""
         self._answers: dict[str, str | None] = {}
-        """What the server said to each wish: nothing where it was granted, else why not."""
+        """The server's answer to each subscription: None if it was granted, else the reason."""
         self._answered = anyio.Event()
         self._stream: _Stream | None = None
         """The modern stream that was opened last."""
@@ -70,7 +71,7 @@ class Subscriptions:
 
     @property
     def are_wanted(self) -> bool:
-        """Does anybody watch a resource?"""
+        """Whether any resource is watched."""
         return bool(+self._uris)
 
     @contextmanager
@@ -99,7 +100,7 @@ class Subscriptions:
         self._stream = None
 
     def are_needed(self, link: SessionLink) -> bool:
-        """Is there something to tell a server, so that `keep` has to run?"""
+        """Whether there is anything to subscribe to, so that `keep` has to run."""
         return self.are_wanted or (link.session.modern and announces_changes(link.session))
 
     async def opened(self, link: SessionLink) -> None:
@@ -129,7 +130,7 @@ class Subscriptions:
         else:
             await self._keep_subscribed(link)
 
-    # The older era: each resource is subscribed to, and lists are announced unasked.
+    # Handshake servers: each resource is subscribed to, list changes are announced without a request.
 
     async def _keep_subscribed(self, link: SessionLink) -> None:
         while True:
@@ -149,7 +150,7 @@ class Subscriptions:
             return str(exc)
         return None
 
-    # The modern era: one stream brings everything. Its successor is open before it ends: nothing is missed.
+    # Stateless servers: one stream has everything. The next one is opened before it ends: nothing is missed.
 
     async def _keep_listening(self, link: SessionLink) -> None:
         attempt: _Stream | None = None
@@ -217,7 +218,7 @@ class Subscriptions:
 
 
 def announces_changes(session: Session) -> bool:
-    """Does the server say that it tells of changed lists?"""
+    """Whether the server declares that it announces list changes."""
     offers = session.capabilities
     return any(
         offered is not None and offered.list_changed

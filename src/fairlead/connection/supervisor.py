@@ -1,6 +1,6 @@
-"""One server, supervised: connected when it is needed, listed, watched, and connected again after it died.
+"""The supervisor of a connection: connects on demand, lists, subscribes, reconnects, and closes when idle.
 
-The states of a connection, and the only ways between them.
+The states of a connection and the transitions between them are a table here.
 """
 
 import logging
@@ -81,14 +81,14 @@ _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, P
 
 @dataclass(kw_only=True, slots=True)
 class ConnectionStatus:
-    """What is known about a connection, for people: numbers only the owner writes."""
+    """State and counters of a connection, for status displays. Only the supervisor writes them."""
 
     state: State = "idle"
     version: str | None = None
     server: str | None = None
-    """What the server calls itself, and its version."""
+    """The server's own name and version."""
     keeps_sessions: bool = False
-    """Is it a gateway that goes by the session that stateless requests name?"""
+    """Whether it is a gateway that keeps sessions for stateless requests."""
     last_error: ServerError | None = None
     """Why it did not work when it was last tried; None once it works again."""
     last_error_at: float | None = None
@@ -110,7 +110,7 @@ class _Attempt:
     began: float = 0.0
     """When the server began to start, after all waiting."""
     said: tuple[str, ...] = ()
-    """What the server wrote outside the protocol while it started."""
+    """The server's stderr while it started."""
     link: SessionLink | None = None
     error: ServerError | None = None
 
@@ -159,7 +159,7 @@ class Supervisor:
         self._admission = admission
         self._known_version = known_version
         self._listing = known_listing or Listing()
-        """What it said last, in this run or an earlier one."""
+        """Its last stderr lines, of this run or an earlier one."""
         self._peer = peer or RefusingPeer()
         self._log_level: LoggingLevel | None = log_level
         self._log_in = log_in
@@ -202,7 +202,7 @@ class Supervisor:
 
     @property
     def is_answering(self) -> bool:
-        """Has it answered calls over the connection there is, though its lists may not have come yet?"""
+        """Whether it has answered calls in this run, though its lists may not have come yet."""
         link = self._link
         answered = link is not None and link.usable and self.vitals.calls > link.calls_before
         return answered and self.vitals.state == "connecting"
@@ -213,7 +213,7 @@ class Supervisor:
             self._give_up(self._link)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Have a server of the older era log what is of this level and above, in all runs from now on."""
+        """Set the log level of a handshake server, for this and all later runs."""
         if level != self._log_level:
             self._log_level = level
             await self._set_log_level(await self.ready(), level)
@@ -230,7 +230,7 @@ class Supervisor:
         if self._link is not None:
             self._give_up(self._link)
         with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
-            for run in [*self._runs]:  # and not those that somebody begins in the meantime
+            for run in [*self._runs]:  # and not those that begin in the meantime
                 await run.over.wait()
 
     # Connecting.
@@ -246,7 +246,7 @@ class Supervisor:
             await self.log_in(failure)
 
     async def log_in(self, error: AuthRequired) -> None:
-        """Have somebody log in, as the server wants, or raise what it said."""
+        """Have the user log in as the server demands, or raise its error."""
         if self._log_in is None:
             raise error
         await self._log_in(error)
@@ -281,7 +281,7 @@ class Supervisor:
 
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
-        for_nobody()  # whoever wants it first is not who it is for
+        for_nobody()  # the first caller is not the client that the connection serves
         self._move("connecting")
         error: ServerError | None = None
         try:
@@ -410,7 +410,7 @@ class Supervisor:
         attempt.over.set()
 
     async def _come_back(self) -> None:
-        """Connect again after a loss, because somebody watches resources. A failure leads here again."""
+        """Reconnect after a loss, because resources are watched. A failure leads here again."""
         await anyio.sleep(self.backoff.wait_seconds)
         if self._subscriptions.are_wanted:
             with suppress(ServerError):
@@ -455,7 +455,7 @@ class Supervisor:
             self._on_state(state, reason)
 
     async def _set_log_level(self, session: Session, level: LoggingLevel) -> None:
-        """Tell a server of the older era what to log; a modern one reads it in every request."""
+        """Set the log level of a handshake server; a stateless one gets it in every request."""
         if session.modern or session.capabilities.logging is None:
             return
         try:

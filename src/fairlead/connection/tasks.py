@@ -1,9 +1,9 @@
-"""Work that a server does in the background: a handle in place of a result, polled until there is one.
+"""Tasks of a server: calls that return a handle, which is polled until there is a result.
 
-Two eras have it. In 2025-11-25, where it is experimental, the client asks for a task with `task` in the
-parameters of a call, fetches the result with `tasks/result`, and is asked questions while that is open. From
-2026-07-28 on it is an extension which the client declares with every request; the server decides which calls
-become tasks, `tasks/get` brings result and questions along, and `tasks/update` takes the answers.
+In 2025-11-25, where tasks are experimental, the client requests one with `task` in the parameters of a call
+and fetches the result with `tasks/result`, during which the server may elicit. From 2026-07-28 on they are an
+extension: the server decides which calls become tasks, `tasks/get` returns the result or elicitations, and
+`tasks/update` takes the answers.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,7 +38,7 @@ MAX_SILENT_POLLS = 3
 """How many polls in a row may go unanswered before the wait is given up."""
 REQUEST_SECONDS = 30.0
 QUESTIONS_SECONDS = 900.0
-"""How long a request stays open over which a server of the older era asks; questions stop that clock."""
+"""How long `tasks/result` of a handshake server may stay open; elicitations pause this deadline."""
 ABANDON_SECONDS = 2.0
 MAX_PAGES = 100
 
@@ -55,11 +55,11 @@ class TaskCancelled(RequestFailed):
 
 
 class RequestSender(Protocol):
-    """Whoever can send requests to a server, as a `Session` can."""
+    """Sends requests to a server, as a `Session` does."""
 
     @property
     def modern(self) -> bool:
-        """Is it the protocol of 2026-07-28 or later?"""
+        """Whether the protocol version is 2026-07-28 or later."""
         ...
 
     async def request(
@@ -76,7 +76,7 @@ class TaskElicitation(msgspec.Struct, frozen=True):
     params: msgspec.Raw = msgspec.Raw(b"{}")
 
     def read(self) -> dict[str, Any]:
-        """The whole question as plain data."""
+        """The elicitation as plain data."""
         return {"method": self.method, "params": msgspec.json.decode(self.params)}
 
 
@@ -109,7 +109,7 @@ class Task:
 
 
 Answer = Callable[[Mapping[str, TaskElicitation]], Awaitable[Mapping[str, Any]]]
-"""Answers questions, by their keys: each with what would be the result of its method."""
+"""Answers elicitations, by their keys: each with the result of its method."""
 OnChange = Callable[[Task], Awaitable[None]]
 """Told of a task whose status or message is a new one."""
 
@@ -118,7 +118,7 @@ OnChange = Callable[[Task], Awaitable[None]]
 
 
 def supports_tasks(capabilities: ServerCapabilities, *, modern: bool) -> bool:
-    """Does the server say that calls of its tools can become tasks?"""
+    """Whether the server declares that calls of its tools can become tasks."""
     if modern:
         return EXTENSION in (capabilities.extensions or {})
     requests = capabilities.tasks.requests if capabilities.tasks else None
@@ -134,7 +134,7 @@ class _TaskDefinition(msgspec.Struct):
 
 
 def task_support(definition: bytes) -> Support:
-    """What a tool of 2025-11-25 says of being called as a task; later on only the server decides."""
+    """The task support that a tool of 2025-11-25 declares; later only the server decides."""
     try:
         return msgspec.json.decode(definition, type=_TaskDefinition).execution.task_support
     except (msgspec.DecodeError, RecursionError):
@@ -145,7 +145,7 @@ def task_support(definition: bytes) -> Support:
 
 
 class _Wire(msgspec.Struct, rename="camel"):
-    """Both eras' shapes of a task: milliseconds got their name in the later one."""
+    """A task in the form of either protocol version: the names of durations differ."""
 
     task_id: str
     status: Status
@@ -185,7 +185,7 @@ def parse_created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Ta
     if len(memoryview(answer)) > _MAX_HANDLE_BYTES:
         return None
     body = bytes(answer)
-    if not may_have_string(body, b'"task"'):  # the key of the older era, and the value of the later one
+    if not may_have_string(body, b'"task"'):  # the key in 2025-11-25, and the value in 2026-07-28
         return None
     try:
         created = _decode_created(answer)
@@ -199,7 +199,7 @@ def parse_created_task(answer: msgspec.Raw, *, modern: bool | None = None) -> Ta
 
 
 def read_task(raw: msgspec.Raw) -> Task:
-    """Read a task, of either era. Raises `AnswerUnreadable`."""
+    """Parse a task of either protocol version. Raises `AnswerUnreadable`."""
     try:
         wire = _decode_task(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
@@ -233,19 +233,19 @@ async def get_task(session: RequestSender, task_id: str) -> Task:
 
 
 async def update_task(session: RequestSender, task_id: str, answers: Mapping[str, Any]) -> None:
-    """Answer questions of a task, by their keys. The older era has its own way and not this one."""
+    """Answer elicitations of a task, by their keys. For stateless servers only."""
     params = {"taskId": task_id, "inputResponses": answers}
     await session.request("tasks/update", params, seconds=REQUEST_SECONDS)
 
 
 async def cancel_task(session: RequestSender, task_id: str) -> Task | None:
-    """Ask for a task to be given up, which it need not be. Only the older era tells at once how it is."""
+    """Ask the server to cancel a task, which it need not do. Only 2025-11-25 returns the task's state."""
     answer = await session.request("tasks/cancel", {"taskId": task_id}, seconds=REQUEST_SECONDS)
     return None if session.modern else read_task(answer)
 
 
 async def list_tasks(session: RequestSender) -> tuple[Task, ...]:
-    """All tasks the server keeps for us. The later era has no such list, so there it is empty."""
+    """All tasks that the server lists. Empty from 2026-07-28 on, which has no such list."""
     tasks: list[Task] = []
     cursor: str | None = None
     seen: set[str | None] = set()
@@ -265,7 +265,7 @@ async def list_tasks(session: RequestSender) -> tuple[Task, ...]:
 
 
 async def task_result(session: RequestSender, task: Task) -> msgspec.Raw:
-    """What the call brought whose task is over. Raises `RequestFailed`, as the call itself would have."""
+    """The result of a task that is over. Raises `RequestFailed`, as the call itself would have."""
     if session.modern and task.status != "cancelled" and task.result is None and task.error is None:
         task = await get_task(session, task.id)  # a handle has no room for either
     if task.status == "cancelled":
@@ -302,10 +302,10 @@ async def finish_task(
     answered: set[str] | None = None,
     on_change: OnChange | None = None,
 ) -> msgspec.Raw:
-    """Wait for a task's end, answering its questions, and return what the call brought.
+    """Wait for the end of a task, answering its elicitations, and return its result.
 
     This takes as long as the task does: the caller sets the limit, and may come back for the same task over
-    another session, with the same `answered`, the keys of questions that need no answer any more. Raises
+    another session, with the same `answered`, the keys of elicitations that were answered. Raises
     `RequestFailed`, as the call itself would have.
     """
     answered = set() if answered is None else answered
@@ -314,7 +314,7 @@ async def finish_task(
             result = await _result_with_questions(session, task)
             if result is not None:
                 return result
-        # A question stays in sight until its answer has taken effect, and is put to nobody twice.
+        # An elicitation stays listed until its answer has taken effect, and must not be put twice.
         new = {key: question for key, question in task.questions.items() if key not in answered}
         if new:
             await update_task(session, task.id, await answer(new))
@@ -326,12 +326,12 @@ async def finish_task(
 
 
 async def abandon_task(session: RequestSender, task_id: str) -> None:
-    """Tell the server, even while the caller is being cancelled, that nobody waits for a task any more."""
+    """Ask the server to cancel a task, even while the caller is being cancelled."""
     with anyio.move_on_after(ABANDON_SECONDS, shield=True):
         try:
             await cancel_task(session, task_id)
         except (RequestFailed, NotSent):
-            return  # it is over, or nobody is there to care
+            return  # it is over, or the server is gone
 
 
 async def _next_state(session: RequestSender, task: Task) -> Task:
@@ -347,7 +347,7 @@ async def _next_state(session: RequestSender, task: Task) -> Task:
 
 
 async def _result_with_questions(session: RequestSender, task: Task) -> msgspec.Raw | None:
-    """Fetch the result, over which the server of the older era asks its questions in the meantime."""
+    """Fetch the result with `tasks/result`, during which a handshake server may elicit."""
     try:
         return await session.request("tasks/result", {"taskId": task.id}, seconds=QUESTIONS_SECONDS)
     except RequestExpired:

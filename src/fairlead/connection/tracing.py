@@ -1,10 +1,8 @@
-"""Traces: which request of somebody else a request of ours belongs to, as W3C Trace Context writes it.
+"""Trace propagation (W3C Trace Context) from clients' requests to requests of servers.
 
-A client says in `_meta` (or in an HTTP header) where in a trace its request stands. Whatever is asked of a
-server for it carries that on: as it came, or, where there is a `Tracer`, as the span that was begun for it.
-Every server gets `traceparent` and `tracestate`, trusted or not: they name a trace by random numbers and let
-nobody in anywhere, and a trace that ends before the server is of little use. `baggage` goes to no server: it
-may say anything about whoever asks. What is not exactly as the standard has it is dropped, not handed on.
+A client's trace context, from `_meta` or an HTTP header, goes to servers unchanged or, with a `Tracer`, as
+the span of the request. Every server gets `traceparent` and `tracestate`, which are random numbers and grant
+nothing; `baggage` goes to no server, since it may describe the user. Invalid values are dropped.
 """
 
 import re
@@ -32,16 +30,16 @@ _STATE_MEMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Where in a trace a request stands: below this span, and what tracing systems say besides."""
+    """A trace context: the parent span, and vendors' `tracestate`."""
 
     parent: str
     state: str | None = None
     is_ours: bool = False
-    """It is a span of this process, rather than of whoever asked."""
+    """Whether it is a span of this process rather than of the client."""
 
     @property
     def meta(self) -> dict[str, str]:
-        """What a request says of it in its `_meta`."""
+        """Its fields for the `_meta` of a request."""
         return {TRACEPARENT: self.parent} | ({TRACESTATE: self.state} if self.state else {})
 
 
@@ -50,7 +48,7 @@ TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 def read_trace(meta: Mapping[str, object]) -> Trace | None:
-    """What a request's `_meta`, or its headers, say of the trace it belongs to, if anything."""
+    """The trace context in a request's `_meta` or headers, if there is a valid one."""
     parent = meta.get(TRACEPARENT)
     if not isinstance(parent, str) or _PARENT.fullmatch(parent) is None:
         return None
@@ -66,7 +64,7 @@ def _is_state(text: str) -> bool:
 
 
 class carrying:  # noqa: N801 - a block, and a class only because generators take three times as long
-    """Have what is asked in the block belong to a trace, or to none."""
+    """Set the trace context of the requests in the block; None for no trace."""
 
     __slots__ = ("_before", "_trace")
 
@@ -83,11 +81,11 @@ class carrying:  # noqa: N801 - a block, and a class only because generators tak
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpanDetails:
-    """What a trace may say of a request: never what is in it, nor what comes of it."""
+    """The attributes of a request that a span may have: neither arguments nor results."""
 
     method: str
     name: str | None = None
-    """What it calls by name, which is worth telling of tools and prompts."""
+    """The name of the tool or prompt, if there is one."""
     version: str | None = None
     transport: Literal["pipe", "tcp"] | None = None
     server_id: str | None = None
@@ -100,7 +98,7 @@ class Span(Protocol):
 
     @property
     def trace(self) -> Trace:
-        """What is asked on its behalf belongs to this."""
+        """The trace context for requests made within this span."""
         ...
 
     def failed(self, kind: str, *, rpc_code: int | None = None) -> None:
@@ -108,12 +106,12 @@ class Span(Protocol):
         ...
 
     def forget(self) -> None:
-        """Leave no trace of it: somebody else answers the request, and will say so."""
+        """Drop the span: the process that answers the request records it."""
         ...
 
 
 class Tracer(Protocol):
-    """Whoever keeps a record of requests, and of what they led to. Whatever ends a block badly is noted."""
+    """Records requests as spans. An exception that leaves the block is recorded as the span's error."""
 
     def serving(self, about: SpanDetails, parent: Trace | None) -> AbstractContextManager[Span]:
         """Record a request that a client makes, for the length of the block."""
@@ -132,7 +130,7 @@ _decode_outcome = msgspec.json.Decoder(_SpanOutcome).decode
 
 
 def is_tool_error(result: bytes | msgspec.Raw) -> bool:
-    """Does a tool say in its result that it failed?"""
+    """Whether a tool result has `isError`."""
     if not may_have_string(bytes(result), b'"isError"'):
         return False
     try:

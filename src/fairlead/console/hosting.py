@@ -152,7 +152,7 @@ async def open_session(
             attached=[],
             leave=prompt.leave,
         )
-        with host.listening(_EventDisplay(screen, work)):
+        with host.bus.listening(_EventDisplay(screen, work)):
             tasks.start_soon(configuration.watch, noted)
             tasks.start_soon(_connect, host, screen)
             yield session

@@ -483,7 +483,7 @@ class ClientSession:
             bundle_filter=self.selection.bundle_filter(key.server_id),
             principal=self.principal,
             groups=self.caller.groups,
-            default=self.selection.approval,
+            default_mode=self.selection.approval,
             max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
         )
         if names_resources(result.raw):

@@ -36,9 +36,10 @@ from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingA
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.host.client_host import PrincipalHost, principal_host
 from fairlead.host.events import Subscriber
-from fairlead.host.host import GatewayBacking, Host
+from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
 from fairlead.host.managed_server import ServerStatus, combine
+from fairlead.host.parts import GatewayBacking
 from fairlead.jsonrpc.stdio import open_stdio
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class Gateway:
 
         async with principal_host(self.host, self.loaded, principal, login_hint) as host:
             held = _Principal(host)
-            with host.listening(_SharedLogs(self, host)):
+            with host.bus.listening(_SharedLogs(self, host)):
                 task_status.started(held)
                 await held.ended.wait()
 
@@ -498,7 +499,7 @@ async def open_gateway(
             host.logins.on_login = gateway.logged_in
             tasks.start_soon(gateway.reap)
             try:
-                with host.listening(_SharedLogs(gateway, host)):
+                with host.bus.listening(_SharedLogs(gateway, host)):
                     yield gateway
             except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it
                 failure = exc

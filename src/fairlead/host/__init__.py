@@ -1,1 +1,1 @@
-"""Many servers behind one host: owns connections, runs calls, keeps what servers offer fresh."""
+"""The host: managed servers, the call pipeline, approvals, logins and snapshots. Use `host.Host`."""

@@ -1,15 +1,7 @@
-"""Run work whose size servers choose off the event loop, in one thread at a time.
+"""Background work of a host: one thread for work whose size servers choose, and an owner of tasks.
 
-The work is plain Python, beside which an event loop has to ask for the interpreter again after every system
-call, and gets it after Python's switch interval. By default that is 5 ms, so that a turn of the loop with ten
-sockets would take 50 ms; while work runs here, it is `SWITCH_SECONDS`. Several threads would be in each
-other's way, and the loop last in their queue.
-
-A task group that may be closed from another task than opened it.
-
-A task group of anyio belongs to the task that enters it. Those who open a host are not always those who close
-it: fixtures of tests, lifespans of web frameworks and exit stacks of programs leave a block in another task.
-So the group lives in a task of its own.
+CPU-bound Python in a thread delays the event loop by the interpreter's switch interval (5 ms by default)
+after every system call, so it is shortened to `SWITCH_SECONDS` while work runs, in one thread at a time.
 """
 
 import asyncio
@@ -36,7 +28,7 @@ USUAL_BYTES: Final = 1024
 """Of a definition; what takes long about it grows with its size."""
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long the event loop waits at most for the interpreter, each time it needs it."""
+"""The switch interval while work runs: how long the event loop waits for the interpreter at most."""
 
 ResultT = TypeVar("ResultT")
 
@@ -140,6 +132,9 @@ _switches = _Switches()
 @asynccontextmanager
 async def task_owner(name: str) -> AsyncGenerator[TaskGroup]:
     """Run a task group for the length of the block, which may end in any task. Its tasks end with it.
+
+    An anyio task group must be closed by the task that opened it, but test fixtures, lifespans of web
+    frameworks and exit stacks leave a block in another task. So the group lives in a task of its own.
 
     Args:
         name: What shows in lists of tasks.

@@ -1,13 +1,12 @@
-"""A tool call on its way: fitted, permitted, announced, sent under its clock, and announced again.
+"""The call pipeline: consent, listing, arguments, approval, audit, sending under a deadline, events.
 
-What must hold before a server is used: a person's consent, a connection, and a list of what it offers.
+A tool that policy allows with any arguments follows a `CallPlan` and skips the parts that cannot change.
 """
 
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from itertools import count
 from typing import Any, cast
 
 import msgspec
@@ -59,7 +58,7 @@ from fairlead.store.protocol import Store
 
 
 async def require_consent(member: ManagedServer, store: Store | None) -> None:
-    """Raise unless a project's entry was approved as it is now. Each start looks again (`permit_start`)."""
+    """Raise `ConsentRequired` unless a project's entry was approved. Each start checks again."""
     if not member.awaits_consent:
         return
     key = await to_thread.run_sync(lambda: member.server.consent)
@@ -69,7 +68,7 @@ async def require_consent(member: ManagedServer, store: Store | None) -> None:
 
 
 async def require_approved(key: ConsentKey, store: Store | None) -> None:
-    """Raise unless exactly this was approved."""
+    """Raise `ConsentRequired` unless exactly this was approved."""
     if store is not None and await store.get(NAMESPACE, consent_store_key(key)) is not None:
         return
     message = f"it comes from {key.file}, and you have not approved this entry and what it runs"
@@ -82,7 +81,7 @@ async def require_approved(key: ConsentKey, store: Store | None) -> None:
 
 
 async def listing_of(member: ManagedServer, store: Store | None, *, fresh: bool = False) -> Listing:
-    """What a server offers: what is known, or with `fresh` what it says in this run."""
+    """The listing of a server: the known one, or with `fresh` one of this run."""
     if member.listing is not None and not fresh:
         return member.listing
     connection = member.live()
@@ -90,7 +89,7 @@ async def listing_of(member: ManagedServer, store: Store | None, *, fresh: bool 
     await connection.ready()
     error, logins = await _list_error(member), LoginCount()
     while isinstance(error, AuthRequired):
-        # It lets anybody connect, and wants a login before it says what it offers.
+        # It accepts connections without a login, and needs one before it lists anything.
         logins.add(error)
         await connection.log_in(error)
         await connection.ready()
@@ -98,12 +97,12 @@ async def listing_of(member: ManagedServer, store: Store | None, *, fresh: bool 
     if error is not None and (fresh or member.listing is None):
         raise error
     if member.listing is None:
-        raise ListFailed(member.server.server_id, "it was closed before it said what it offers")
+        raise ListFailed(member.server.server_id, "it was closed before it was listed")
     return member.listing
 
 
 async def _list_error(member: ManagedServer) -> ServerError | None:
-    """Wait until a connected server has been listed; what went wrong, if anything did."""
+    """Wait until a connected server has been listed. Returns what went wrong, if anything did."""
     connection = member.live()
     if connection.vitals.state in ("error", "auth_required"):
         connection.refresh()
@@ -113,25 +112,25 @@ async def _list_error(member: ManagedServer) -> ServerError | None:
 
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Told how far a call is: progress, total and a message, as far as the server says."""
+"""Awaited with progress, total and message whenever the server reports progress."""
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller wants to know of a call, and allows it."""
+    """Options of one call."""
 
     on_progress: OnProgress | None = None
     request_timeout_ms: int | None = None
-    whole: bool = False
-    """The result as large as it is, rather than what of it a model may be handed."""
+    full_result: bool = False
+    """The whole result, rather than what fits the result budget."""
     max_structured_bytes: int | None = None
-    """Structured content up to this size beside the budget, for a program that checks it; None: within it."""
+    """A budget of its own for structured content; None: it shares the result budget."""
 
 
 _DEFAULT_OPTIONS = CallOptions()
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What every call of a tool shares that may be made whatever its arguments are.
+    """What all calls share of a tool that policy allows with any arguments.
 
     Most calls are of such a tool, and nothing has changed since the last one: to look up the definition, the
     decision and the limits again took half of the time of a call.
@@ -149,7 +148,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     source: ResultSource
     deadline: Callable[[], Deadline]
     is_held: bool
-    """Is its server held to pins or a lock? Then it may have to be listed first."""
+    """Whether its server is held to pins or a lock. Then it may have to be listed first."""
 
 
 _MAX_PLANS = 4096
@@ -157,22 +156,21 @@ _MAX_PLANS = 4096
 
 
 class CallRunner:
-    """The way of every tool call of one host, whoever makes it."""
+    """Runs every tool call of one host."""
 
     def __init__(
         self,
         records: HostRecords,
         permission: CallPermission,
         bus: EventBus,
-        ids: Iterator[int] | None = None,
+        ids: Iterator[int],
     ) -> None:
         self._store = records.store
         self._audit = records.audit
         self._artifacts = records.artifacts
         self._permission = permission
         self._bus = bus
-        self.ids = ids or count(1)
-        """What calls are known by. Hosts beside each other have the same, so that no two calls do."""
+        self._ids = ids
 
     def call(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], options: CallOptions
@@ -200,11 +198,11 @@ class CallRunner:
         return await self._run(proposal, sent, options, audited)
 
     def _plan(self, proposal: ProposedCall) -> CallPlan | None:
-        """The plan for a tool that may be called with any arguments; None where there is more to look at."""
+        """The plan for a tool that policy allows with any arguments; None for other tools."""
         member = proposal.member
         policy = member.policy
         caller = proposal.caller if policy.tells_callers_apart else None
-        key = proposal.tool, proposal.bundle_filter, caller, proposal.default
+        key = proposal.tool, proposal.bundle_filter, caller, proposal.default_mode
         plan: CallPlan | None = member.call_plans.get(key)
         # Is everything about the tool as it was when the plan was made?
         if (
@@ -242,6 +240,16 @@ class CallRunner:
         member.call_plans[key] = plan
         return plan
 
+    def require_possible(self, proposal: ProposedCall) -> None:
+        """Raise what every call of a tool would be refused with, if it would be.
+
+        Raises:
+            CallDenied: Policy denies the tool, or it is quarantined.
+            UnknownTool: Its definition cannot be used.
+        """
+        self._permission.refuse_hopeless(proposal)
+        require_callable(proposal)
+
     async def begin(self, proposal: ProposedCall, arguments: Mapping[str, Any]) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first."""
         member, tool = proposal.member, proposal.tool
@@ -256,14 +264,14 @@ class CallRunner:
         return raw
 
     async def deliver(self, raw: msgspec.Raw, proposal: ProposedCall) -> ToolResult:
-        """A result as it may be handed on: nothing hidden in it, and no larger than it may be."""
+        """Sanitize a result and cut it to the result budget."""
         source = _source(proposal, _DEFAULT_OPTIONS)
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
 
     async def _request_permission(
         self, proposal: ProposedCall, arguments: Mapping[str, Any]
     ) -> tuple[AuditedCall, Mapping[str, Any] | msgspec.Raw]:
-        """The arguments to send once the call may be made: those that were decided about, and no others."""
+        """Get permission for a call, asking the user if needed. Returns the very arguments decided about."""
         member, tool = proposal.member, proposal.tool
         entry = member.entry(tool)
         try:
@@ -296,7 +304,7 @@ class CallRunner:
             permit = self._permission.granted(proposal, readings)
             if permit is None:
                 if member.entry(tool) is None:
-                    # A person, and `auto`, must know what it is about.
+                    # The user, and `auto`, must know the definition.
                     await listing_of(member, self._store)
                 if readings is None:
                     shown, sent = fixed(fit)
@@ -310,7 +318,7 @@ class CallRunner:
         return audited, sent
 
     async def _look_into(self, proposal: ProposedCall) -> None:
-        """See that a tool which is not known, or not known for sure, can be called at all."""
+        """Check a tool that is not known for sure: consent, a listing of this run, quarantine."""
         member, tool = proposal.member, proposal.tool
         self._permission.refuse_hopeless(proposal)
         await require_consent(member, self._store)
@@ -343,7 +351,7 @@ class CallRunner:
         """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         member, tool, bus = proposal.member, proposal.tool, self._bus
         connection = member.connection or member.live()
-        call_id = next(self.ids)
+        call_id = next(self._ids)
         if plan is not None and options is _DEFAULT_OPTIONS:
             source, deadline = plan.source, plan.deadline
         else:
@@ -409,7 +417,7 @@ def call_options(
     request_timeout_ms: int | None,
     max_structured_bytes: int | None,
     *,
-    whole: bool,
+    full_result: bool,
 ) -> CallOptions:
     """The options of a call; the same object for all that want nothing special.
 
@@ -419,7 +427,12 @@ def call_options(
     """
     if request_timeout_ms is not None:
         _require_duration(request_timeout_ms)
-    if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not whole:
+    if (
+        on_progress is None
+        and request_timeout_ms is None
+        and max_structured_bytes is None
+        and not full_result
+    ):
         return _DEFAULT_OPTIONS
     if on_progress is not None and not callable(on_progress):
         raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
@@ -428,7 +441,7 @@ def call_options(
     return CallOptions(
         on_progress=on_progress,
         request_timeout_ms=request_timeout_ms,
-        whole=whole,
+        full_result=full_result,
         max_structured_bytes=max_structured_bytes,
     )
 
@@ -443,21 +456,21 @@ def _require_duration(milliseconds: object) -> None:
 
 
 def _source(proposal: ProposedCall, options: CallOptions) -> ResultSource:
-    """Whose result it will be, and how much of it may be handed on."""
+    """Where the result comes from, and its budget."""
     member, tool = proposal.member, proposal.tool
     entry = member.entry(tool)
     return ResultSource(
         server_id=member.server.server_id,
         tool=tool,
         trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
-        limit=None if options.whole else member.config.max_result_bytes,
+        limit=None if options.full_result else member.config.max_result_bytes,
         max_structured_bytes=options.max_structured_bytes,
         definition=entry.definition if entry else None,
     )
 
 
 def _deadline(member: ManagedServer, options: CallOptions) -> Callable[[], Deadline]:
-    """Makes the clock of a call, anew each time that it is sent."""
+    """A factory of the call's deadline: a new one each time that it is sent."""
     idle = options.request_timeout_ms or member.config.request_timeout_ms
     return partial(Deadline, idle / 1000, member.config.max_request_ms / 1000)
 
@@ -473,7 +486,7 @@ def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspe
 
 
 def _record_failure(audited: AuditedCall, exc: BaseException) -> str:
-    """Record how a call that was sent failed, and say it in a word."""
+    """Record the failure of a call that was sent. Returns its error code."""
     if not isinstance(exc, FairleadError):
         audited.returned("cancelled", "unknown")
         return "cancelled"

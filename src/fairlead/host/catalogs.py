@@ -1,30 +1,30 @@
-"""Catalogs of what servers are known to offer: a host's, made anew only where something changed, or one."""
+"""Catalogs of known tools: cached per selection, rebuilt only where a listing changed."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
+from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog, CatalogPart, HiddenTool
 from fairlead.catalog.naming import Scheme
 from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.events import Event, McpToolsChanged
 from fairlead.host.background import run_off_loop
 from fairlead.host.model.bundles import CatalogKey, Selection
 from fairlead.policy.decision import CallPolicy, Decision
 from fairlead.policy.quarantine import ScreenedListing
 
 if TYPE_CHECKING:
-    from fairlead.host.managed_server import (
-        ManagedServer,  # which loads the SDK, and whoever only looks needs none
-    )
+    from fairlead.host.managed_server import ManagedServer  # it loads the SDK, which listing needs not
 
 
 AT_ONCE: Final = 250
-"""A catalog of so many tools is made when it is asked for; what takes long about each was done before."""
+"""Catalogs up to this many tools are built at once, larger ones in the background."""
 
 
 class Catalogs:
@@ -44,7 +44,7 @@ class Catalogs:
     def current(
         self, selection: Selection, members: Iterable["ManagedServer"], generation: int | None = None
     ) -> Catalog:
-        """The catalog of what is known now. Members of the same generation need not be looked at again."""
+        """The catalog of what is known now. Unchanged if `generation` is that of the latest one."""
         latest = self._latest.get(selection.catalog_key)
         if latest is not None and latest.generation == generation is not None:
             return latest.catalog
@@ -74,7 +74,7 @@ class Catalogs:
             await build.is_over.wait()
 
     def forget(self) -> None:
-        """Begin anew: the configuration changed, and with it what is allowed."""
+        """Drop all catalogs: the configuration changed, and with it what is allowed."""
         self._latest.clear()
 
     def _build(
@@ -112,27 +112,31 @@ class Catalogs:
                 self._latest[selection.catalog_key] = _LatestCatalog(done, catalog, None)
                 before = latest.sources if latest is not None else []
                 new = {id(screened) for _, screened in done} ^ {id(screened) for _, screened in before}
-                self._background.built([member for member, screened in done if id(screened) in new])
+                self._background.announce([member for member, screened in done if id(screened) in new])
         finally:
             del self._builds[selection.catalog_key]
             build.is_over.set()
 
 
-class CatalogBuilder(Protocol):
-    """What large catalogs are made with."""
+class CatalogBuilder:
+    """Builds large catalogs in the background of one host, and announces them."""
 
-    @property
-    def is_open(self) -> bool:
-        """Can something still be started?"""
-        ...
+    def __init__(self, tasks: TaskGroup, emit: Callable[[Event], None]) -> None:
+        self._tasks = tasks
+        self._emit = emit
+        self.is_open = True
+        """Whether work can still be started: not once the host is closing."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something beside."""
-        ...
+        """Run a coroutine function in the background for as long as the host is open."""
+        self._tasks.start_soon(work)
 
-    def built(self, members: "Sequence[ManagedServer]") -> None:
-        """Take note that a catalog now has what these servers offer."""
-        ...
+    def announce(self, members: "Iterable[ManagedServer]") -> None:
+        """Emit `McpToolsChanged` for servers whose tools a new catalog has."""
+        for member in members:
+            listing = member.listing
+            count = len(listing.tools) if listing else 0
+            self._emit(McpToolsChanged(server_id=member.server.server_id, tools=count))
 
 
 @dataclass(slots=True)
@@ -141,7 +145,7 @@ class _Build:
 
     sources: "list[_Source]"
     is_first: bool
-    """Is there none of all servers yet?"""
+    """Whether no catalog of all servers was built yet."""
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -202,7 +206,7 @@ def catalog_of(config: LoadedConfig, selection: Selection, known: Mapping[str, S
 
 
 def offering_of(server: LoadedServer, screened: ScreenedListing, selection: Selection) -> CatalogPart:
-    """What a selection has of a server that is sound: its tools, and which are denied or held back."""
+    """The part of a catalog from one valid server: its tools, and which are denied or quarantined."""
     assert server.config is not None
     policy = CallPolicy(server)
     listing = screened.listing
@@ -236,7 +240,7 @@ def _hidden_by_policy(server: LoadedServer, decision: Decision) -> HiddenTool:
 
 
 def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:
-    """Is there anything that a model could read with the tools for resources and prompts, if it may?"""
+    """Whether a listing has resources or prompts that the selection lets a model read."""
     return any(
         (selection.resources and (listing.resources or listing.templates))
         or (selection.prompts and listing.prompts)
@@ -254,12 +258,12 @@ def _cost(entry: ToolEntry) -> int:
 
 
 def is_direct(key: ToolKey, selection: Selection, cost: int) -> bool:
-    """Does a model get a tool as it is, rather than behind meta-tools, where all together cost so much?"""
+    """Whether a model gets a tool directly rather than behind meta-tools, given the cost of all."""
     return mode_for(key.server_id, selection, cost) == "direct" or selection.keeps_direct(key.tool)
 
 
 def mode_for(server_id: str, selection: Selection, cost: int) -> Literal["direct", "meta"]:
-    """How the tools of a server are handed over, but for those that are always direct."""
+    """The mode of a server's tools, except those that are always direct."""
     mode = selection.modes.get(server_id, selection.mode)
     if mode == "auto":
         return "direct" if cost <= selection.token_budget else "meta"

@@ -1,12 +1,8 @@
-"""A host beside a host: connections of its own where servers are not to be shared, and all else in common.
+"""Hosts of a gateway's clients and principals: own connections where needed, all other parts shared.
 
-One stands behind each client of a gateway, so that no reply, notification or question crosses from one client
-to another.
-
-The host of one principal of a gateway: connections with its own logins, all else in common.
-
-A server that a principal may be logged in to is never shared with another principal: neither its connection
-nor what it listed, in memory or in the store. What the configuration alone lets in is shared by all.
+A client host has its own connections to servers that keep state per client, so that no reply, notification or
+elicitation crosses from one client to another. A principal host has its own connections to servers that are
+used with its logins: neither these nor their listings are shared with another principal.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
@@ -40,9 +36,9 @@ from fairlead.policy.quarantine import ScreenedListing
 
 
 def is_shared(member: ManagedServer) -> bool:
-    """May callers share one connection to a server? Where it keeps nothing between requests, they may."""
+    """Whether clients share one connection to a server: where it keeps no state between requests."""
     if member.connection is None:
-        return True  # what is wrong with it is wrong for everybody
+        return True  # its configuration is wrong for every client
     if member.config.sharing != "auto":
         return member.config.sharing == "shared"
     if member.keeps_sessions:
@@ -52,7 +48,7 @@ def is_shared(member: ManagedServer) -> bool:
 
 @asynccontextmanager
 async def beside(host: Host, *, operator: Operator) -> AsyncGenerator["ClientHost"]:
-    """Run a host beside another for the length of the block. Its own connections end with it."""
+    """Run a client host for the length of the block. Its own connections end with it."""
     async with task_owner("ClientHost") as tasks:
         made = ClientHost(host, tasks, operator)
         try:
@@ -63,7 +59,7 @@ async def beside(host: Host, *, operator: Operator) -> AsyncGenerator["ClientHos
 
 
 class ClientServers(ManagedServers):
-    """The servers of another host, and connections of one's own to those that are not shared."""
+    """The servers of the host above, with connections of its own to those that are not shared."""
 
     def __init__(self, above: ManagedServers, tasks: TaskGroup, person: HumanSide, bus: EventBus) -> None:
         super().__init__(tasks, above._around, above._store, person, bus, above._admission)
@@ -97,7 +93,7 @@ class ClientServers(ManagedServers):
         return self._above.listed_for.get(self._key(above))
 
     def take_listing_for_client(self, server_id: str) -> bool:
-        """Offer what a server lists for a client with these abilities. True where it was not asked yet."""
+        """Use the listing for clients with these abilities. Returns whether it is not known yet."""
         above = self._above[server_id]
         is_own = above.is_usable and not above.awaits_consent and not is_shared(above)
         if not is_own or server_id in self._by_id or not self._key(above)[1]:
@@ -106,40 +102,40 @@ class ClientServers(ManagedServers):
         return self._find_client_snapshot(above) is None
 
     def own_to(self, server_id: str) -> ManagedServer | None:
-        """The one with a connection of this host's own to a server, if there is one."""
+        """The managed server with a connection of this host's own, if there is one."""
         return self._by_id.get(server_id)
 
     def repin(self, above: ManagedServer) -> None:
-        """Hold one's own connection to the same pins as that of the host above."""
+        """Hold the own connection to the same pins as that of the host above."""
         own = self._by_id.get(above.server.server_id)
         if own is not None and own.pins is not above.pins:
             own.repin(above.pins)
 
     @property
     def own(self) -> tuple[ManagedServer, ...]:
-        """Those with a connection of their own."""
+        """The managed servers with a connection of this host's own."""
         return tuple(self._by_id.values())
 
     def known(self, server_id: str) -> ManagedServer:
-        """A server to look at: one's own where there is one."""
+        """A server to inspect: the one with an own connection where there is one."""
         above = self._above[server_id]
         return self._by_id.get(server_id) or above
 
     def offering(self) -> Iterator[ManagedServer]:
-        """The servers as this host has them: one's own only where it offers something else."""
+        """The servers as this host offers them: the own one only where its listing differs."""
         for above in self._above:
             own = self._by_id.get(above.server.server_id)
             yield own if own is not None and self._differs(own, above) else above
 
     @property
     def offer_the_same(self) -> bool:
-        """Does nobody offer this host anything else than all others?"""
+        """Whether every listing equals that of the host above."""
         if not self._by_id:
             return True  # as for most, and this is asked with every call
         return not any(self._differs(own, self._above[name]) for name, own in self._by_id.items())
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
-        """Go by another configuration: one's own connections to servers that changed come to their end."""
+        """Apply another configuration: own connections to servers that changed are closed."""
         for server in servers:
             own = self._by_id.get(server.server_id)
             if own is not None and same_definition(own.server, server):
@@ -150,7 +146,7 @@ class ClientServers(ManagedServers):
         return []
 
     async def close(self) -> None:
-        """End one's own connections, and nobody else's."""
+        """Close the own connections only."""
         self._above.followers.discard(self)
         for member in self._by_id.values():
             self._above.count_gone(member.status())
@@ -170,7 +166,7 @@ class ClientServers(ManagedServers):
         return last[2]
 
     def _save(self, member: ManagedServer) -> None:
-        """Keep nothing: the host above does, where this is news to it."""
+        """Save nothing: pass what is new to the host above, which saves it."""
         above = self._above[member.server.server_id]
         if member.unsaved_pins is not None:
             first_use, member.unsaved_pins = member.unsaved_pins, None
@@ -191,12 +187,12 @@ class ClientServers(ManagedServers):
                 above.adopt(snapshot)
 
     def _on_screened(self, member: ManagedServer) -> None:
-        """Have all other connections to the server follow, where this listing is the newest."""
+        """Have all other connections to the server follow if this listing is the newest."""
         if member.snapshot is not None:
             self._above.note_findings(member, member.snapshot.saved_at, member.findings)
 
     def _watch_pins_of(self, member: ManagedServer) -> None:
-        """Leave it to the host above."""
+        """Do nothing: the host above watches the pins."""
 
 
 def _comparable_listing(screened: ScreenedListing) -> tuple[object, ...]:
@@ -204,47 +200,43 @@ def _comparable_listing(screened: ScreenedListing) -> tuple[object, ...]:
 
 
 class ClientHost(Host):
-    """A host whose servers, records and logins are another's, but for the connections that are its own."""
+    """The host of one gateway client: shares all parts of the host above except its own connections."""
 
     def __init__(self, above: Host, tasks: TaskGroup, operator: Operator) -> None:
         self._above = above
-        person = replace(above._person, operator=operator, shared=False)
-        super().__init__(
-            above._config, tasks, above._around, above._records, person, above.logins, above._names
-        )
-        self._calls.ids = above._calls.ids
+        human = replace(above.parts.human, operator=operator, shared=False)
+        bus = EventBus(above.bus)
+        self._own = ClientServers(above.members, tasks, human, bus)
+        parts = replace(above.parts, tasks=tasks, human=human, bus=bus, servers=self._own)
+        super().__init__(above.config, parts)
 
     def login_hint(self, server_id: str) -> str:
-        """How the one that the host above acts for logs in to a server."""
+        """What the principal of the host above does to log in to a server."""
         return self._above.login_hint(server_id)
-
-    def _new_bus(self) -> EventBus:
-        return EventBus(self._above._bus)
-
-    def _new_members(self) -> ClientServers:
-        self._beside = ClientServers(self._above._members, self._tasks, self._person, self._bus)
-        return self._beside
 
     @property
     def own_members(self) -> tuple[ManagedServer, ...]:
-        """The servers it has a connection of its own to."""
-        return self._beside.own
+        """The managed servers with a connection of this client's own."""
+        return self._own.own
 
     async def want_logs(self, server_id: str, level: LoggingLevel) -> None:
-        """Have an older server that is not shared log from this level on. Modern ones are told each time."""
+        """Set the log level of an unshared handshake server. Stateless ones get it in each request."""
         member = self._member(server_id)
         if not is_shared(member) and member.version not in MODERN_PROTOCOL_VERSIONS:
             await require_consent(member, self.store)
             await member.live().set_log_level(level)
 
     async def list_for_client(self, server_ids: Iterable[str], *, seconds: float) -> None:
-        """List servers as they are for a client with these abilities, which some offer more tools.
+        """List servers for a client with these abilities: some offer it more tools.
 
-        Only those are asked that the client does not share, that are told of its abilities, and that no
-        client with the same abilities has listed. They are waited for so many seconds;
-        later ones are announced.
+        Only servers that are not shared, that the abilities are declared to, and that no client with the same
+        abilities has listed are connected.
+
+        Args:
+            server_ids: The servers.
+            seconds: How long to wait. Listings that come later are announced.
         """
-        unknown = [name for name in server_ids if self._beside.take_listing_for_client(name)]
+        unknown = [name for name in server_ids if self._own.take_listing_for_client(name)]
         if not unknown:
             return
         done = anyio.Event()
@@ -258,9 +250,9 @@ class ClientHost(Host):
             await done.wait()
 
     async def prepare_to_be_asked(self, server_id: str) -> bool:
-        """Connect a server if it may ask without saying in which request. Returns whether it may.
+        """Connect a server if its requests may not say which call they belong to. Returns whether that is so.
 
-        Handshake-era servers over stdio do; over HTTP, the stream says which request it is.
+        It is for handshake servers over stdio; over HTTP, the stream tells the call.
         """
         member = self._member(server_id)
         config = member.server.config
@@ -272,7 +264,7 @@ class ClientHost(Host):
         return not (await member.live().ready()).modern
 
     def per_call_servers(self) -> frozenset[str]:
-        """The servers that are started anew for each request."""
+        """The servers that are started for each request (`sharing: call`)."""
         return frozenset(
             member.server.server_id
             for member in self._above.members
@@ -280,29 +272,29 @@ class ClientHost(Host):
         )
 
     def catalog(self, selection: Selection) -> Catalog:
-        """The tools that are known now: the very catalog of the host above while nothing differs."""
-        if self._beside.offer_the_same:
+        """The tools that are known now: the catalog of the host above while all listings are equal."""
+        if self._own.offer_the_same:
             return self._above.catalog(selection)
-        return self._catalogs.current(selection, self._beside.offering())
+        return self._catalogs.current(selection, self._own.offering())
 
     async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
-        """Wait until a large catalog that is being made is there, here or above."""
-        if self._beside.offer_the_same:
+        """Wait until a large catalog that is being built, here or above, is ready."""
+        if self._own.offer_the_same:
             await self._above.wait_for_catalog(selection, only_first=only_first)
         else:
             await super().wait_for_catalog(selection, only_first=only_first)
 
     async def close(self, server_id: str) -> None:
-        """End one's own connection to a server, if there is one."""
-        for member in self._beside.own:
+        """Close the own connection to a server, if there is one."""
+        for member in self._own.own:
             if member.server.server_id == server_id and member.connection is not None:
                 await member.connection.aclose()
 
     @asynccontextmanager
     async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
-        """What happens here, and to the servers that are shared; nothing of what happens beside."""
+        """Events of this client and of shared servers, without those of other clients."""
         subscriber = Subscriber(overhears=False, hears_calls=calls)
-        attached = [*self._attach(subscriber), *self._above._attach(subscriber)]
+        attached = [*self.attach(subscriber), *self._above.attach(subscriber)]
         try:
             yield subscriber
         finally:
@@ -311,11 +303,11 @@ class ClientHost(Host):
 
 
 LoginHint = Callable[[str], str]
-"""What a principal can do about a missing login to a server."""
+"""Returns what a principal can do about a missing login to a server."""
 
 
 class PrincipalServers(ManagedServers):
-    """The servers of another host, but for those that are reached with the principal's own login."""
+    """The servers of the host above, with own connections to those used with the principal's logins."""
 
     def __init__(
         self,
@@ -335,11 +327,11 @@ class PrincipalServers(ManagedServers):
         return self._choose_member(self._above[server_id])
 
     def has_own(self, server_id: str) -> bool:
-        """Is a server reached with the principal's own login?"""
+        """Whether a server is used with the principal's own login."""
         return server_id in self._by_id
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
-        """Go by a configuration: of the servers that are reached with logins, one's own are taken in."""
+        """Apply a configuration to the servers that are used with the principal's own logins."""
         wanted = list(servers)
         for server in wanted:
             if not is_personal(server) and server.server_id in self._by_id:
@@ -347,7 +339,7 @@ class PrincipalServers(ManagedServers):
         return await super().take([server for server in wanted if is_personal(server)])
 
     async def close(self) -> None:
-        """End one's own connections, and keep what is new of them."""
+        """Close the own connections and save their state."""
         async with anyio.create_task_group() as closing:
             for member in self._by_id.values():
                 if member.connection is not None:
@@ -368,7 +360,7 @@ class PrincipalServers(ManagedServers):
 
 
 class PrincipalHost(Host):
-    """A host whose records and configuration are another's. Its logins are those of one principal."""
+    """The host of one gateway principal: shares records and configuration, and has its own logins."""
 
     def __init__(self, above: Host, tasks: TaskGroup, principal: str, login_hint: LoginHint) -> None:
         self._above = above
@@ -386,40 +378,36 @@ class PrincipalHost(Host):
         def headers_for(server: LoadedServer, resolved: RemoteServer) -> HeaderSource:
             return logins.headers_for(server, resolved, principal)
 
-        around = replace(above._around, headers_for=headers_for)
-        person = replace(above._person, principal=principal, log_in=log_in)
-        super().__init__(above._config, tasks, around, above._records, person, logins, above._names)
-        self._calls.ids = above._calls.ids
+        transports = replace(above.parts.transports, headers_for=headers_for)
+        human = replace(above.parts.human, principal=principal, log_in=log_in)
+        bus = EventBus(above.bus)
+        self._own = PrincipalServers(above.members, tasks, transports, human, bus)
+        parts = replace(
+            above.parts, tasks=tasks, transports=transports, human=human, bus=bus, servers=self._own
+        )
+        super().__init__(above.config, parts)
 
     def login_hint(self, server_id: str) -> str:
-        """How the principal logs in to a server."""
+        """What the principal does to log in to a server."""
         return self._login_hint(server_id)
 
-    def _new_bus(self) -> EventBus:
-        return EventBus(self._above._bus)
-
-    def _new_members(self) -> PrincipalServers:
-        members = self._above._members
-        self._own = PrincipalServers(members, self._tasks, self._around, self._person, self._bus)
-        return self._own
-
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
-        """Where a server stands over the connections of this principal alone, and of its clients."""
+        """The states of a server's connections of this principal and its clients."""
         own = [self._own[server_id].status()] if self._own.has_own(server_id) else []
         return [*own, *super().statuses_besides(server_id)]
 
     def holder_of(self, server_id: str) -> Host:
-        """The host whose connection to a server this one shares: itself, or the one above."""
+        """The host whose connection to a server this one uses: itself, or the one above."""
         return self if self._own.has_own(server_id) else self._above
 
     def catalog(self, selection: Selection) -> Catalog:
-        """The tools that are known now: the very catalog of the host above where no login matters."""
+        """The tools that are known now: the catalog of the host above if no server uses own logins."""
         if not self._is_personal:
             return self._above.catalog(selection)
-        return self._catalogs.current(selection, self._members)
+        return self._catalogs.current(selection, self.members)
 
     async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
-        """Wait until a large catalog that is being made is there, here or above."""
+        """Wait until a large catalog that is being built, here or above, is ready."""
         if self._is_personal:
             await super().wait_for_catalog(selection, only_first=only_first)
         else:
@@ -429,14 +417,14 @@ class PrincipalHost(Host):
     def _is_personal(self) -> bool:
         return any(is_personal(member.server) for member in self._above.members)
 
-    def _attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
-        """Have a subscriber hear what happens here, and above to servers that are shared."""
+    def attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
+        """Subscribe to the events of this host, and to those of shared servers of the host above."""
         shared = _OfShared(subscriber, self._own)
-        return [*super()._attach(subscriber), *self._above._attach(shared)]
+        return [*super().attach(subscriber), *self._above.attach(shared)]
 
 
 class _OfShared(Subscriber):
-    """Passes on what happens to servers that are shared, and nothing of another principal's own."""
+    """Forwards the events of shared servers, without those that the principal has own connections to."""
 
     def __init__(self, to: Subscriber, own: PrincipalServers) -> None:
         super().__init__(overhears=False)
@@ -444,7 +432,7 @@ class _OfShared(Subscriber):
         self._own = own
 
     def put(self, event: Event) -> None:
-        """Pass an event on, if it is about a server that the principal shares."""
+        """Forward an event if it is about a shared server."""
         if not self._own.has_own(getattr(event, "server_id", "")):
             self._to.put(event)
 
@@ -453,7 +441,7 @@ class _OfShared(Subscriber):
 async def principal_host(
     host: Host, loaded: LoadedConfig, principal: str, login_hint: LoginHint
 ) -> AsyncGenerator[PrincipalHost]:
-    """Run the host of a principal beside another for the length of the block.
+    """Run the host of a principal for the length of the block.
 
     `loaded` is the configuration of that other host.
     """

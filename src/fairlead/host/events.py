@@ -1,7 +1,11 @@
-"""Events on their way to whoever listens. A slow listener loses the oldest; it never holds up the host."""
+"""The event bus of a host: bounded queues of subscribers.
+
+A slow subscriber loses the oldest events; it never blocks the host.
+"""
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 
 import anyio
 
@@ -13,25 +17,25 @@ _OF_CALLS = (McpToolCallBegin, McpToolCallProgress, McpToolCallEnd)
 
 
 class Subscriber:
-    """One listener's queue: iterate over it."""
+    """The event queue of one subscriber: iterate over it."""
 
     def __init__(self, *, overhears: bool = True, hears_calls: bool = True) -> None:
         self.overhears = overhears
-        """Does it hear of what happens in hosts beside this one, too?"""
+        """Whether it also gets the events of client hosts below the bus it is subscribed to."""
         self._hears_calls = hears_calls
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         self._filled = anyio.Event()
         self._closed = False
 
     def put(self, event: Event) -> None:
-        """Add an event; the oldest goes where there are too many."""
+        """Add an event. A full queue drops its oldest one."""
         if not self._hears_calls and isinstance(event, _OF_CALLS):
             return
         self._waiting.append(event)
         self._filled.set()
 
     def close(self) -> None:
-        """End the iteration, after what is waiting."""
+        """End the iteration after the events that are queued."""
         self._closed = True
         self._filled.set()
 
@@ -48,7 +52,7 @@ class Subscriber:
 
 
 class EventBus:
-    """Hands every event to every subscriber, and to those of the bus above who want to overhear."""
+    """Hands every event to its subscribers, and to those of the bus above that have `overhears`."""
 
     def __init__(self, above: "EventBus | None" = None) -> None:
         self._above = above
@@ -56,18 +60,18 @@ class EventBus:
 
     @property
     def has_listeners(self) -> bool:
-        """Is anybody there to hear? An event that nobody hears need not be made."""
+        """Whether there is any subscriber. Without one, callers need not build events."""
         return bool(self._subscribers) or (self._above is not None and self._above.has_listeners)
 
     def emit(self, event: Event) -> None:
-        """Tell everybody, without waiting."""
+        """Hand an event to all subscribers, without waiting."""
         for subscriber in self._subscribers:
             subscriber.put(event)
         if self._above is not None:
             self._above.overhear(event)
 
     def overhear(self, event: Event) -> None:
-        """Tell of what happens beside, without waiting."""
+        """Hand an event of a client host to the subscribers that have `overhears`, without waiting."""
         for subscriber in self._subscribers:
             if subscriber.overhears:
                 subscriber.put(event)
@@ -75,13 +79,22 @@ class EventBus:
             self._above.overhear(event)
 
     def subscribe(self, subscriber: Subscriber | None = None) -> Subscriber:
-        """Begin to listen."""
+        """Add a subscriber, or a new one."""
         subscriber = subscriber or Subscriber()
         self._subscribers.add(subscriber)
         return subscriber
 
+    @contextmanager
+    def listening(self, subscriber: Subscriber) -> Generator[None]:
+        """Subscribe for the length of the block. The subscriber's `put` is called as events happen."""
+        self.subscribe(subscriber)
+        try:
+            yield
+        finally:
+            self.unsubscribe(subscriber)
+
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Stop listening."""
+        """Remove a subscriber and end its iteration."""
         self._subscribers.discard(subscriber)
         subscriber.close()
 

@@ -1,4 +1,4 @@
-"""What a program and its servers agree on beyond the protocol: capabilities, requests and notifications."""
+"""Protocol extensions between a program and its servers: capabilities, requests and notifications."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CustomCapabilities:
-    """What a program declares to servers beyond the protocol's own: experiments, and extensions by id."""
+    """Client capabilities beyond the protocol's own: experimental ones, and extensions by id."""
 
     experimental: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
@@ -31,7 +31,7 @@ class ExtensionMessages:
 
     @check_types
     async def declared(self, server_id: str, capability: str) -> bool:
-        """Does a server declare this experiment or extension? It is connected if it is not."""
+        """Whether a server declares an experimental capability or extension. It is connected if needed."""
         offers = (await (await self._host.reach(server_id)).ready()).capabilities
         return capability in (offers.experimental or {}) or capability in (offers.extensions or {})
 

@@ -1,63 +1,40 @@
-"""The host: owns every connection, and knows the order things happen in."""
+"""The host: all configured servers behind one object, and the public API to list, read and call them.
+
+What it is made of is in `parts`, the way of a call in `call`, the servers in `managed_servers`.
+"""
 
 import os
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import aiohttp
 import anyio
-import msgspec
-from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.naming import Scheme
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry, sanitize_entry
-from fairlead.config.argument_types import check_types, require_types, wrong_type
+from fairlead.config.argument_types import check_types, require_types
 from fairlead.config.command_lines import command_line
-from fairlead.config.consent import ConsentKey
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.models import ApprovalMode, Server
-from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL, GroupedPrincipal
 from fairlead.config.secrets.log_filter import mask_logs
 from fairlead.connection.connection import Connection
-from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.tracing import Tracer
-from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
-from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, StoreError
-from fairlead.events import Event, McpToolsChanged
-from fairlead.host.background import run_off_loop, size_of_tools, task_owner
-from fairlead.host.call import (
-    CallRunner,
-    OnProgress,
-    call_options,
-    listing_of,
-    require_approved,
-    require_consent,
-)
-from fairlead.host.catalogs import Catalogs
+from fairlead.errors import ConnectFailed, FairleadError
+from fairlead.events import Event
+from fairlead.host.background import run_off_loop, size_of_tools
+from fairlead.host.call import CallRunner, OnProgress, call_options, listing_of, require_consent
+from fairlead.host.catalogs import CatalogBuilder, Catalogs
 from fairlead.host.events import EventBus, Subscriber
 from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
-from fairlead.host.logins import Logins
-from fairlead.host.managed_server import HumanSide, ManagedServer, ServerStatus
-from fairlead.host.managed_servers import ManagedServers
+from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
@@ -67,14 +44,11 @@ from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
 from fairlead.host.offers.tasks import Tasks
 from fairlead.host.operator import UNATTENDED, Operator
-from fairlead.host.permission import CallPermission, ProposedCall, require_callable
-from fairlead.host.records import HostRecords, open_records
+from fairlead.host.parts import GatewayBacking, HostParts, open_parts, require_sound
+from fairlead.host.permission import CallPermission, ProposedCall
 from fairlead.host.startup import Startups
-from fairlead.host.telemetry import programs_tracer
-from fairlead.net.http import open_client
 from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import BundleFilter
-from fairlead.policy.pins import UntrustedPins
 
 if TYPE_CHECKING:
     from fairlead.servers.framework.server import McpServer
@@ -89,69 +63,50 @@ _CONFIG_HINT = "pass a document as `overrides`, the path of a file as `path`, or
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerInfo:
-    """Who a server says it is, and the protocol version it speaks with us."""
+    """The name and instructions a server reports, and the protocol version negotiated with it."""
 
     name: str | None
     version: str
     instructions: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GatewayBacking:
-    """How a host stands behind something that serves many: its tools' names."""
-
-    names: Scheme = "gateway"
-
-
 class Host:
-    """Many servers behind one object. Open it with `async with Host.open() as host:`."""
+    """All configured servers behind one object. Open it with `async with Host.open() as host:`.
 
-    def __init__(  # noqa: PLR0913 - what a host is made of
-        self,
-        config: LoadedConfig,
-        tasks: TaskGroup,
-        around: TransportContext,
-        records: HostRecords,
-        person: HumanSide,
-        logins: Logins,
-        names: Scheme | None = None,
-    ) -> None:
-        self._config = config
-        self._names: Scheme | None = names
-        self._catalogs = Catalogs(names or config.config.tools.names, RESERVED, self)
-        self._tasks = tasks
-        self._around = around
-        self._records = records
-        self._person = person
-        self.store = records.store
-        self._bus = self._new_bus()
-        self._startups = Startups(tasks, self._bus.emit)
-        self._members = self._new_members()
+    Methods that take a `server_id` raise `UnknownServer` if no server has that id, and `ConnectFailed` once
+    the host is closed. Methods that contact a server also raise `ConnectFailed`, `AuthRequired` and
+    `ConsentRequired` if it cannot be used.
+    """
+
+    def __init__(self, config: LoadedConfig, parts: HostParts) -> None:
+        self.config = config
+        """The configuration in force."""
+        self.parts = parts
+        self.members = parts.servers
+        """The managed servers, by id."""
+        self.store = parts.records.store
+        self._tasks = parts.tasks
+        self.bus = parts.bus
+        """The event bus."""
+        self._builder = CatalogBuilder(parts.tasks, parts.bus.emit)
+        self._catalogs = Catalogs(parts.names or config.config.tools.names, RESERVED, self._builder)
+        self._startups = Startups(parts.tasks, parts.bus.emit)
         self.docs_allow: tuple[str, ...] = ()
-        """The sites that the built-in documentation reader may read."""
+        """The sites that the built-in documentation server may read."""
         self.resources = Resources(self)
         self.prompts = Prompts(self)
         self.known_offers = KnownOffers()
         self.tasks = Tasks(self)
         self.custom = ExtensionMessages(self)
-        self.approvals = Approvals(records.store)
-        """What people answered about calls, for as long as they wanted it to hold."""
-        self._permission = CallPermission(person.operator, self.approvals)
-        self.logins = logins
-        """Who this host is to which server."""
-        self.artifacts = records.artifacts
-        """What did not fit into results."""
-        self._audit = records.audit
-        self._calls = CallRunner(records, self._permission, self._bus)
+        self.approvals = Approvals(parts.records.store)
+        """The remembered approvals of tools."""
+        self.permission = CallPermission(parts.human.operator, self.approvals)
+        self.logins = parts.logins
+        """The OAuth logins to servers."""
+        self.artifacts = parts.records.artifacts
+        """The parts of results that exceeded the result budget."""
+        self.calls = CallRunner(parts.records, self.permission, parts.bus, parts.call_ids)
         self._closed = False
-
-    def _new_bus(self) -> EventBus:
-        return EventBus()
-
-    def _new_members(self) -> ManagedServers:
-        failure = self._records.store_error
-        no_pins = UntrustedPins.because(failure) if failure is not None else None
-        return ManagedServers(self._tasks, self._around, self.store, self._person, self._bus, no_pins=no_pins)
 
     @classmethod
     @check_types(hints={"config": _CONFIG_HINT})
@@ -172,228 +127,230 @@ class Host:
         subscriber: Subscriber | None = None,
         tracer: Tracer | None = None,
     ) -> AsyncGenerator["Host"]:
-        """Run a host for the length of the block, and leave nothing behind.
+        """Run a host for the length of the block, which may end in another task than it began in.
 
-        `servers` are servers of your own that run in this process, by id, beside the configured ones.
-        `operator` answers for a person when a server asks, `capabilities` are declared to every server,
-        `auth_providers` are what entries mean by their `auth_provider_id`, `backing` says
-        how it stands behind something that serves many, `subscriber` hears what happens from the very start,
-        and `tracer` records what servers are asked: where none is given, the program's own if it has set one.
-        The block may end in another task than it began in.
-        Servers start on first use, except those that say `lazy: false`. A `required` server that is not ready
-        fails the start; others never do.
+        Servers start on first use, except those configured with `lazy: false`.
+
+        Args:
+            config: A loaded configuration; without one, it is loaded from the next four.
+            path: One configuration file instead of the user's and the project's.
+            overrides: A document that is merged over all files.
+            env: The environment; `os.environ` if not given.
+            cwd: Where to look for a project's configuration; the current directory if not given.
+            servers: Servers of your own that run in this process, by id.
+            operator: Answers approvals and elicitations for the user.
+            capabilities: Client capabilities that are declared to every server.
+            auth_providers: Sources of credentials, by the `auth_provider_id` of entries.
+            backing: Given if the host serves the clients of a gateway.
+            subscriber: Gets all events from the start.
+            tracer: Records requests to servers as spans; the program's own OpenTelemetry if not given.
+
+        Raises:
+            ConfigError: The configuration cannot be used.
+            ServerError: A server configured with `required: true` is not ready. Others never fail the start.
         """
-        _require_sound(operator, servers or {})
+        require_sound(Host.open, operator, servers or {})
         reserve_standard_descriptors()
         env = os.environ if env is None else env
         mask_logs(gate.log_line)
         loaded = config or load_config(path, overrides, env, cwd)
-        async with AsyncExitStack() as stack:
-            records = await open_records(stack, loaded.config, env)
-            http = _http_client(stack)
-            guardian = Guardian()
-            stack.callback(guardian.close)
-            around = TransportContext(
-                env=env,
-                guardian=guardian,
-                http=http,
-                logs=state_folder(env) / "logs",
-                cache=state_folder(env) / "cache",
-                docs_allow=lambda: host.docs_allow,
-                programs=servers or {},
-                headers_for=lambda server, resolved: host.logins.headers_for(server, resolved),
-                require_approved=lambda key: host.require_approved(key),
-                tracer=tracer or programs_tracer(),
-            )
-            async with task_owner("Host") as tasks:
-                logins = Logins(
-                    env,
-                    records,
-                    operator=operator,
-                    providers=auth_providers or {},
-                    http=http,
-                    tasks=tasks,
-                )
-                person = HumanSide(
-                    operator=operator,
-                    capabilities=capabilities or CustomCapabilities(),
-                    log_in=logins.wanted,
-                    shared=backing is not None,
-                )
-                names = backing.names if backing else None
-                host = cls(loaded, tasks, around, records, person, logins, names)
-                tasks.start_soon(records.audit.rotate)
-                if subscriber is not None:
-                    host._bus.subscribe(subscriber)
-                try:
-                    await host._begin(loaded)
-                    yield host
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await host.aclose()
+        async with open_parts(
+            loaded.config,
+            env,
+            programs=servers or {},
+            operator=operator,
+            capabilities=capabilities,
+            auth_providers=auth_providers,
+            backing=backing,
+            tracer=tracer,
+            docs_allow=lambda: host.docs_allow,
+        ) as parts:
+            host = cls(loaded, parts)
+            if subscriber is not None:
+                parts.bus.subscribe(subscriber)
+            try:
+                await host.reload(loaded)
+                required = [each.server for each in host.members if each.server.entry.get("required") is True]
+                if needed := [server.server_id for server in required if server.enabled]:
+                    await host.require(needed)
+                yield host
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await host.aclose()
 
     # Servers.
 
     def login_hint(self, server_id: str) -> str:
-        """How the one that this host acts for logs in to a server."""
+        """What the user of this host does to log in to a server."""
         return f"run `{command_line('login', server_id)}`"
 
     def status(self) -> list[ServerStatus]:
-        """Where every server stands. Contacts nobody."""
-        return [member.status() for member in self._members]
+        """The state of every server. Contacts no server."""
+        return [member.status() for member in self.members]
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
-        """Where a server stands over the connections of single clients that stand beside this host."""
-        return self._members.statuses_besides(server_id)
+        """The states of a server's connections that belong to single clients of a gateway."""
+        return self.members.statuses_besides(server_id)
 
     @check_types
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
-        """Connect servers, all at once, and list what they offer. Returns what went wrong, by server."""
+        """Connect servers concurrently and list what they offer.
+
+        Returns:
+            What went wrong, by server; empty if all are ready.
+        """
         failures: dict[str, FairleadError] = {}
         members: list[ManagedServer] = []
         for server_id in server_ids:
             try:
-                members.append(self._require_member(server_id))
+                members.append(self._member_to_inspect(server_id))
             except FairleadError as exc:
                 failures[server_id] = exc
-        return failures | await self._startups.start(members, partial(self._listing, fresh=True))
+        ready = partial(listing_of, store=self.store, fresh=True)
+        return failures | await self._startups.start(members, ready)
 
     @check_types
     def retry(self, *server_ids: str) -> None:
-        """Try servers that failed again, beside; one that failed often and lately is left alone."""
+        """Connect servers that failed again, in the background, unless their circuit breaker is open."""
         for server_id in server_ids:
-            connection = self._require_member(server_id).connection
+            connection = self._member_to_inspect(server_id).connection
             if connection is not None and not connection.backoff.is_open:
                 self._tasks.start_soon(self.connect, server_id)
 
     async def connect_all(self) -> dict[str, FairleadError]:
-        """Connect every server that is switched on."""
-        enabled = (member.server for member in self._members if member.server.enabled)
-        return await self.connect(*(server.server_id for server in enabled))
+        """Connect every enabled server. Returns what went wrong, by server."""
+        return await self.connect(*(each.server.server_id for each in self.members if each.server.enabled))
 
     @check_types
     async def require(self, server_ids: Iterable[str], *, seconds: float = 60.0) -> None:
-        """Make sure that servers are ready, or raise what is wrong with the first that is not."""
+        """Connect servers and wait until all are ready.
+
+        Args:
+            server_ids: The servers.
+            seconds: How long to wait for all of them together.
+
+        Raises:
+            FairleadError: What is wrong with the first server that is not ready.
+        """
         failures: dict[str, FairleadError] = {}
         wanted = list(server_ids)
         with anyio.move_on_after(seconds) as scope:
             failures = await self.connect(*wanted)
         if scope.cancelled_caught:
-            late = [name for name in wanted if self._require_member(name).status().state != "ready"]
+            late = [name for name in wanted if self._member_to_inspect(name).status().state != "ready"]
             raise ConnectFailed(late[0] if late else wanted[0], f"not ready after {seconds:g} s")
         for failure in failures.values():
             raise failure
 
     @check_types
     async def close(self, server_id: str) -> None:
-        """End all connections to one server, from any task, in bounded time. The next use starts it again."""
-        await self._members.end(self._member(server_id).server.server_id)
+        """Close all connections to a server, from any task, in bounded time. The next use reconnects it."""
+        await self.members.end(self._member(server_id).server.server_id)
 
     async def aclose(self) -> None:
-        """End every connection, in bounded time, and start none any more."""
+        """Close every connection, in bounded time, and open none any more."""
         self._closed = True
-        await self._members.close()
-        self._bus.close()
+        self._builder.is_open = False
+        await self.members.close()
+        self.bus.close()
 
     @check_types
     async def reload(self, config: LoadedConfig) -> None:
-        """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        """Put another configuration in force. Only servers that changed restart, after their calls."""
         self.docs_allow = config.config.docs.allow
-        self._audit.settings = config.config.audit
+        self.parts.records.audit.settings = config.config.audit
         for server_id, server in config.servers.items():
-            before = self._config.servers.get(server_id)
+            before = self.config.servers.get(server_id)
             if before is not None and before.entry != server.entry:
-                self.approvals.forget_session(server_id)  # what its entry says now is the newer word
-        self._config = config
-        self._catalogs = Catalogs(self._names or config.config.tools.names, RESERVED, self)
-        own = {name: program_server(name, Path(), config.rules) for name in self._around.programs}
+                self.approvals.forget_session(server_id)  # the changed entry is the newer decision
+        self.config = config
+        self._catalogs = Catalogs(self.parts.names or config.config.tools.names, RESERVED, self._builder)
+        own = {name: program_server(name, Path(), config.rules) for name in self.parts.transports.programs}
         wanted = config.servers | own
-        self._members.keep_only(wanted)
+        self.members.keep_only(wanted)
         await self._take(wanted.values())
-        self._permission.decide_again()
+        self.permission.decide_again()
 
     @check_types
     async def add(self, server: LoadedServer) -> None:
-        """Add a server, or put another definition in its place."""
+        """Add a server, or replace the definition of the one with its id."""
         await self._take([server])
 
     @check_types
     def remove(self, server_id: str) -> None:
-        """Take a server out. Its calls under way finish first."""
-        self._members.drop(self._member(server_id).server.server_id)
+        """Remove a server. Its calls under way finish first."""
+        self.members.drop(self._member(server_id).server.server_id)
 
     @check_types
     def configured(self, server_id: str) -> Server:
-        """How a server is configured. Raises where that is not sound."""
-        return self._require_member(server_id).config
+        """The configuration of a server.
+
+        Raises:
+            ConfigInvalid: Its entry is not valid.
+        """
+        return self._member_to_inspect(server_id).config
 
     def is_untrusted(self, server_id: str) -> bool:
-        """Is what this server says data, and never instructions?"""
-        return self._require_member(server_id).config.trust != "trusted"
+        """Whether what this server says is untrusted content. Raises what `configured` raises."""
+        return self._member_to_inspect(server_id).config.trust != "trusted"
 
     def is_trusted(self, server_id: str) -> bool:
-        """The same the other way round, and no for a server that is unknown or not configured soundly."""
+        """Whether a server is trusted. False for one that is unknown, or whose entry is not valid."""
         try:
             return not self.is_untrusted(server_id)
         except FairleadError:
             return False
 
-    # Tools.
+    # What servers offer.
 
     @check_types
     def listing(self, server_id: str) -> Listing | None:
-        """What a server offers, as far as anybody knows. Contacts nobody."""
-        return self._require_member(server_id).listing
+        """The listing of a server, of this run or a snapshot; None if there is none. Contacts no server."""
+        return self._member_to_inspect(server_id).listing
 
     @check_types
     def toolset(
         self, bundle: str | None = None, *, principal: str = LOCAL, groups: frozenset[str] = frozenset()
     ) -> Toolset:
-        """The tools of a bundle, or of everything: to hand to a model, to search, and to call by name.
+        """The tools of a bundle, to give to a model, to search, and to call by name.
 
-        Rules that name the principal, or one of its `groups`, hide tools from it.
+        Args:
+            bundle: The bundle; all enabled servers if not given.
+            principal: The identity that calls are made for. Rules may hide tools from it.
+            groups: The groups that the principal is a member of.
+
+        Raises:
+            UnknownBundle: No bundle has that name.
         """
-        return Toolset(
-            self, select(self._config, bundle, GroupedPrincipal(principal, groups)), principal, groups
-        )
+        selection = select(self.config, bundle, GroupedPrincipal(principal, groups))
+        return Toolset(self, selection, principal, groups)
 
     @property
     def tools(self) -> Toolset:
-        """The tools of every server that is switched on."""
+        """The tools of every enabled server."""
         return self.toolset()
 
     def catalog(self, selection: Selection) -> Catalog:
-        """The tools that are known now, as a selection has them. Contacts nobody."""
-        return self._catalogs.current(selection, self._members, self._members.generation)
+        """The tools of a selection that are known now. Contacts no server."""
+        return self._catalogs.current(selection, self.members, self.members.generation)
 
     async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
-        """Wait until a large catalog that is being made is there. Contacts no server.
+        """Wait until a large catalog that is being built is ready. Contacts no server.
 
-        With `only_first`, a catalog that replaces an earlier one is not waited for.
+        Args:
+            selection: Whose catalog.
+            only_first: Do not wait for one that replaces an earlier catalog.
         """
         self.catalog(selection)
         await self._catalogs.wait(selection, only_first=only_first)
 
-    @property
-    def is_open(self) -> bool:
-        """Can something still be started beside? For large catalogs."""
-        return not self._closed
-
-    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something beside for as long as the host is open. For large catalogs."""
-        self._tasks.start_soon(work)
-
-    def built(self, members: Sequence[ManagedServer]) -> None:
-        """Say that servers' tools are there now, or others. For large catalogs."""
-        for member in members:
-            listing = member.listing
-            self._bus.emit(
-                McpToolsChanged(server_id=member.server.server_id, tools=len(listing.tools) if listing else 0)
-            )
-
     @check_types
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
-        """A server's tools: at once where they are known, else it is connected and asked."""
+        """The tools of a server, sanitized. It is connected only if it was never listed.
+
+        Raises:
+            ListFailed: The server does not list its tools.
+        """
         listing = await self.offers(server_id)
         if listing.is_partial and not listing.tools:
             listing = await self.list_now(server_id)  # which raises why there are none
@@ -406,55 +363,48 @@ class Host:
 
     @check_types
     async def list_now(self, server_id: str) -> Listing:
-        """What a server offers, as it says in this run. It is connected if it is not."""
-        return await self._listing(self._require_member(server_id), fresh=True)
+        """The listing of a server from this run. It is connected if it is not.
+
+        Raises:
+            ListFailed: The server does not list what it offers.
+        """
+        return await listing_of(self._member_to_inspect(server_id), self.store, fresh=True)
 
     @check_types
     async def offers(self, server_id: str) -> Listing:
-        """What a server offers: at once where that is known, else it is connected and asked."""
-        member = self._require_member(server_id)
+        """The listing of a server, of this run or a snapshot. It is connected only if it was never listed.
+
+        Raises:
+            ListFailed: The server does not list what it offers.
+        """
+        member = self._member_to_inspect(server_id)
         member.refresh_if_stale()
-        return await self._listing(member)
+        return await listing_of(member, self.store)
 
     @check_types
     async def reach(self, server_id: str) -> Connection:
-        """A server's connection, open or not, for requests that go to it and nowhere else."""
+        """The connection of a server, open or not, for requests to this server alone."""
         member = self._member(server_id)
         connection = member.live()
         await require_consent(member, self.store)
         return connection
 
-    async def require_approved(self, key: ConsentKey) -> None:
-        """Raise unless the user approved this very start of a project's server."""
-        member = self._require_member(key.server_id)
-        try:
-            await require_approved(key, self.store)
-        except ConsentRequired:
-            member.set_approved(False)
-            raise
-        member.set_approved(True)
-
-    async def notice_consents(self) -> None:
-        """Find out whether servers that wait for the user's consent have been approved meanwhile."""
-        for member in self._members:
-            if member.awaits_consent:
-                with suppress(ConsentRequired, StoreError):
-                    await require_consent(member, self.store)
-
     @check_types
     def skills(self, server_id: str) -> Skills:
-        """What a server can teach a model, where it has such skills."""
+        """The skills that a server offers to models."""
         return Skills(self, server_id)
 
     @check_types
     async def describe(self, server_id: str) -> ServerInfo:
-        """Who a server says it is. It is connected if it is not."""
+        """What a server reports about itself. It is connected if it is not."""
         connection = await self.reach(server_id)
         session = await connection.ready()
-        listing = await self.offers(server_id)  # which has no instructions that nobody has looked at
+        listing = await self.offers(server_id)  # its instructions are left out until they are reviewed
         return ServerInfo(
             name=connection.vitals.server, version=session.version, instructions=listing.instructions
         )
+
+    # Calls.
 
     async def call(  # noqa: PLR0913 - the parts of one call
         self,
@@ -464,172 +414,85 @@ class Host:
         *,
         on_progress: OnProgress | None = None,
         request_timeout_ms: int | None = None,
-        reviewed: bool = False,
+        confirmed: bool = False,
         bundle_filter: BundleFilter | None = None,
         principal: str = LOCAL,
-        whole: bool = False,
+        full_result: bool = False,
         groups: frozenset[str] = frozenset(),
-        default: ApprovalMode | None = None,
+        default_mode: ApprovalMode | None = None,
         max_structured_bytes: int | None = None,
     ) -> ToolResult:
-        """Call a tool. `reviewed` says that a person looked at this very call and wants it; `within` is what
-        a bundle takes from the server; `principal` is who it is made for. The result is as large as a model
-        may be handed, and the rest is kept in `artifacts`, unless you want it `whole`. `groups` are those
-        that the principal is a member of, and `default` is the approval mode of tools that no rule and no
-        other mode is about, for a surface that is configured with one.
-        Structured content is part of what a model may be handed, or has a limit of its own with
-        `max_structured_bytes`.
+        """Call a tool, after the operator's approval if policy says `ask`.
 
-        Where the configuration says `ask`, the operator's person is asked first. Raises `CallDenied` where
-        policy or that person says no (`ApprovalRequired` where nobody can be asked), `UnknownTool` where the
-        tool's definition was rejected, `ArgumentsInvalid` where the arguments do not fit it, and `CallFailed`
-        where no result came, which says in `delivery` whether the server may have carried it out. A tool that
-        failed returns a result with `is_error`.
+        Args:
+            server_id: The server.
+            tool: The tool's own name at the server.
+            arguments: Its arguments, by name.
+            on_progress: Awaited with progress, total and message whenever the server reports progress.
+            request_timeout_ms: Idle timeout instead of the server's configured one; progress resets it.
+            confirmed: The user saw and confirmed this very call, so that policy need not ask.
+            bundle_filter: The effect of a bundle on this server.
+            principal: The identity that the call is made for.
+            full_result: Return the whole result rather than what fits the result budget.
+            groups: The groups that the principal is a member of.
+            default_mode: The approval mode of tools that no rule and no other mode matches.
+            max_structured_bytes: A budget of its own for structured content; else it shares the result's.
+
+        Returns:
+            The result, cut to the result budget with the rest in `artifacts`. Where the tool itself failed,
+            it has `is_error`.
+
+        Raises:
+            CallDenied: Policy or the user denied it; `ApprovalRequired` if the operator cannot ask.
+            UnknownTool: The tool's definition was rejected.
+            ArgumentsInvalid: The arguments do not fit the tool's schema.
+            CallFailed: No result came; `delivery` says whether the server may have carried it out.
         """
-        proposal = self._proposal(
-            server_id, tool, bundle_filter, principal, reviewed=reviewed, groups=groups, default=default
-        )
-        options = call_options(on_progress, request_timeout_ms, max_structured_bytes, whole=whole)
-        return await self._calls.call(proposal, {} if arguments is None else arguments, options)
-
-    def require_callable(
-        self,
-        server_id: str,
-        tool: str,
-        bundle_filter: BundleFilter | None,
-        caller: GroupedPrincipal,
-        default: ApprovalMode | None,
-    ) -> None:
-        """Raise what every call of a tool is refused with (`CallDenied`, `UnknownTool`), if it is."""
-        proposal = self._proposal(
+        proposal = self.propose(
             server_id,
             tool,
             bundle_filter,
-            caller.principal,
-            reviewed=False,
-            groups=caller.groups,
-            default=default,
+            principal,
+            confirmed=confirmed,
+            groups=groups,
+            default_mode=default_mode,
         )
-        self._permission.refuse_hopeless(proposal)
-        require_callable(proposal)
+        options = call_options(on_progress, request_timeout_ms, max_structured_bytes, full_result=full_result)
+        return await self.calls.call(proposal, {} if arguments is None else arguments, options)
 
     @check_types
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
-        """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
-        await self._permission.allow_always(self._proposal(server_id, tool, None, principal, reviewed=True))
+        """Remember an approval of a tool, as it is defined now, for a principal.
+
+        Raises:
+            UnknownTool: The tool's definition is not known.
+            CallDenied: The tool is quarantined.
+        """
+        await self.permission.allow_always(self.propose(server_id, tool, None, principal, confirmed=True))
 
     @check_types
     def allow_for_session(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
-        """The same for as long as this host is open. What is denied stays denied."""
-        proposal = self._proposal(server_id, tool, None, principal, reviewed=True)
-        self._permission.allow_for_session(proposal)
+        """Like `allow`, for as long as this host is open. Denied tools stay denied."""
+        self.permission.allow_for_session(self.propose(server_id, tool, None, principal, confirmed=True))
 
-    async def begin_call(
-        self,
-        server_id: str,
-        tool: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        reviewed: bool = False,
-        principal: str = LOCAL,
-        groups: frozenset[str] = frozenset(),
-    ) -> msgspec.Raw:
-        """Call a tool, in the background if its server can, and return what comes first, for `host.tasks`."""
-        proposal = self._proposal(server_id, tool, None, principal, reviewed=reviewed, groups=groups)
-        return await self._calls.begin(proposal, {} if arguments is None else arguments)
-
-    @check_types
-    async def delivered(
-        self, server_id: str, tool: str, raw: msgspec.Raw, *, principal: str = LOCAL
-    ) -> ToolResult:
-        """What a call that went on in the background brought, as it may be handed on."""
-        proposal = self._proposal(server_id, tool, None, principal, reviewed=False)
-        return await self._calls.deliver(raw, proposal)
-
-    @check_types
-    @asynccontextmanager
-    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
-        """What happens in this host from now on: `async with host.events() as events: async for …`.
-
-        Who does not want to be woken for every single call leaves out `calls`.
-        """
-        subscriber = self._bus.subscribe(Subscriber(hears_calls=calls))
-        try:
-            yield subscriber
-        finally:
-            self._bus.unsubscribe(subscriber)
-
-    def _attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
-        """Have a subscriber of a host beside this one hear what happens here. Returns what to undo."""
-        return [(self._bus, self._bus.subscribe(subscriber))]
-
-    @contextmanager
-    def listening(self, subscriber: Subscriber) -> Generator[None]:
-        """Have a subscriber of your own hear what happens, at once, for the length of the block."""
-        self._bus.subscribe(subscriber)
-        try:
-            yield
-        finally:
-            self._bus.unsubscribe(subscriber)
-
-    @property
-    def tracer(self) -> Tracer | None:
-        """Who records what is asked, if anybody does."""
-        return self._around.tracer
-
-    @property
-    def members(self) -> Iterable[ManagedServer]:
-        """Its servers, as they stand."""
-        return self._members
-
-    # How it is done.
-
-    async def _begin(self, loaded: LoadedConfig) -> None:
-        await self.reload(loaded)
-        required = [
-            member.server.server_id
-            for member in self._members
-            if member.server.enabled and member.server.entry.get("required") is True
-        ]
-        if required:
-            await self.require(required)
-
-    async def _take(self, servers: Iterable[LoadedServer]) -> None:
-        taken = await self._members.take(servers)
-        eager = [member for member in taken if member.connection is not None and not member.config.lazy]
-        if eager:
-            self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
-
-    def _member(self, server_id: str) -> ManagedServer:
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self._members[server_id]
-
-    def _require_member(self, server_id: str) -> ManagedServer:
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self._members.known(server_id)
-
-    async def _listing(self, member: ManagedServer, *, fresh: bool = False) -> Listing:
-        return await listing_of(member, self.store, fresh=fresh)
-
-    def _proposal(  # noqa: PLR0913 - the parts of a proposal
+    def propose(  # noqa: PLR0913 - the parts of a proposal
         self,
         server_id: str,
         tool: str,
         bundle_filter: BundleFilter | None,
         principal: str,
         *,
-        reviewed: bool,
+        confirmed: bool = False,
         groups: frozenset[str] = frozenset(),
-        default: ApprovalMode | None = None,
+        default_mode: ApprovalMode | None = None,
     ) -> ProposedCall:
+        """A call as policy decides about it. The parameters are those of `call`."""
         # `check_types` would cost every call some microseconds.
         if not (
             type(server_id) is type(tool) is type(principal) is str
             and type(groups) is frozenset
             and (bundle_filter is None or type(bundle_filter) is BundleFilter)
-            and (default is None or default in _APPROVAL_MODES)
+            and (default_mode is None or default_mode in _APPROVAL_MODES)
         ):
             require_types(
                 Host.call,
@@ -638,7 +501,7 @@ class Host:
                 principal=principal,
                 groups=groups,
                 bundle_filter=bundle_filter,
-                default=default,
+                default_mode=default_mode,
             )
         member = self._member(server_id)
         if member.connection is None:
@@ -648,33 +511,48 @@ class Host:
             tool=tool,
             bundle_filter=bundle_filter,
             principal=principal,
-            reviewed=reviewed,
+            confirmed=confirmed,
             groups=groups,
-            default=default,
+            default_mode=default_mode,
         )
 
+    # Events.
 
-def _require_sound(operator: object, servers: Mapping[str, object]) -> None:
-    """Raise `WrongType` for an operator or a server of the program's own that is none."""
-    if not isinstance(getattr(operator, "abilities", None), frozenset):
-        hint = "pass `Callbacks(on_approve=…)`, or an object with all methods of `Operator`"
-        raise wrong_type(Host.open, "operator", Operator, operator, hint=hint)
-    for server_id, server in servers.items():
-        if not callable(getattr(server, "sdk_server", None)):
-            hint = (
-                f"`servers` are `McpServer`s by id; configure others as `servers.{server_id}` in `overrides`"
-            )
-            raise wrong_type(Host.open, f"servers[{server_id!r}]", "McpServer", server, hint=hint)
+    @check_types
+    @asynccontextmanager
+    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
+        """Events from now on: `async with host.events() as events: async for event in events: …`.
 
+        Args:
+            calls: Include the events of single calls.
+        """
+        subscriber = Subscriber(hears_calls=calls)
+        with self.bus.listening(subscriber):
+            yield subscriber
 
-def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:
-    """The HTTP client all servers share, opened when the first needs it."""
-    clients: list[aiohttp.ClientSession] = []
+    def attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
+        """Subscribe a client host's subscriber to the events of this host. Returns what to unsubscribe."""
+        return [(self.bus, self.bus.subscribe(subscriber))]
 
-    def client() -> aiohttp.ClientSession:
-        if not clients:
-            clients.append(open_client())
-            stack.push_async_callback(clients[0].close)
-        return clients[0]
+    @property
+    def tracer(self) -> Tracer | None:
+        """The tracer that records requests to servers, if there is one."""
+        return self.parts.transports.tracer
 
-    return client
+    async def _take(self, servers: Iterable[LoadedServer]) -> None:
+        taken = await self.members.take(servers)
+        eager = [member for member in taken if member.connection is not None and not member.config.lazy]
+        if eager:
+            self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
+
+    def _member(self, server_id: str) -> ManagedServer:
+        """The server to use; in a client host, with a connection of its own where it is not shared."""
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
+        return self.members[server_id]
+
+    def _member_to_inspect(self, server_id: str) -> ManagedServer:
+        """The server to look at: no connection is made for that."""
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
+        return self.members.known(server_id)

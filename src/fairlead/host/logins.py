@@ -1,4 +1,4 @@
-"""The logins of a host: who it is to which server, and how a person logs in when one wants it."""
+"""OAuth logins of a host, by principal and server: request headers, the login flow, logout."""
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -44,7 +44,7 @@ _REVOKE_SECONDS = 15.0
 
 
 class _Pending:
-    """A login that somebody is busy with, for all who wait for it."""
+    """A login under way, shared by all callers that wait for it."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -72,7 +72,7 @@ class Logins:
         self._http = http
         self._tasks = tasks
         self._servers: dict[str, LoadedServer] = {}
-        """Those that somebody can log in to."""
+        """The servers that support a login."""
         self._pending: dict[tuple[str, str], _Pending] = {}
         self._declined: set[tuple[str, str]] = set()
         """The principals who said no, and to which server."""
@@ -136,7 +136,7 @@ class Logins:
 
     @contextmanager
     def asking_nobody(self, server_ids: Iterable[str]) -> Generator[None]:
-        """Have nobody asked to log in to these servers for the length of the block."""
+        """Suppress login requests for these servers for the length of the block."""
         unasked = {*server_ids} - self._unasked
         self._unasked |= unasked
         try:
@@ -187,12 +187,12 @@ class Logins:
 
         return open_url
 
-    # For people.
+    # For commands of the user.
 
     async def target(
         self, server: LoadedServer, *, account: str | None = None, principal: str = LOCAL
     ) -> LoginTarget:
-        """What a principal would log in to. Raises where there is nothing to log in to."""
+        """The login target of a server for a principal. Raises if the server has no login."""
         if server.transport not in ("http", "sse"):
             raise LoginFailed(server.server_id, "it is not reached by URL, and has no login")
         resolved = await to_thread.run_sync(server.resolve, self._env)
@@ -231,9 +231,9 @@ class Logins:
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
     ) -> Login:
-        """Log in to a server: by way of `redirect`, or without a person where its entry says so.
+        """Log in to a server: by `redirect`, or without the user where its entry has a machine grant.
 
-        `announce` is told where the tokens will come from, before the person is asked.
+        `announce` is called with the issuer before the user is asked.
         """
         challenge = await self._challenge(target)
         return await self._log_in(target, redirect, challenge=challenge, scopes=scopes, announce=announce)
@@ -284,7 +284,7 @@ class Logins:
         return login
 
     async def _challenge(self, target: LoginTarget) -> AuthChallenge | None:
-        """What the server says to somebody who is not logged in; None where it says nothing useful."""
+        """The server's challenge to a request without a login; None if it sends none."""
         endpoint = HttpEndpoint(target.url, self._http(), fixed_headers({}))
         try:
             with anyio.move_on_after(_PROBE_SECONDS):
@@ -309,7 +309,7 @@ class Logins:
         return await revoke(target, login, self._web)
 
     async def _target_of(self, login: Login, servers: Iterable[LoadedServer]) -> LoginTarget:
-        """What a login is for: one of the servers, or else what the login itself says."""
+        """The server that a login is for, or else the name stored with the login."""
         wanted = (login.principal, login.account, login.resource)
         for server in servers:
             target = await self.target(server, principal=login.principal)

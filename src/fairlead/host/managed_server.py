@@ -1,7 +1,4 @@
-"""One server of a host: its configuration, its connection, and what it offers.
-
-What a local server said last on its stderr, for people.
-"""
+"""A managed server: one configured server with its connection, listing, pins and state."""
 
 import logging
 import time
@@ -48,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerStatus:
-    """Where a server stands, for people and programs."""
+    """The state of a server, as `Host.status` returns it."""
 
     server_id: str
     transport: str | None
@@ -57,7 +54,7 @@ class ServerStatus:
     state: State
     version: str | None
     tools: int | None
-    """None where nobody has asked it yet."""
+    """None if it was never listed."""
     stale: bool
     """The tools are from an earlier run, and older than they should be."""
     last_error: str | None
@@ -67,9 +64,9 @@ class ServerStatus:
     connects: int
     calls: int
     notes: tuple[str, ...]
-    """What is odd about what it declares."""
+    """Warnings about its declarations."""
     session_connections: int = 0
-    """How many connections of single clients of a gateway to it are open, besides the shared one."""
+    """The number of open connections of single gateway clients, besides the shared one."""
     last_error_at: float | None = None
 
 
@@ -113,28 +110,28 @@ def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HumanSide:
-    """Who answers for the human side, and what the program declares to servers besides."""
+    """The user's side of connections: operator, declared capabilities, logins."""
 
     operator: Operator
     capabilities: CustomCapabilities
     log_in: LogIn
     shared: bool = False
-    """Many callers share the connections, and the operator answers for whoever a request is made."""
+    """Many clients share the connections, and the operator answers for the client of each request."""
     principal: str = LOCAL
-    """Whose logins the connections use, and so whose listings they bring."""
+    """The principal whose logins the connections use."""
 
 
 def login_notes(server: LoadedServer) -> tuple[str, ...]:
-    """What people are told about whose login a server is used with."""
+    """Notes for the user about whose login a server is used with."""
     is_shared = isinstance(server.config, RemoteServer) and server.config.login == "shared"
     return ("login: shared: every principal of a gateway uses the local user's login",) if is_shared else ()
 
 
 class ManagedServer:
-    """A configured server in a host. A sound one has a connection, open or not."""
+    """A configured server in a host. A valid one has a connection, open or not."""
 
     is_retired = False
-    """Was it switched off, or did another definition take its place? Its calls under way finish."""
+    """Whether it was disabled, or another definition replaced it. Its calls under way finish."""
 
     def __init__(  # noqa: PLR0913 - what a member is made of, named once
         self,
@@ -153,26 +150,26 @@ class ManagedServer:
         self.server = server
         self.principal = person.principal
         self.is_usable = server.usable
-        """Is it wanted, and nothing wrong with its entry?"""
+        """Whether it is enabled and its entry is valid."""
         self.before_defaults = known.before_defaults
         self.policy = CallPolicy(server, before_defaults=known.before_defaults)
         self.snapshot = snapshot = known.snapshot
-        """What it offered, as it came."""
+        """The listing as the server sent it."""
         self.pins = known.pins
-        """What it is held to, or why that cannot be known."""
+        """Its pins, or why they cannot be trusted."""
         self.lock = known.lock
-        """What its lock file says of it, or why that cannot be known."""
+        """Its entry in the lockfile, or why that cannot be read."""
         self.findings: Mapping[str, str] = {}
-        """What this very listing is quarantined for, by tool."""
+        """The quarantine findings of this listing, by tool."""
         self._elsewhere: Mapping[str, str] = {}
-        """What a newer listing over another connection is quarantined for."""
+        """The quarantine findings of a newer listing over another connection."""
         self._extended = 0
         self.screened: ScreenedListing | None = None
-        """What may be offered of that; another object whenever it changes."""
+        """The part of the listing that may be offered; a new object whenever it changes."""
         self.call_plans: dict[object, Any] = {}
-        """What `Calls` worked out about calls of its tools, each with what it was worked out from."""
+        """The plans of calls of its tools (`CallPlan`)."""
         self.awaits_consent = server.needs_consent and not known.approved
-        """Does it come from a project file, and the user has not approved it as it is now?"""
+        """Whether it is from a project file and the user has not consented to it as it is now."""
         self.unsaved: Snapshot | None = None
         self.unsaved_trouble: LastFailure | None = None
         self.unsaved_pins: Pins | None = None
@@ -182,7 +179,7 @@ class ManagedServer:
         self._changed = changed
         self._was_screened = screened
         self._prepared: PreparedListing | None = None
-        """What was worked out off the event loop about the listing that comes next."""
+        """What was prepared off the event loop for the next listing."""
         self._save = save
         self.connection: Connection | None = None
         if server.config is not None and server.usable:
@@ -238,14 +235,14 @@ class ManagedServer:
 
     @property
     def keeps_sessions(self) -> bool:
-        """Is it a gateway that goes by the session that stateless requests name, or was it last time?"""
+        """Whether it is, or was last time, a gateway that keeps sessions for stateless requests."""
         if self.connection is not None and self.connection.vitals.connects:
             return self.connection.vitals.keeps_sessions
         return self.snapshot is not None and self.snapshot.keeps_sessions
 
     @property
     def listing(self) -> Listing | None:
-        """What it offers, as far as is known, less what changed since its review; None before consent."""
+        """Its known listing without quarantined tools; None before consent."""
         return self.screened.listing if self.screened and not self.awaits_consent else None
 
     def entry(self, tool: str) -> ToolEntry | None:
@@ -258,7 +255,7 @@ class ManagedServer:
         return next((entry for entry in listing.tools if entry.key.tool == tool), None)
 
     def take_rules(self, server: LoadedServer) -> None:
-        """Go by a configuration that says nothing new of this server but what its tools may do."""
+        """Apply a configuration in which only rules and modes of this server changed."""
         is_other = server.config != self.server.config
         self.server = server
         self.is_usable = server.usable
@@ -287,12 +284,12 @@ class ManagedServer:
 
     @property
     def is_held(self) -> bool:
-        """Are its tools, or some of them, held to a lock or to pins?"""
+        """Whether any of its tools is held to a lock or to pins."""
         return self.lock is not None or is_held(self.server, self.pins)
 
     @property
     def is_unchecked(self) -> bool:
-        """Is it held to pins or a lock, and may have changed since it was last listed? Then list it first."""
+        """Whether it must be listed before a call: it is held to pins or a lock, and may have changed."""
         connection = self.connection
         if connection is None or (self.screened is not None and connection.vitals.state == "ready"):
             return False
@@ -305,7 +302,7 @@ class ManagedServer:
             self._screen(self.snapshot.listing)
 
     def repin(self, pins: Pins | UntrustedPins | None) -> None:
-        """Hold it to other pins: it was reviewed, or pins cannot be trusted any more, or again."""
+        """Apply other pins: after a review, or when the store became trusted or untrusted."""
         if self.unsaved_pins is None or isinstance(pins, UntrustedPins):
             self.pins = pins
         else:
@@ -316,7 +313,7 @@ class ManagedServer:
         self._screen_again()
 
     def relock(self, lock: LockedServer | str | None) -> None:
-        """Hold it to what its lock file says now; while that cannot be read, nothing is offered."""
+        """Apply the current lockfile; while that cannot be read, nothing is offered."""
         self.lock = lock
         self.call_plans.clear()  # they were worked out under the old lock
         self._changed()
@@ -355,7 +352,7 @@ class ManagedServer:
             self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
 
     def lacks(self, tools: Collection[str]) -> bool:
-        """Is any of these tools missing from what it is known to offer?"""
+        """Whether any of these tools is missing from its listing."""
         listing = self.snapshot.listing if self.snapshot is not None else None
         return listing is not None and not {entry.key.tool for entry in listing.tools}.issuperset(tools)
 
@@ -380,11 +377,11 @@ class ManagedServer:
 
     @property
     def is_listed(self) -> bool:
-        """Does what is known come from this run, rather than from an earlier one?"""
+        """Whether its listing is of this run rather than a snapshot."""
         return self.listed.is_set() and self.connection is not None and self.connection.vitals.connects > 0
 
     def status(self) -> ServerStatus:
-        """Where it stands."""
+        """Its state."""
         connection, error = self.connection, self._error()
         vitals = connection.vitals if connection else None
         return ServerStatus(
@@ -410,7 +407,7 @@ class ManagedServer:
         )
 
     def review_notes(self) -> tuple[str, ...]:
-        """What a review of it would settle."""
+        """What is waiting for a review."""
         return review_notes(self.server, self._count_tools() or 0, before_defaults=self.before_defaults)
 
     def _count_tools(self) -> int | None:
@@ -457,12 +454,12 @@ class ManagedServer:
         self._save(self)
 
     def take_trouble(self, trouble: LastFailure) -> None:
-        """Keep what went wrong, or that it works again, over a connection beside this one."""
+        """Record an error, or a recovery, of a client's own connection."""
         self.unsaved_trouble = trouble
         self._save(self)
 
     def _note_trouble(self) -> None:
-        """Keep what went wrong, for whoever asks when no host runs. A later listing outdates it."""
+        """Save what went wrong, for `fairlead status` when no host runs. A later listing replaces it."""
         vitals = self.live().vitals
         error = vitals.last_error
         self.unsaved_trouble = LastFailure(
@@ -513,7 +510,7 @@ class ManagedServer:
             self._emit(OffersChanged(server_id=server_id, kind="prompts"))
 
     def _screen(self, listing: Listing) -> None:
-        """Hold what it lists to its pins and its lock, and say so where tools begin to be held back."""
+        """Screen its listing by pins and lock, and emit an event when tools become quarantined."""
         before = self._held_back
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared.is_about(self.server, listing, self.pins, self.lock):

@@ -1,7 +1,8 @@
-"""The servers of a host: taken in, put in each other's place, let go, and what is new of them kept."""
+"""The managed servers of a host: added, replaced and removed, their pins watched, their snapshots saved."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,12 +12,14 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
 from fairlead.config.validate import suggestion
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.transport.factory import TransportContext
-from fairlead.errors import StoreError, UnknownServer
+from fairlead.errors import ConsentRequired, StoreError, UnknownServer
+from fairlead.host.call import require_approved, require_consent
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import HumanSide, ManagedServer, ServerStatus, combine
 from fairlead.host.operator import Ability
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.1
-"""How long news of servers wait to be saved: what comes of many servers in that time is one write."""
+"""How long changes wait to be saved, so that those of many servers are one write."""
 RETRY_SECONDS = 2.0
 """How long after a failure the store is tried again."""
 QUARANTINED = "tools quarantined"
@@ -49,7 +52,7 @@ QUARANTINED = "tools quarantined"
 
 
 class _Quarantined(msgspec.Struct, frozen=True):
-    """What a listing is quarantined for, as it is told to other processes."""
+    """The quarantine findings of a listing, as published to other processes."""
 
     pins_key: str
     listed_at: float
@@ -81,20 +84,20 @@ class ManagedServers:
         self._admission = admission or StartLimit()
         self._by_id: dict[str, ManagedServer] = {}
         self.generation = 0
-        """Another number whenever servers, or what may be offered of them, are others."""
+        """Increases whenever servers, or what may be offered of them, change."""
         self._unsaved: set[ManagedServer] = set()
         self._saving = anyio.Lock()
         self._watches_pins = False
         self._no_pins = no_pins
-        """Why there is no store that could have pins."""
+        """Why there is no store for pins, if there is none."""
         self.followers: WeakSet[ClientServers] = WeakSet()
-        """Those with connections of their own to the same servers."""
+        """The client hosts' servers that have connections of their own."""
         self._gone: dict[str, ServerStatus] = {}
-        """The counts of followers' connections that ended."""
+        """The counters of followers' connections that ended."""
         self.listed_for: dict[tuple[str, frozenset[Ability]], Snapshot] = {}
-        """What servers offer to clients that can be asked something, by the abilities it is told of."""
+        """Listings that depend on client capabilities, by server and the abilities declared to it."""
         self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
-        """When each server was last listed over any connection, and what that is quarantined for."""
+        """When each server was last listed over any connection, and what is quarantined since."""
 
     def __iter__(self) -> Iterator[ManagedServer]:
         return iter(self._by_id.values())
@@ -107,11 +110,28 @@ class ManagedServers:
         return member
 
     def known(self, server_id: str) -> ManagedServer:
-        """A server to look at rather than to call: what others know of it will do."""
+        """A server to inspect rather than to call: no connection is made for that."""
         return self[server_id]
 
+    async def require_approved(self, key: ConsentKey) -> None:
+        """Raise `ConsentRequired` unless the user approved exactly this start of a project's server."""
+        member = self.known(key.server_id)
+        try:
+            await require_approved(key, self._store)
+        except ConsentRequired:
+            member.set_approved(False)
+            raise
+        member.set_approved(True)
+
+    async def notice_consents(self) -> None:
+        """Look up whether servers that wait for the user's consent have been approved meanwhile."""
+        for member in self:
+            if member.awaits_consent:
+                with suppress(ConsentRequired, StoreError):
+                    await require_consent(member, self._store)
+
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
-        """Take servers in; one that is there already, and the same, stays as it is. Returns the new ones."""
+        """Add servers. One with the same definition stays as it is. Returns the new ones."""
         wanted = list(servers)
         changed = [server for server in wanted if not self._has(server)]
         for server in wanted:
@@ -126,7 +146,7 @@ class ManagedServers:
         return [self._put(server, self._carry_over_state(server, known)) for server in changed]
 
     async def _refresh(self, kept: Iterable[ManagedServer]) -> None:
-        """Have servers that stay go by what was reviewed and approved meanwhile: no message need come."""
+        """Reload pins and consents of servers that stay: notifications of changes may have been missed."""
         store = self._store
         if store is None:
             return
@@ -143,7 +163,7 @@ class ManagedServers:
                     member.adopt(saved)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
-        """Hold every connection to servers that stay to their lock files as they are now."""
+        """Apply the current lock files to every connection of servers that stay."""
         kept = [server for server in servers if self._has(server)]
         locks = locks_of(kept)
         for server in kept:
@@ -151,7 +171,7 @@ class ManagedServers:
                 self.relock(member, locks.get(server.server_id))
 
     def relock(self, member: ManagedServer, lock: LockedServer | str | None) -> None:
-        """Hold one connection to what a lock says now: what only the old lock was the reason for goes."""
+        """Apply a lock to one connection, and drop findings of the previous lock."""
         if lock == member.lock:
             return
         newest = self._newest.get(member.server.server_id)
@@ -164,19 +184,19 @@ class ManagedServers:
     def _carry_over_state(
         self, server: LoadedServer, known: Mapping[str, KnownServerState]
     ) -> KnownServerState:
-        """What is known of a server; from the one it replaces, where that is the same and not saved yet."""
+        """The known state of a server; of the one it replaces if that is not saved yet."""
         found, old = known.get(server.server_id, KnownServerState()), self._by_id.get(server.server_id)
         if found.snapshot is None and old is not None and snapshot_key(old.server) == snapshot_key(server):
             return replace(found, snapshot=old.snapshot)
         return found
 
     def drop(self, server_id: str) -> None:
-        """Let a server go. Its calls under way finish first."""
+        """Remove a server. Its calls under way finish first."""
         self._retire(self._by_id.pop(server_id))
         self._bump_generation()
 
     def keep_only(self, server_ids: Iterable[str]) -> None:
-        """Let go of all others."""
+        """Remove all other servers."""
         for server_id in self._by_id.keys() - set(server_ids):
             self.drop(server_id)
 
@@ -263,7 +283,7 @@ class ManagedServers:
                             await self._go_by_saved_pins(self._store, member)
 
     async def _go_by_saved_pins(self, store: Store, member: ManagedServer) -> None:
-        """Take what the store has now: another process may have pinned other definitions, and was first."""
+        """Load the pins of the store: another process may have pinned other definitions first."""
         pins = await load_pins(store, member.server)
         if pins != member.pins:
             member.repin(pins)
@@ -272,13 +292,13 @@ class ManagedServers:
     # Pins, reviews and quarantine are the same for all connections to a server.
 
     def _on_screened(self, member: ManagedServer) -> None:
-        """Have every connection to a server follow the newest listing, whoever was told it."""
+        """Have every connection to a server follow the newest listing, whichever connection listed it."""
         self._share_pins(member)
         if member.snapshot is not None:
             self.note_findings(member, member.snapshot.saved_at, member.findings)
 
     def note_findings(self, source: ManagedServer, listed_at: float, findings: Mapping[str, str]) -> None:
-        """Take note of what a listing is quarantined for. The newest counts for all older ones."""
+        """Record the quarantine findings of a listing. The newest listing decides for all connections."""
         server_id = source.server.server_id
         newest = self._newest.get(server_id)
         if newest is not None and listed_at < newest[0]:
@@ -303,19 +323,19 @@ class ManagedServers:
         return own + self.connections_besides(server_id)
 
     def _share_pins(self, member: ManagedServer) -> None:
-        """Hold the connections of followers to the same pins."""
+        """Apply the same pins to the connections of followers."""
         if self._by_id.get(member.server.server_id) is member:
             for follower in [*self.followers]:
                 follower.repin(member)
 
     def count_gone(self, status: ServerStatus) -> None:
-        """Keep the counts of a follower's connection that ends: counters never go back."""
+        """Add the counters of a follower's connection that ends: counters never decrease."""
         ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
         known = self._gone.get(status.server_id)
         self._gone[status.server_id] = ended if known is None else combine(known, [ended])
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
-        """Where a server stands over the connections of followers, those that ended included."""
+        """The states of a server's connections of followers, including those that ended."""
         gone = [self._gone[server_id]] if server_id in self._gone else []
         return [*(member.status() for member in self.connections_besides(server_id)), *gone]
 
@@ -386,7 +406,7 @@ class ManagedServers:
             return
         if is_other and member.connection is not None:
             self._tasks.start_soon(partial(member.connection.aclose, drain=True))
-        saved = await load_snapshot(store, member.server)  # whoever reviewed it has listed it
+        saved = await load_snapshot(store, member.server)  # a review lists the server and saves that
         if saved is not None:
             known.append(saved)
         newest = max(known, key=lambda snapshot: snapshot.saved_at, default=None)

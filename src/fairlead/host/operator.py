@@ -1,6 +1,6 @@
-"""The human side of a host: the one protocol through which a surface answers for a person.
+"""The operator protocol: how a surface answers approvals, elicitations and sampling for the user.
 
-What an operator cannot do is not declared to servers, so that none asks in vain and no answer is made up.
+Abilities that an operator lacks are not declared to servers, so that no server asks for them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,36 +25,37 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalRequest:
-    """May this very call be made? `claims` is what the server says of the tool, which proves nothing."""
+    """A request for approval of one call."""
 
     server_id: str
     tool: str
     arguments: dict[str, Any]
     reason: str
-    """Why it is asked about at all."""
+    """Why policy asks."""
     claims: tuple[str, ...] = ()
+    """The annotations of the tool. They are the server's claims and prove nothing."""
     remember: bool = True
-    """Whether an answer can hold for later calls. If not, `session` and `always` mean `once`."""
+    """Whether an approval can hold for later calls. If not, `session` and `always` mean `once`."""
     principal: str = LOCAL
-    """Who wants the call made."""
+    """The identity that the call is made for."""
     hint: str | None = None
-    """What settles it for all later calls."""
+    """What the user can do so that later calls are not asked about."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormRequest:
-    """A server wants a form filled in. Its words are safe to show, and are still its words."""
+    """A form elicitation of a server. Its text is sanitized, and still untrusted content."""
 
     server_id: str
     message: str
     form: Form
     requested_schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The form as the server sent it, which is not safe to show."""
+    """The schema as the server sent it, not sanitized."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormAnswer:
-    """What a person did with a form: sent it, said no, or went away."""
+    """The user's answer to a form elicitation."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -62,78 +63,128 @@ class FormAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UrlRequest:
-    """A server wants a person to open a page."""
+    """A URL elicitation of a server."""
 
     server_id: str
     message: str
     url: ShownUrl
     elicitation_id: str | None = None
-    """What the server calls it, if it will say when all is done there."""
+    """Its id, if the server will notify us of its completion."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleRequest:
-    """A server wants a model's word. `max_tokens` is what it may have, perhaps less than it asked for."""
+    """A sampling request of a server."""
 
     server_id: str
     params: "CreateMessageRequestParams"
     max_tokens: int
+    """What the server may use, perhaps less than it asked for."""
 
 
 class Operator(Protocol):
-    """Answers for a person. A call is waited for without a limit: cancel it to give up."""
+    """Answers for the user. Its methods have no timeout: the host cancels them when the call is given up."""
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """What it can do at all."""
+        """The kinds of requests it can answer."""
         ...
 
     async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """May a call be made? About different tools, several questions may be open at once."""
+        """Ask the user to approve a call. Requests about different tools may be open at the same time.
+
+        Args:
+            question: The call, and why policy asks.
+
+        Returns:
+            `once`, `session` or `always` to allow it, `no` to deny it, `cancel` to end the whole run.
+        """
         ...
 
     async def elicit_form(self, question: FormRequest) -> FormAnswer:
-        """Have a form filled in."""
+        """Have the user fill in a form.
+
+        Args:
+            question: The form. `question.form` checks answers.
+
+        Returns:
+            The action, and for `accept` the content.
+        """
         ...
 
     async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
-        """Ask whether a page is to be opened. Nothing is opened before the answer."""
+        """Ask the user whether to open a page. Nothing is opened before the answer.
+
+        Args:
+            question: The page, and what is suspicious about its URL.
+
+        Returns:
+            `accept`, `decline` or `cancel`.
+        """
         ...
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
-        """Have a model answer."""
+        """Have a model answer a server's sampling request.
+
+        Args:
+            request: The messages and the token limit.
+        """
         ...
 
     async def open_url(self, url: str) -> bool:
-        """Open a page that the person agreed to. False where that is left to them."""
+        """Open a page that the user accepted.
+
+        Args:
+            url: The page.
+
+        Returns:
+            False if the user has to open it.
+        """
         ...
 
     def notify(self, server_id: str, message: str) -> None:
-        """Tell the person something that needs no answer."""
+        """Show the user a message that needs no answer.
+
+        Args:
+            server_id: The server it is about.
+            message: The text.
+        """
         ...
 
 
 @runtime_checkable
 class RootsProvider(Protocol):
-    """An operator that can say where its person works: one with the ability `roots`."""
+    """An operator that can list the user's working folders: one with the ability `roots`."""
 
     async def list_roots(self, server_id: str) -> "ListRootsResult":
-        """Name the folders."""
+        """The folders to report to a server as its roots."""
         ...
 
 
 @runtime_checkable
 class UrlCompletionListener(Protocol):
-    """An operator that wants to know when all is done on a page that its person was asked to open."""
+    """An operator that is notified when a URL elicitation is complete."""
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
-        """All is done there, the server says, by the name it gave the question."""
+        """Handle the server's notification that an elicitation is complete."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """An operator made of functions of yours. What you leave out, it cannot do."""
+    """An operator made of async functions. Abilities without a function are not declared to servers.
+
+    Args:
+        on_approve: Approves calls; see `Operator.approve`.
+        on_form: Fills in forms; see `Operator.elicit_form`.
+        on_url: Accepts or declines pages; see `Operator.elicit_url`.
+        on_sample: Answers sampling requests; see `Operator.sample`.
+        on_open_url: Opens accepted pages; see `Operator.open_url`.
+        on_notify: A plain function that shows messages; see `Operator.notify`.
+
+    Raises:
+        WrongType: One of them is not callable.
+    """
 
     on_approve: Callable[[ApprovalRequest], Awaitable[ApprovalAnswer]] | None = None
     on_form: Callable[[FormRequest], Awaitable[FormAnswer]] | None = None
@@ -152,7 +203,7 @@ class Callbacks:
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """What there is a function for."""
+        """The abilities there is a function for."""
         return self._abilities
 
     @cached_property
@@ -166,36 +217,40 @@ class Callbacks:
         return frozenset(name for name, function in functions.items() if function is not None)
 
     async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Ask your function; without one the answer is no, which is never sent as anybody's word."""
+        """Await `on_approve`. Without it, return `no`.
+
+        Raises:
+            WrongType: The function is not async.
+        """
         return await _ask("on_approve", self.on_approve(question)) if self.on_approve else "no"
 
     async def elicit_form(self, question: FormRequest) -> FormAnswer:
-        """Ask your function."""
+        """Await `on_form`. Raises `WrongType` if it is not async or returns no `FormAnswer`."""
         assert self.on_form is not None, "it was not declared"
         return await _ask("on_form", self.on_form(question), FormAnswer)
 
     async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
-        """Ask your function."""
+        """Await `on_url`. Raises `WrongType` if it is not async or returns no `UrlAnswer`."""
         assert self.on_url is not None, "it was not declared"
         return await _ask("on_url", self.on_url(question), UrlAnswer)
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
-        """Ask your function."""
+        """Await `on_sample`. Raises `WrongType` if it is not async."""
         assert self.on_sample is not None, "it was not declared"
         return await _ask("on_sample", self.on_sample(request))
 
     async def open_url(self, url: str) -> bool:
-        """Hand the page to your function, if there is one."""
+        """Await `on_open_url`. Without it, return False."""
         return await _ask("on_open_url", self.on_open_url(url)) if self.on_open_url else False
 
     def notify(self, server_id: str, message: str) -> None:
-        """Tell your function, if there is one."""
+        """Call `on_notify`, if there is one."""
         if self.on_notify:
             self.on_notify(server_id, message)
 
 
 async def _ask(name: str, answer: Awaitable[AnswerT], kind: object = Any) -> AnswerT:
-    """Await a function's answer. Raises `WrongType` for a function that is not async, or another answer."""
+    """Await a callback. Raises `WrongType` if it is not async, or its answer is of another type."""
     if not fits(answer, Awaitable):
         raise WrongType(
             f"`{name}` of `Callbacks` returned {type(answer).__name__}, which cannot be awaited",
@@ -203,9 +258,9 @@ async def _ask(name: str, answer: Awaitable[AnswerT], kind: object = Any) -> Ans
         )
     given = await answer
     if not fits(given, kind):
-        raise WrongType(f"`{name}` of `Callbacks` returned {type(given).__name__}, which is no answer")
+        raise WrongType(f"`{name}` of `Callbacks` returned {type(given).__name__}, not a valid answer")
     return given
 
 
 UNATTENDED = Callbacks()
-"""Nobody is there: nothing is declared, nothing is asked, nothing is made up."""
+"""The operator without abilities: none is declared to servers, calls that need approval are refused."""

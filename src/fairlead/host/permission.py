@@ -1,4 +1,4 @@
-"""Lets calls through, or not: the configuration decides, and where it says ask, a person does."""
+"""Permission of calls: the decision of policy and, where it says ask, the user's approval."""
 
 import math
 import os
@@ -37,52 +37,52 @@ from fairlead.policy.review import hint_to_write, pattern_kept_by_reviews
 from fairlead.policy.tool_names import review_command
 
 READING_SECONDS: Final = 5.0
-"""How long the file system may take to say where the paths in a call's arguments lead."""
+"""How long the file system may take to resolve the paths in a call's arguments."""
 
 
 class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that somebody wants made."""
+    """A call as policy decides about it: server, tool, principal and bundle filter, without arguments."""
 
     member: ManagedServer
     tool: str
     bundle_filter: BundleFilter | None
     principal: str
-    reviewed: bool
-    """A person looked at this very call and wants it."""
+    confirmed: bool
+    """The user saw and confirmed this very call."""
     groups: frozenset[str] = frozenset()
-    """The groups that the principal's token says it is a member of."""
-    default: ApprovalMode | None = None
-    """The mode of tools that no rule and no other mode is about, where the surface has one."""
+    """The groups of the principal, as its token says."""
+    default_mode: ApprovalMode | None = None
+    """The approval mode of tools that no rule and no other mode matches, where the surface has one."""
 
     @property
     def caller(self) -> GroupedPrincipal:
-        """Whom the call is made for, where any rule tells callers apart."""
+        """The principal and its groups, or the local user where no rule names principals."""
         if not self.member.policy.tells_callers_apart:
             return LOCAL_CALLER
         return GroupedPrincipal(self.principal, self.groups)
 
     def decide(self, arguments: ArgumentReadings | None = None) -> Decision:
-        """What the configuration says about it."""
+        """The decision of policy about it."""
         return self.member.policy.decide(
             self.tool,
             self.bundle_filter,
             entry=self.member.entry(self.tool),
             arguments=arguments,
             caller=self.caller,
-            default=self.default,
-            own_word=self.reviewed,
+            default=self.default_mode,
+            own_word=self.confirmed,
         )
 
     @property
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
         return self.member.policy.argument_patterns(
-            self.tool, self.bundle_filter, self.caller, own_word=self.reviewed
+            self.tool, self.bundle_filter, self.caller, own_word=self.confirmed
         )
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a call may be made, and who said so."""
+    """Why a call may be made, and whether policy or the user decided that."""
 
     by: Literal["policy", "person", "earlier answer"]
     reason: str
@@ -90,7 +90,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(eq=False, slots=True)
 class _Line:
-    """Who waits to ask about one tool."""
+    """The calls that wait to ask about one tool."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     length: int = 0
@@ -106,7 +106,7 @@ class _WaitingCall:
 
 
 class CallPermission:
-    """Decides about the calls of one host. Asks about each tool one question at a time."""
+    """Decides about the calls of one host. One approval at a time is open for each tool and principal."""
 
     def __init__(self, operator: Operator, approvals: Approvals) -> None:
         self._operator = operator
@@ -115,7 +115,7 @@ class CallPermission:
         self._waiting: set[_WaitingCall] = set()
 
     def refuse_hopeless(self, proposal: ProposedCall) -> None:
-        """Raise `CallDenied` where no arguments and no answer could help, before any server is contacted."""
+        """Raise `CallDenied` if the tool is denied with any arguments, before a server is contacted."""
         refusal = proposal.member.refusal(proposal.tool)
         if refusal is not None and refusal.kind == "quarantined":
             require_callable(proposal)  # for the others, the server may have mended its definition
@@ -124,7 +124,7 @@ class CallPermission:
             raise denial(proposal, decision)
 
     def granted(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Permit | None:
-        """Why this very call may be made, where that is clear without asking anybody or the store."""
+        """The permit for this very call, if policy allows it without asking; else None."""
         require_callable(proposal)
         decision = proposal.decide(readings)
         return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
@@ -136,36 +136,47 @@ class CallPermission:
         readings: ArgumentReadings | None,
         on_question: Callable[[], None],
     ) -> Permit:
-        """Why this very call may be made, or `CallDenied`. Asks a person where the configuration says so."""
+        """Decide about this very call, and ask the user where policy says `ask`.
+
+        Args:
+            proposal: The call.
+            arguments: Its arguments, to show to the user.
+            readings: The readings of the arguments that rules look at.
+            on_question: Called before the user is asked.
+
+        Raises:
+            CallDenied: Policy or the user denied it.
+            ApprovalRequired: The operator cannot ask.
+        """
         require_callable(proposal)
         decision = proposal.decide(readings)
         if decision.verdict == "allow":
             return Permit(by="policy", reason=decision.reason)
         if decision.verdict == "deny":
             raise denial(proposal, decision)
-        if proposal.reviewed:
-            return Permit(by="person", reason="a person wants this very call")
+        if proposal.confirmed:
+            return Permit(by="person", reason="confirmed by user")
         approval = _approval(proposal)
         if await self._is_answered(approval, decision):
-            return Permit(by="earlier answer", reason="a person allowed this tool")
+            return Permit(by="earlier answer", reason="approved by user earlier")
         if "approve" not in self._operator.abilities:
             raise _approval_required(proposal, decision)
         async with self._alone(proposal):
-            # While this tool was asked about before, somebody may have answered for all its calls.
+            # The answer to an earlier call of this tool may hold for all its calls.
             if await self._is_answered(approval, decision):
-                return Permit(by="earlier answer", reason="a person allowed this tool")
+                return Permit(by="earlier answer", reason="approved by user earlier")
             on_question()
             return await self._ask(proposal, decision, arguments, readings, approval)
 
     def decide_again(self) -> None:
-        """Go by rules and modes that changed: calls that wait and are no more asked about wait no longer."""
+        """Apply changed rules and modes to the calls that wait for approval."""
         for waiting in [*self._waiting]:
             proposal = waiting.proposal
             if proposal.member.is_retired or proposal.decide(waiting.readings).verdict != "ask":
                 waiting.scope.cancel()
 
     async def allow_always(self, proposal: ProposedCall) -> None:
-        """Remember a person's yes to a tool as it is defined now. Raises where nobody knows the tool."""
+        """Remember an approval of a tool as it is defined now. Raises `UnknownTool` if it is not known."""
         await self._approvals.allow_always(_require_approval_key(proposal))
 
     def allow_for_session(self, proposal: ProposedCall) -> None:
@@ -174,7 +185,7 @@ class CallPermission:
 
     @asynccontextmanager
     async def _alone(self, proposal: ProposedCall) -> AsyncGenerator[None]:
-        """Wait until nobody else is being asked about this tool for this principal."""
+        """Wait until no other approval of this tool is open for this principal."""
         key = (proposal.principal, proposal.member.server.server_id, proposal.tool)
         line = self._lines.setdefault(key, _Line())
         line.length += 1
@@ -226,24 +237,24 @@ class CallPermission:
             return Permit(by="policy", reason=now.reason)
         if not fits(answer, ApprovalAnswer):  # None or False must not count as a yes
             raise WrongType(
-                f"`{server_id}/{proposal.tool}` was not called: the operator's answer is none that there is",
+                f"`{server_id}/{proposal.tool}` was not called: the operator's answer is not valid",
                 hint="`approve` returns `once`, `session`, `always`, `no` or `cancel`",
             )
         if answer == "no":
             raise CallDenied(
-                f"`{server_id}/{proposal.tool}` was not called: a person said no",
-                hint="do not try it again unless they ask for it",
+                f"`{server_id}/{proposal.tool}` was not called: the user denied it",
+                hint="do not try it again unless the user asks for it",
             )
         if answer == "cancel":
             raise RunCancelled(f"`{server_id}/{proposal.tool}` was not called: the run was cancelled")
-        # A tool that changed while the person looked at it is not the tool they answered for.
+        # A tool that changed while the approval was open is not the tool that was approved.
         same = approval is not None and approval == _approval(proposal)
         if approval is not None and same and not decision.every_time:
             if answer == "session":
                 self._approvals.allow_for_session(approval)
             elif answer == "always":
                 await self._approvals.allow_always(approval)
-        return Permit(by="person", reason=f"a person said `{answer}`")
+        return Permit(by="person", reason=f"approved by user (`{answer}`)")
 
 
 def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:
@@ -257,7 +268,7 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
         raise CallDenied(
             f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
             " switched off or changed",
-            hint="`fairlead status` says where it stands; then call it again",
+            hint="check it with `fairlead status`, then call it again",
         )
     require_callable(proposal)
     now = proposal.decide(readings)
@@ -267,7 +278,7 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
 
 
 def fixed(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
-    """Arguments to show and the same to send: nobody can change them while a person looks."""
+    """A copy of the arguments to show and the same to send: the caller cannot change them meanwhile."""
     encoded = encode_arguments(arguments)
     return msgspec.json.decode(encoded, type=dict[str, Any]), encoded
 
@@ -340,12 +351,12 @@ async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -
     raise CallDenied(
         f"`{server_id}/{proposal.tool}` was not called: a rule looks at its arguments, and the file system"
         f" did not say in {READING_SECONDS:.0f} s where their paths lead",
-        hint="is a network drive away?",
+        hint="check that network drives are reachable, then call it again",
     )
 
 
 def _path_context(member: ManagedServer) -> PathContext:
-    """What relative paths and `~` mean to a server: known for a local process, not for a URL."""
+    """What relative paths and `~` mean to a server: known for a local process, not for a remote one."""
     server, config = member.server, member.config
     declared: Mapping[str, str] = getattr(config, "env", {})
     homes = [declared.get("HOME"), os.environ.get("HOME"), os.path.expanduser("~")]
@@ -437,17 +448,17 @@ def require_callable(proposal: ProposedCall) -> None:
 
 
 def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
-    """What an answer is bound to. Raises where the tool is held back, or its definition is not known."""
+    """What an approval is bound to. Raises if the tool is quarantined, or its definition is not known."""
     require_callable(proposal)
     approval = _approval(proposal)
     if approval is None:
         server_id = proposal.member.server.server_id
-        raise UnknownTool(f"`{server_id}` has not said what `{proposal.tool}` is")
+        raise UnknownTool(f"the definition of `{server_id}/{proposal.tool}` is not known")
     return approval
 
 
 def _approval(proposal: ProposedCall) -> RememberedApproval | None:
-    """What an answer is bound to; None where the tool is not known, and so nothing can be remembered."""
+    """What an approval is bound to; None if the tool is not known, so that nothing can be remembered."""
     entry = proposal.member.listed_entry(proposal.tool)
     if entry is None:
         return None

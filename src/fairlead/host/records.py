@@ -1,6 +1,7 @@
-"""What a host keeps: its store, the audit of its calls, and what did not fit into their results.
+"""Records of a host: the store, the audit log, and artifacts.
 
-What did not fit into results: kept for whoever the call was made for, and read on demand, page by page.
+An artifact is the part of a result that exceeded the result budget. It belongs to the principal of the call
+and is read page by page.
 """
 
 import base64
@@ -84,7 +85,7 @@ class Artifacts:
 
     @property
     def are_kept(self) -> bool:
-        """Can anything be kept here?"""
+        """Whether artifacts can be stored."""
         return self._files is not None
 
     async def deliver(
@@ -111,7 +112,7 @@ class Artifacts:
     async def keep(
         self, content: bytes, media_type: str, source: ResultSource, *, principal: str = LOCAL
     ) -> str | None:
-        """Keep something for the principal, and return its handle; None where it cannot be kept."""
+        """Store an artifact for the principal and return its handle; None if it cannot be stored."""
         kept = KeptArtifact(
             content=content, media_type=media_type, sha256=hashlib.sha256(content).hexdigest()
         )
@@ -124,7 +125,7 @@ class Artifacts:
     ) -> ArtifactPage:
         """Read so many characters of a text, from `start`, or all of anything else.
 
-        Raises `UnknownArtifact` where the principal has none by that handle, whoever else may.
+        Raises `UnknownArtifact` if the principal has none with that handle, even if another principal does.
         """
         artifact, content = await self.whole(handle, principal=principal)
         if not artifact.is_text:
@@ -252,7 +253,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRecords:
-    """Where things are kept. A host without a store remembers nothing, and has no tools that need pins."""
+    """The store. A host without one remembers nothing, and offers no tools that need pins."""
 
     store: Store | None
     audit: AuditLog

@@ -1,4 +1,4 @@
-"""What servers offered when last asked, kept between runs: tools are there before any server is started."""
+"""Snapshots: listings of servers, saved between runs, so that tools are known before any server starts."""
 
 import hashlib
 import logging
@@ -38,7 +38,7 @@ FORMAT = 2
 """Of stored snapshots. Those of format 1 hold definitions as they came, secrets of their server included,
 which a process that has not started the server cannot tell: they are not read, and the server is asked."""
 VERSION_SECONDS = 7 * 24 * 3600.0
-"""How long a server's protocol version is taken for granted before the modern era is tried again."""
+"""How long a saved handshake version is trusted before the stateless protocol is probed again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class Snapshot:
     version: str
     saved_at: float
     keeps_sessions: bool = False
-    """Was it a gateway that goes by the session that stateless requests name?"""
+    """Whether it was a gateway that keeps sessions for stateless requests."""
 
     @property
     def known_version(self) -> str | None:
@@ -57,12 +57,12 @@ class Snapshot:
         return self.version if time.time() - self.saved_at < VERSION_SECONDS else None
 
     def is_stale(self, ttl_ms: int) -> bool:
-        """Is it older than it should be? A server that says nothing, or zero as many do, leaves it to us."""
+        """Whether it is older than its time to live: the server's, or ours if that is missing or zero."""
         return time.time() - self.saved_at > (self.listing.ttl_ms or ttl_ms) / 1000
 
 
 class LastFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong with a server when it was last tried. What it offered after that outdates it."""
+    """The last error of a server. A later listing replaces it."""
 
     state: str
     message: str
@@ -71,12 +71,12 @@ class LastFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def cleared(cls, at: float) -> "LastFailure":
-        """What is kept in its place once the server works again."""
+        """The stored value once the server works again."""
         return cls(state="ready", message="", at=at)
 
     @property
     def is_cleared(self) -> bool:
-        """Has the server worked since?"""
+        """Whether the server has worked since."""
         return self.state == "ready"
 
 
@@ -119,17 +119,17 @@ def snapshot_key(server: LoadedServer, principal: str = LOCAL) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownServerState:
-    """What is known of a server before it is asked: what it offered, and what it is held to."""
+    """The stored state of a server: snapshot, pins, lock and consent."""
 
     snapshot: Snapshot | None = None
     pins: Pins | UntrustedPins | None = None
-    """What is pinned of it, if anything, or why that cannot be known."""
+    """Its pins, if any, or why they cannot be trusted."""
     lock: LockedServer | str | None = None
-    """What a lock says of it, or why that cannot be known."""
+    """Its entry in the lockfile, or why that cannot be read."""
     approved: bool = False
-    """Has the user approved what a project file says of it, as it is now?"""
+    """Whether the user consented to its entry in a project file as it is now."""
     before_defaults: bool = False
-    """Do its calls stay asked about, as they were before trusted servers went by their annotations?"""
+    """Whether its calls are asked about as in releases before annotations of trusted servers counted."""
 
 
 async def load_known(
@@ -193,7 +193,7 @@ async def load_known(
 
 
 async def is_approved(store: Store, server: LoadedServer) -> bool:
-    """Has the user approved what a project file says of a server, as it is now?"""
+    """Whether the user consented to a server's entry in a project file as it is now."""
     try:
         key = await to_thread.run_sync(lambda: server.consent)
         return key is None or await store.get(CONSENT, consent_store_key(key)) is not None
@@ -203,7 +203,7 @@ async def is_approved(store: Store, server: LoadedServer) -> bool:
 
 
 async def load_pins(store: Store, server: LoadedServer) -> Pins | UntrustedPins | None:
-    """What is pinned of a server, if anything is, or why that cannot be known."""
+    """The pins of a server, if any, or why they cannot be trusted."""
     try:
         found = await store.get(PINS, pins_key(server))
         if found is None:
@@ -216,7 +216,7 @@ async def load_pins(store: Store, server: LoadedServer) -> Pins | UntrustedPins 
 
 
 async def load_snapshot(store: Store, server: LoadedServer, principal: str = LOCAL) -> Snapshot | None:
-    """What a server offered when it was last listed, in whatever process, as far as that can be read."""
+    """The snapshot of a server, of any process; None if there is no readable one."""
     try:
         found = await store.get(NAMESPACE, snapshot_key(server, principal))
         if found is None:
@@ -265,19 +265,19 @@ def read_trouble(value: bytes) -> LastFailure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotUpdate:
-    """What is to be kept of a server."""
+    """The state of a server to save."""
 
     server: LoadedServer
     snapshot: Snapshot | None
     trouble: LastFailure | None
     pins: Pins | None
-    """What was pinned on first use."""
+    """The pins of the first use."""
     principal: str = LOCAL
-    """Whose login the server was asked with."""
+    """The principal whose login was used."""
 
 
 async def save_news(store: Store, news: Sequence[SnapshotUpdate]) -> dict[str, StoreError]:
-    """Keep what servers offer and what went wrong with them. Returns why pins were not kept, by server."""
+    """Save snapshots, pins and errors of servers. Returns why pins were not saved, by server."""
     values: list[NewValue] = []
     for of_one in news:
         size = size_of(of_one.snapshot.listing) if of_one.snapshot else 0

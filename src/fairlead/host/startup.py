@@ -1,4 +1,4 @@
-"""Servers started together, told of as one start: how each of them is doing, and in the end how it went."""
+"""Concurrent starts of servers, reported as `McpStartupUpdate` and `McpStartupComplete` events."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -17,7 +17,7 @@ Ready = Callable[[ManagedServer], Awaitable[object]]
 
 
 class Startups:
-    """The starts of one host. A server is in one of them at a time, whoever else wants it meanwhile."""
+    """The starts of one host. A server is part of one start at a time, however many callers want it."""
 
     def __init__(self, tasks: TaskGroup, emit: Callable[[Event], None]) -> None:
         self._tasks = tasks
@@ -25,9 +25,14 @@ class Startups:
         self._starting: set[str] = set()
 
     async def start(self, members: Iterable[ManagedServer], ready: Ready) -> dict[str, FairleadError]:
-        """Get servers ready, all at once. Returns what went wrong, by server.
+        """Start servers concurrently. Cancelling the wait stops no server, and events follow to the end.
 
-        Who stops waiting stops no server: the start is told of to its end all the same.
+        Args:
+            members: The servers.
+            ready: Gets one of them ready.
+
+        Returns:
+            What went wrong, by server.
         """
         wanted = {member.server.server_id: member for member in members}
         start = _Start(member for name, member in wanted.items() if name not in self._starting)
@@ -59,7 +64,7 @@ class Startups:
         return failures
 
     async def _see_through(self, start: "_Start") -> None:
-        """Wait for the servers that nobody waits for any more."""
+        """Report the servers of a start whose callers stopped waiting."""
         await anyio.lowlevel.checkpoint()  # a connection that was asked for last is begun by now
         for member in start.unsettled:
             connection = member.connection
@@ -91,7 +96,7 @@ class Startups:
 
 
 class _Start:
-    """One start: its servers, and how those ended that it is over for."""
+    """One start: its servers, and the outcomes so far."""
 
     def __init__(self, members: Iterable[ManagedServer]) -> None:
         self.members = {member.server.server_id: member for member in members}
@@ -104,11 +109,11 @@ class _Start:
 
     @property
     def is_over(self) -> bool:
-        """Has every server come to something?"""
+        """Whether every server has an outcome."""
         return len(self.updates) == len(self.members)
 
     def outcome(self) -> McpStartupComplete:
-        """How it went, in the order the servers were asked for."""
+        """The final event, with servers in the order they were requested."""
         told = [self.updates[server_id] for server_id in self.members]
 
         def ended(status: StartupStatus) -> tuple[str, ...]:
@@ -123,12 +128,12 @@ class _Start:
 
 
 _ENDS: Mapping[State, StartupStatus] = {"ready": "ready", "error": "failed", "auth_required": "auth_required"}
-"""What the states of a connection say of its start. In all others it was closed."""
+"""Startup status by connection state. In all other states it was closed."""
 
 
 def _status_after(error: FairleadError, member: ManagedServer) -> StartupStatus:
     if isinstance(error, AuthRequired):
         return "auth_required"
-    # One that somebody closed while it connected is as if it had not begun.
+    # Closed while it connected: as if it had not begun.
     was_closed = isinstance(error, ConnectFailed) and member.status().state == "idle"
     return "cancelled" if was_closed else "failed"

@@ -1,7 +1,6 @@
-"""Requests as spans of OpenTelemetry, in the words of its conventions for MCP.
+"""OpenTelemetry spans for MCP requests, named by its semantic conventions for MCP.
 
-Of what these conventions allow for, nothing is said that could give something away: no arguments and results,
-no session ids, no texts of errors.
+Spans have no arguments, results, session ids or error texts, though the conventions allow them.
 """
 
 from importlib.metadata import version as installed_version
@@ -57,7 +56,7 @@ class _Span:
 
     @property
     def trace(self) -> Trace:
-        """What is asked on its behalf belongs to this."""
+        """The trace context for requests made within this span."""
         context = self._span.get_span_context()
         parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
         return Trace(parent, context.trace_state.to_header() or None, is_ours=True)
@@ -70,7 +69,7 @@ class _Span:
         self._span.set_status(StatusCode.ERROR)  # and no description, which would quote what was sent
 
     def forget(self) -> None:
-        """Leave no trace of it: a span that never ends is not told of."""
+        """Drop the span: one that never ends is not exported."""
         self._is_wanted = False
 
     def __enter__(self) -> "_Span":
@@ -97,7 +96,7 @@ class _Span:
 
 
 def _span_of_trace(trace: Trace) -> api.Span:
-    """A span that somebody else has the record of."""
+    """A span that another process records."""
     _, trace_id, span_id, flags = trace.parent.split("-")
     context = api.SpanContext(
         int(trace_id, 16),
@@ -125,7 +124,7 @@ def _attributes(about: SpanDetails) -> dict[str, str]:
 
 
 def programs_tracer() -> Tracer | None:
-    """What records in a program that has set a tracer provider; None in all others."""
+    """The tracer of a program that has set a tracer provider; None in others."""
     provider = api.get_tracer_provider()
     is_none = isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
     return None if is_none else OpenTelemetry(provider)

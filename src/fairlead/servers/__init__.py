@@ -1,1 +1,1 @@
-"""First-party MCP servers, and what is needed to write more of them."""
+"""First-party MCP servers (`repo`, `docs`), and the framework they are written with."""

@@ -1,4 +1,4 @@
-"""The servers that come with Fairlead: `repo` and `docs`, alone or together as one."""
+"""The built-in servers `repo` and `docs`, alone or together as one."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +17,7 @@ NAMES = ("repo", "docs")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltinAccess:
-    """What the built-in servers can see: folders, and pages of allowed domains."""
+    """What the built-in servers may read: folders, and pages of allowed domains."""
 
     roots: tuple[Path, ...]
     allow: Callable[[], Sequence[str]]

@@ -150,7 +150,7 @@ class HostPanel:
         async with anyio.create_task_group() as tasks:
             self._running = _Running(tasks=tasks, visits=DashboardLogins(self._host, self._changes, tasks))
             try:
-                with self._host.listening(_EventCounter(self.activity, self._changes)):
+                with self._host.bus.listening(_EventCounter(self.activity, self._changes)):
                     yield
             finally:
                 self._running = None

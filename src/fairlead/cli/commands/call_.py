@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         given=_document(document),
         pairs=pairs,
         timeout_ms=round(seconds * 1000) if seconds else None,
-        reviewed=yes or is_interactive(),
+        confirmed=yes or is_interactive(),
         always=always,
     )
     running = gateway_for(loaded, no_gateway=no_gateway)
@@ -112,7 +112,7 @@ class _RequestedCall:
     given: dict[str, Any]
     pairs: tuple[str, ...]
     timeout_ms: int | None
-    reviewed: bool
+    confirmed: bool
     always: bool
 
 
@@ -158,8 +158,8 @@ async def _call_tool(host: "Host | ControlClient", wanted: _RequestedCall) -> To
             arguments,
             on_progress=on_progress,
             request_timeout_ms=wanted.timeout_ms,
-            reviewed=wanted.reviewed,
-            whole=True,
+            confirmed=wanted.confirmed,
+            full_result=True,
         )
 
 

@@ -1,6 +1,6 @@
-"""A server's process, whatever the system: how to start it, what it tells, what can be asked of it.
+"""Server processes on any system: how to start one, the protocol of `posix` and `windows`, its environment.
 
-What a server process sees of the host's environment: what programs need to run, and nothing of value.
+A server inherits only those environment variables that programs need to run, never secrets.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Command:
 
 
 class ProcessListener(Protocol):
-    """Who wants to know what a child says and when it is over. None of this may wait."""
+    """Callbacks for the output and the end of a child process. None of them may block."""
 
     def on_stdout(self, data: bytes) -> float | None:
         """It wrote to its stdout. Returns for how many seconds nothing more is to be read."""
@@ -94,7 +94,7 @@ class Child(Protocol):
 
     @property
     def has_read(self) -> bool:
-        """Has it read anything of what was written? Where the system does not say, it has."""
+        """Whether it has read anything. True where the system cannot tell."""
         ...
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -187,7 +187,7 @@ def _is_safe(name: str, value: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kind_of(name: str) -> Literal["safe", "url", "other"]:
-    """What a variable is by its name. Every start asks about the same ones."""
+    """Classify a variable by its name. Cached: every start has the same ones."""
     if _URL.fullmatch(name):
         return "url"
     return "safe" if _SAFE.fullmatch(name) else "other"

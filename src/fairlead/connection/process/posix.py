@@ -1,6 +1,6 @@
-"""A server's process on POSIX: its pipes, its end, and the end of everything it started.
+"""Server processes on POSIX: started by the guardian, with pipes read and written on the event loop.
 
-Our ends of a server's pipes. The event loop has transports for them too, which take longer to set up.
+The pipes are our own, since asyncio's pipe transports take longer to set up.
 """
 
 import array
@@ -51,7 +51,7 @@ class PipeReader:
         self._loop = asyncio.get_running_loop()
         self._held = False
         self._waits = False
-        """Is `_go_on` going to be called?"""
+        """Whether `_go_on` is scheduled."""
         os.set_blocking(self._fd, False)
         self._loop.add_reader(self._fd, self._read)
 
@@ -126,7 +126,7 @@ def _has_many_lines(data: bytes) -> bool:
 class PipeWriter:
     """Writes without waiting, and keeps what the other side is slow to read.
 
-    `on_closed` is called, once, when the pipe is closed or nobody reads from it any more.
+    `on_closed` is called, once, when either end of the pipe is closed.
     """
 
     def __init__(self, file: IO[bytes], on_closed: Callable[[], None]) -> None:
@@ -150,7 +150,7 @@ class PipeWriter:
 
     @property
     def was_read(self) -> bool:
-        """Has anybody read anything of what was written? Where the system does not say, somebody has."""
+        """Whether the other end has read anything. True where the system cannot tell."""
         unread = self._left_unread if self._file.closed else _unread_bytes(self._fd)
         return unread < self._taken
 
@@ -180,7 +180,7 @@ class PipeWriter:
         return True
 
     def let_senders_go(self) -> None:
-        """Let nobody wait for the pipe to take more."""
+        """Wake all that wait until the pipe takes more."""
         if self.congested is not None:
             self.congested.set_result(None)
             self.congested = None
@@ -237,7 +237,7 @@ class PipeWriter:
 
 
 def _unread_bytes(fd: int) -> int:
-    """How much of what a pipe has taken nobody has read, as far as the system says."""
+    """How many bytes in a pipe are unread, as far as the system can tell."""
     if sys.platform != "linux":
         return 0
     import fcntl  # this module is imported on systems that have none
@@ -327,7 +327,7 @@ class PosixChild:
 
     @property
     def has_read(self) -> bool:
-        """Has it read anything of what was written? Where the system does not say, it has."""
+        """Whether the server has read anything. True where the system cannot tell."""
         return self._stdin.was_read
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -357,7 +357,7 @@ class PosixChild:
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             await self._silent.wait()
         if self.waiting_bytes:
-            # Nobody will read it, and the pipe would stay open for it.
+            # Nothing reads it any more, and the pipe would stay open for it.
             self._stdin.abort()
         for output in self._outputs:
             output.close()

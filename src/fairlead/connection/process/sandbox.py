@@ -1,4 +1,4 @@
-"""Run a server's process in bubblewrap, where it has less than the user's rights.
+"""The sandbox of a server process, made with bubblewrap: fewer rights than the user has.
 
 What it sees is put together from nothing: the system's own folders, read-only; what its program needs to run;
 the folder it starts in; and the paths its entry names. Home, `/tmp` and `/run` are its own and empty, so the

@@ -1,4 +1,4 @@
-"""What a server says outside the protocol, made safe to show: its last lines, and a log that cannot grow."""
+"""Output of a server outside the protocol: its last lines, sanitized, and a log of bounded size."""
 
 import logging
 import os
@@ -105,7 +105,7 @@ class StderrLog:
         self._partial += rest[: _MAX_LINE_BYTES + gate.secret_reach() - len(self._partial)]
 
     def finish(self) -> None:
-        """Take in the last line even if it had no newline: whoever wrote it is gone."""
+        """Take the last line even if it has no newline: the process has ended."""
         if self._partial:
             self.feed(b"\n")
 

@@ -1,4 +1,4 @@
-"""A server's process on Windows: a job object holds it and all it started, so that they end together.
+"""Server processes on Windows: a job object holds each with its descendants, so that they end together.
 
 The SDK's helpers make the job. Its handle closes with the host, and Windows then kills the job's members, so
 no guardian is needed. The pipes are streams there, which is why tasks carry what transports push elsewhere.

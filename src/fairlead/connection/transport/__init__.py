@@ -1,1 +1,1 @@
-"""The ways to an MCP server: stdio, Streamable HTTP, HTTP+SSE, in memory. Callers use `factory`."""
+"""Transports: stdio, Streamable HTTP, HTTP+SSE and in memory. Callers use `factory`."""

@@ -1,4 +1,4 @@
-"""What all our transports share of the SDK's `Dispatcher` seam: calls, inbound messages, closing.
+"""The base of all transports: the SDK's `Dispatcher` with requests, inbound messages and closing.
 
 A transport subclasses `WireDispatcher`, says how to send a message, and hands every message it gets to
 `_receive`, or to `_receive_soon` in a callback of the event loop. Above it, the SDK's
@@ -110,7 +110,7 @@ class ProgressReports:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One of our requests in flight. `answer` is done once it is settled, whoever settles it."""
+    """One of our requests in flight. `answer` is done once there is a result or an error."""
 
     id: RequestId
     method: str
@@ -123,7 +123,7 @@ class Call:
 
     @property
     def delivery(self) -> Delivery:
-        """How far the request got, as long as it has no answer."""
+        """The delivery of the request while it has no answer."""
         return "unknown" if self.sent else "not_sent"
 
     def settle(self, outcome: Frame | RequestFailed) -> None:

@@ -1,4 +1,4 @@
-"""Server-sent events without I/O: a byte stream becomes events, in linear time and within a limit."""
+"""Parser of server-sent events without I/O, in linear time and within a size limit."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MAX_ID_BYTES = 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MESSAGE_BEGINS = re.compile(rb"(?:data:)?\s*\{|:")
 """How an event, a line of one or a comment begins that may be skipped: all else is no message."""
-_MAX_RETRY_DIGITS = 12  # more would be longer than anybody waits, and slow to read
+_MAX_RETRY_DIGITS = 12  # more would be an endless wait, and slow to parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class EventStream:
             case b"retry" if value.isdigit():
                 self.retry_ms = int(value[:_MAX_RETRY_DIGITS])
             case _:
-                pass  # a comment (no name at all), or a field nobody knows
+                pass  # a comment (no name at all), or an unknown field
         return None
 
     def _add(self, value: bytes | bytearray) -> None:

@@ -1,4 +1,4 @@
-"""From a server's configuration to the transports that reach it. Secrets are resolved as one is opened."""
+"""The transports of a configured server. Secrets are resolved when one is opened."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransportContext:
-    """What the transports of one host share."""
+    """The transport context: what all transports of a host share."""
 
     env: Mapping[str, str]
     guardian: Guardian
@@ -48,17 +48,17 @@ class TransportContext:
     docs_allow: Callable[[], Sequence[str]]
     """The sites whose documentation may be read, as the configuration says now."""
     programs: Mapping[str, "McpServer"]
-    """The servers that the program itself brought."""
+    """The in-process servers of the program."""
     headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
-    """What lets requests in where an entry does not say."""
+    """Returns the source of authorization headers where the entry has none."""
     require_approved: Callable[[ConsentKey], Awaitable[None]]
     """Raises unless the user approved exactly this: asked at each start of what a project file describes."""
     tracer: Tracer | None = None
-    """Who records what servers are asked, if anybody does."""
+    """Records requests of servers as spans, if there is one."""
 
 
 def transports_of(server: LoadedServer, around: TransportContext) -> list[Transport]:
-    """The ways to reach a server, best first: a URL that refuses Streamable HTTP may speak the older SSE."""
+    """The transports to try for a server, best first: Streamable HTTP, then the older HTTP+SSE."""
     match server.transport:
         case "stdio":
             return [lambda: _stdio(server, around)]

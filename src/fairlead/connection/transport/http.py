@@ -1,4 +1,4 @@
-"""MCP over Streamable HTTP: every request is a POST, answered with a JSON body or a stream of events.
+"""The Streamable HTTP transport: every request is a POST, answered with JSON or an event stream.
 
 Up to 2025-11-25 a server may also keep a session, speak on a stream of its own, and resume a stream that
 broke off. From 2026-07-28 on there is none of that, and closing a POST is how it is cancelled.
@@ -66,7 +66,7 @@ _STREAM_HEADERS = {"Accept": "text/event-stream"}
 class HttpDispatcher(WireDispatcher):
     """The conversation with a server at a URL. Leave it to end the session the server may keep.
 
-    An answer is read in the task of whoever waits for it.
+    An answer is read in the task that waits for it.
     """
 
     kind = "streamable-http"

@@ -1,9 +1,7 @@
-"""One address of a server, spoken to over HTTP by our rules.
+"""The HTTP endpoint of a server: requests with its headers, and bounded reading of responses.
 
-Every request carries the configured headers and stays with one origin, with the proxy and the trust this
-machine is set up for. What comes back is bounded; of what failed it is known whether it can have got there.
-
-What a server's HTTP response holds, read within bounds: an answer, a stream of events, or a refusal.
+Every request carries the configured headers and stays with one origin, with this machine's proxy and trust
+settings. A failed request has in `delivery` whether the server may have received it.
 """
 
 import asyncio
@@ -207,7 +205,7 @@ class RejectedRequest:
 
     @property
     def kind(self) -> Literal["login", "scope", "nonce"]:
-        """What would help: a login, one that may do more, or another proof."""
+        """What would help: a login, wider OAuth scopes, or another proof of possession."""
         if self.status == 403:
             return "scope"
         return "nonce" if self.nonce and "use_dpop_nonce" in (self.www_authenticate or "") else "login"
@@ -224,7 +222,7 @@ class HeaderSource(Protocol):
     def __call__(
         self, method: str, url: URL, challenge: RejectedRequest | None = None, /
     ) -> Awaitable[Mapping[str, str]]:
-        """Return the headers. A `FairleadError` reaches whoever sends the request as it is."""
+        """Return the headers. A `FairleadError` reaches the caller of the request unchanged."""
         ...
 
 
@@ -318,7 +316,7 @@ class HttpEndpoint:
         except (NotSent, FairleadError):
             raise
         except Exception as exc:
-            # A source may be anybody's code, and a request fails in ways we know.
+            # A source may be code of the program, and a request fails in known ways only.
             raise HeadersUnavailable(f"the headers cannot be had: {exc}") from exc
 
     async def tell(self, headers: Mapping[str, str], message: bytes) -> None:
@@ -334,7 +332,7 @@ class HttpEndpoint:
                 logger.debug("a message could not be sent", extra={"reason": str(exc)})
 
     def let_go(self, response: aiohttp.ClientResponse) -> None:
-        """Leave a response nobody reads on. If it ends soon, its connection serves again."""
+        """Abandon a response. If it ends soon, its connection is used again."""
         if self._closed:
             response.close()
         elif not response.closed:

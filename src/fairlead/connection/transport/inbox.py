@@ -1,4 +1,4 @@
-"""What a server sends on its own: requests of us and notifications. However many come, none pile up."""
+"""The inbox of a connection: requests and notifications of a server, with bounded queues."""
 
 import asyncio
 import logging
@@ -212,7 +212,7 @@ class Inbox:
         self._tasks.start_soon(self._answer, inbound, request_id, method, params)
 
     def refuse(self, request_id: RequestId | float, code: int, message: str) -> None:
-        """Answer a request nobody works on."""
+        """Answer a request with an error, without handling it."""
         self._peer.post_now(error_frame(request_id, code, message))
 
     async def _answer(

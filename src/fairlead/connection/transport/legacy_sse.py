@@ -1,4 +1,4 @@
-"""MCP over HTTP and server-sent events, as of 2024-11-05: we hear one stream, and post what we say."""
+"""The HTTP+SSE transport of 2024-11-05: one event stream in, POST requests out."""
 
 from types import TracebackType
 from typing import Self

@@ -1,4 +1,4 @@
-"""MCP with a server inside this process: the same messages as over a pipe, without the pipe."""
+"""The in-memory transport: a server in this process, with the same messages as over a pipe."""
 
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -60,7 +60,7 @@ class MemoryEnd(WireDispatcher):
 
 
 class MemoryDispatcher(MemoryEnd):
-    """A server in this process and the conversation with it, in the stateless era of the protocol.
+    """A server in this process, spoken to with the stateless protocol.
 
     Enter it to start the server's lifespan, leave it to end it.
     """
@@ -90,4 +90,4 @@ class MemoryDispatcher(MemoryEnd):
 
 
 async def _ignore(context: DispatchContext[TransportContext], method: str, params: object) -> None:
-    """Take no notice of a notification: in the stateless era a client has none to send but a cancellation."""
+    """Ignore a notification: a stateless client sends none except a cancellation."""

@@ -1,4 +1,4 @@
-"""JSON-RPC without I/O: frames find the call they answer, and values become bytes."""
+"""JSON-RPC without I/O: responses are matched to requests, and values encoded."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -151,7 +151,7 @@ def error_frame(request_id: RequestId | float, code: int, message: str, data: ob
 def _encode_message(message: msgspec.Struct, payload: object) -> bytes:
     try:
         frame = _encode(message)
-        # NaN and infinity come out as null: the server would act on a value nobody gave.
+        # NaN and infinity come out as null: the server would act on a value that was not given.
         finite = b"null" not in frame or _is_finite(payload)
     except UnicodeEncodeError as exc:
         raise NotEncodable("a text in it is no valid Unicode: it has half of a surrogate pair") from exc
@@ -190,7 +190,7 @@ class PendingRequests(Generic[CallT]):
         return iter([*self._calls.values()])
 
     def mint(self) -> int:
-        """Return an id nobody uses."""
+        """Return an id that is not in use."""
         self._last_id += 1
         while self._last_id in self._calls:
             self._last_id += 1

@@ -1,4 +1,4 @@
-"""Fair reading of what a server sends: in small pieces, yielding to the event loop, at a bounded rate.
+"""Paced reading of a stream: in small pieces, yielding to the event loop, at a bounded rate.
 
 A server decides how much it sends, and a stream may never end. What it costs us is bounded here: no piece
 takes long, between pieces other tasks and cancellation get their turn, and a token bucket per stream pauses
@@ -53,7 +53,7 @@ class ReadPace:
         self._left -= (size + extra) // _BUSY_BYTES_PER_UNIT if busy else size + extra
 
     def spend_on_messages(self, count: int, *, busy: bool = False) -> None:
-        """Count messages that nobody asked for."""
+        """Count messages that answer no request."""
         self._left -= count * (MESSAGE_UNITS // _BUSY_MESSAGES_PER_UNIT if busy else MESSAGE_UNITS)
 
     def refund(self, size: int) -> None:

@@ -1,7 +1,4 @@
-"""Headers that a program prints, such as a token that lives in a password store.
-
-The headers that let requests in: of a login the broker keeps, or of a provider the program brought.
-"""
+"""Sources of authorization headers: a headers helper program, OAuth logins, and auth providers."""
 
 import contextlib
 import os
@@ -173,7 +170,7 @@ def parse_headers(output: bytes) -> dict[str, str]:
 _PLAIN_SCOPE = re.compile(r"[\w:/. -]{1,200}", re.ASCII)
 
 MachineLogin: TypeAlias = Callable[[Demand | None, Login | None], Awaitable[Login]]
-"""Logs in without a person, as the configuration says, after what the server demanded and the last login."""
+"""Logs in without the user (machine grants), given the server's challenge and the last login."""
 
 
 class AuthProvider(Protocol):
@@ -203,7 +200,7 @@ class ProvidedHeaders:
 class LoginHeaders:
     """A source of headers that takes tokens from the broker, and has them renewed when a server refuses one.
 
-    Where only a person could help it raises `AuthRequired`, with what the server said.
+    Where only the user could help it raises `AuthRequired`, with the server's challenge.
     """
 
     def __init__(
@@ -271,7 +268,7 @@ class LoginHeaders:
 
     @staticmethod
     def _scope_in(challenge: RejectedRequest) -> Sequence[str]:
-        """What to say on the command line, unless it is odd: people copy hints."""
+        """The value for a hint, unless it is unsafe: users copy hints."""
         demand = login_challenge([challenge.www_authenticate or ""]) if challenge.kind == "scope" else None
         plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
         return ("--scope", plain[0]) if plain else ()

@@ -1,4 +1,4 @@
-"""MCP over a server process's stdin and stdout, one message a line."""
+"""The stdio transport: a server process, with one message per line on its stdin and stdout."""
 
 import asyncio
 import signal
@@ -123,7 +123,7 @@ class StdioDispatcher(WireDispatcher):
         self._stdout_pace.spend_on_messages(1, busy=len(self._calls) > 0)
 
     def on_stderr(self, data: bytes) -> float | None:
-        """Keep it for people to read. Returns how long to read nothing more."""
+        """Log stderr output. Returns the seconds to pause reading."""
         self.stderr.feed(data)
         busy = len(self._calls) > 0
         self._stderr_pace.spend(len(data), busy=busy)

@@ -40,7 +40,9 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     if not await _complete_arguments(session, schema, shown, arguments):
         return
     with noting_delivery():
-        result = await session.host.call(server_id, entry.key.tool, arguments, reviewed=True, whole=True)
+        result = await session.host.call(
+            server_id, entry.key.tool, arguments, confirmed=True, full_result=True
+        )
     await show_blocks(session, AnswerOrigin(server_id=server_id, what=entry.key.tool), result.content)
     if not result.content and result.structured is not None:
         session.screen.data(json.dumps(result.structured, indent=2, ensure_ascii=False))

@@ -275,9 +275,9 @@ async def _do(errand: ControlCommand, turn: CommandContext, put: Put) -> bytes:
                     work.arguments,
                     on_progress=progressed,
                     request_timeout_ms=work.timeout_ms,
-                    reviewed=work.reviewed,
+                    confirmed=work.reviewed,
                     principal=principal,
-                    whole=True,
+                    full_result=True,
                 )
                 return result.raw
             case AllowTool():

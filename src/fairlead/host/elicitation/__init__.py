@@ -1,1 +1,1 @@
-"""Requests of servers to the host and its user: elicitations, URLs, sampling."""
+"""Server requests to the host and its user: form and URL elicitation, sampling, roots."""

@@ -1,8 +1,7 @@
-"""From what a server sent to a form: read, made safe to show, or refused with the reason.
+"""Parse the requested schema of a form elicitation: a sanitized form, or the reason to refuse it.
 
-A form is a flat object of text, numbers, yes/no and choices, as the protocol has it. Whatever goes beyond
-that is refused, for what is not understood cannot be checked; and so is a form that asks for a secret, which
-the protocol forbids.
+The protocol allows flat objects of strings, numbers, booleans and choices. All else is refused, since what is
+not understood cannot be checked, and so is a form that asks for a secret, which the protocol forbids.
 """
 
 import re
@@ -48,7 +47,7 @@ _FIELD_KEYS = _ANNOTATIONS | {"type", "default"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormRefused:
-    """Why a form is not shown to anybody."""
+    """Why a form is refused."""
 
     reason: str
     field: str | None = None
@@ -186,7 +185,7 @@ def _read_choices(common: _Common, shape: _Shape) -> Steps[ChoicesField]:
 
 
 def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
-    """What can be chosen: an `enum`, with names for its values or without, or constants with titles."""
+    """The choices of a field: an `enum` with or without names, or constants with titles."""
     if titled in shape:
         constants = [_object(item) for item in _list(shape[titled], titled)]
         for constant in constants:
@@ -209,7 +208,7 @@ def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
 
 
 def _with_default(field: Field, default: object) -> Field:
-    """The field with its default; one that is no answer to its own question is not offered.
+    """The field with its default; a default that the field itself would reject is dropped.
 
     Nor is one that hides something or holds a secret: to change it would put words into the user's mouth.
     """

@@ -1,6 +1,6 @@
-"""The form a server wants a person to fill in, and the answers to it, checked before they go out.
+"""Forms of elicitations: fields, and validation of answers before they are sent.
 
-`form_schema` reads one from what the server sent.
+`form_schema` parses them.
 """
 
 import re
@@ -31,7 +31,7 @@ class FormContent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problems:
-    """What is wrong with answers, by the name of the field."""
+    """Validation errors, by field name."""
 
     by_field: dict[str, str]
 
@@ -44,12 +44,12 @@ class Choice:
     label: str
 
 
-# Fields. Each can say what it expects and read an answer, be it a value or what a person typed.
+# Fields. Each describes what it expects and parses an answer: a value, or text the user typed.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Field:
-    """What all fields have. `name` is the server's own; `label` and `description` are safe to show."""
+    """The base of all fields. `name` is the server's own; `label` and `description` are sanitized."""
 
     name: str
     label: str
@@ -68,7 +68,7 @@ class TextField(_Field):
 
     @property
     def expects(self) -> str:
-        """What to answer, in words."""
+        """A description of valid answers."""
         words = "text" if self.format is None else FORMATS[self.format][0]
         most = self.max_length if self.max_length < MAX_ANSWER_CHARACTERS else None
         length = _between(self.min_length or None, most)
@@ -97,7 +97,7 @@ class NumberField(_Field):
 
     @property
     def expects(self) -> str:
-        """What to answer, in words."""
+        """A description of valid answers."""
         limits = (
             "a whole number" if self.whole else "a number",
             _between(self.minimum, self.maximum),
@@ -132,7 +132,7 @@ class YesNoField(_Field):
 
     @property
     def expects(self) -> str:
-        """What to answer, in words."""
+        """A description of valid answers."""
         return "yes or no"
 
     def read(self, answer: object) -> bool:
@@ -154,7 +154,7 @@ class ChoiceField(_Field):
 
     @property
     def expects(self) -> str:
-        """What to answer, in words."""
+        """A description of valid answers."""
         return f"one of {_list_choices(self.choices)}"
 
     def read(self, answer: object) -> str:
@@ -176,7 +176,7 @@ class ChoicesField(_Field):
 
     @property
     def expects(self) -> str:
-        """What to answer, in words."""
+        """A description of valid answers."""
         count = _between(self.min_items or None, self.max_items)
         return f"{count or 'any'} of {_list_choices(self.choices)}"
 
@@ -202,12 +202,12 @@ Field = TextField | NumberField | YesNoField | ChoiceField | ChoicesField
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Form:
-    """What a server asks for, in its order."""
+    """The fields of a form elicitation, in the server's order."""
 
     fields: tuple[Field, ...]
 
     def defaults(self) -> dict[str, Value]:
-        """What is sent for fields that nobody answers."""
+        """The values that are sent for fields without an answer."""
         return {
             field.name: list(field.default) if isinstance(field.default, tuple) else field.default
             for field in self.fields
@@ -215,7 +215,7 @@ class Form:
         }
 
     def check(self, answers: Mapping[str, object]) -> FormContent | Problems:
-        """Judge answers, which may be values or what a person typed.
+        """Validate answers: values, or text the user typed.
 
         An answer that is absent or `None` stands for the default, a blank one says that there is none.
         """

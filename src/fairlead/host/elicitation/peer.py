@@ -1,14 +1,8 @@
-"""What one server may ask of this host: as the configuration allows, as the operator can.
+"""Answers to server requests: elicitation, sampling and roots, as configuration and operator allow.
 
-A trusted server may ask by form and by URL, an untrusted one by URL only, unless its entry says otherwise.
-Sampling is off until the entry turns it on. Roots are the folders of the entry; a trusted server whose entry
-has none gets those of the operator, if that has any.
-
-Sampling requests of servers, made safe for a model or client: cleaned, masked and bounded.
-
-Text has the budget that results have (`max_result_bytes`), media a fixed one, and everything else together
-(options, metadata, messages without text) must be small, or the request is refused. What is left out is named
-where it was, so that a model does not take a part for the whole.
+A trusted server may elicit by form and by URL, an untrusted one by URL only, unless its entry changes that.
+Sampling is off until the entry enables it; its text has the result budget (`max_result_bytes`), media a fixed
+one, and all else must be small. Roots are the folders of the entry, or the operator's for a trusted server.
 """
 
 import logging
@@ -127,9 +121,9 @@ class _Bounding:
 logger = logging.getLogger(__name__)
 
 USER_REJECTED = -1
-"""The protocol's own word for a person who will not have a model asked."""
+"""The protocol's error code for a sampling request that the user rejected."""
 MAX_LOG_BYTES = 65_536
-"""How much of a log message is handed on as it is; of a longer one, people see the beginning."""
+"""How much of a log message is forwarded unchanged; a longer one is cut."""
 CHARACTERS_PER_TOKEN = 4
 """A rough measure, for a budget that only has to be rough."""
 
@@ -199,7 +193,7 @@ class ServerPeer:
 
     @property
     def capabilities(self) -> types.ClientCapabilities:
-        """What the server is told we can do; the same object whenever the operator can do the same."""
+        """The declared client capabilities; the same object while the operator's abilities are the same."""
         abilities = self._operator.abilities
         declared = self._declared.get(abilities)
         if declared is None:
@@ -222,7 +216,7 @@ class ServerPeer:
         )
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
-        """Put a question to the person, or refuse it where it was not to be asked."""
+        """Answer an elicitation through the operator, or refuse it where it is not allowed."""
         kind = "url" if isinstance(params, types.ElicitRequestURLParams) else "form"
         self._emit(ElicitationRequest(server_id=self._server_id, kind=kind))
         outcome = "withdrawn"
@@ -260,7 +254,7 @@ class ServerPeer:
             return types.ElicitResult(action=answer.action)
         checked = form.check(answer.content)
         if isinstance(checked, Problems):
-            # The operator's word does not fit, and something else is not what the person said.
+            # The operator's answer does not fit, and any other content is not the user's.
             logger.warning("an operator's answer does not fit the form", extra={"server_id": self._server_id})
             return types.ElicitResult(action="cancel")
         return types.ElicitResult(action="accept", content={**checked.content})
@@ -286,18 +280,16 @@ class ServerPeer:
         return types.ElicitResult(action=action)
 
     def _not_asked(self, ability: Literal["form", "url"]) -> types.ErrorData:
-        """Refuse a question. A person who could answer it is told, once, that it is theirs to allow."""
+        """Refuse an elicitation that the entry does not allow, and tell the user once how to allow it."""
         if ability in self._operator.abilities and ability not in self._told_of:
             self._told_of.add(ability)
             how = "by a form" if ability == "form" else "on a page"
-            allow = '`"elicitation": true` in its entry lets it'
-            self._operator.notify(
-                self._server_id, f"it wanted to ask you something {how}, and may not; {allow}"
-            )
-        return refusal("questions by form" if ability == "form" else "questions by URL")
+            allow = 'set `"elicitation": true` in its entry to allow it'
+            self._operator.notify(self._server_id, f"its request for input {how} was refused; {allow}")
+        return refusal("elicitation by form" if ability == "form" else "elicitation by URL")
 
     async def sample(self, params: types.CreateMessageRequestParams) -> Samples:
-        """Put something to the operator's model, within the server's budget, which reading costs as well."""
+        """Answer a sampling request through the operator, within the server's token budget."""
         if self._sampling is None:
             return refusal("sampling")
         if params.tools or params.tool_choice:
@@ -320,7 +312,7 @@ class ServerPeer:
         except Exception as exc:
             self._tokens_left += read + granted
             if isinstance(exc, CallDenied):
-                return types.ErrorData(code=USER_REJECTED, message="the user said no")
+                return types.ErrorData(code=USER_REJECTED, message="the user rejected it")
             if isinstance(exc, ModelFailed):  # how, is nothing that a server should know
                 return types.ErrorData(code=INTERNAL_ERROR, message="the model could not be asked")
             raise
@@ -363,7 +355,7 @@ class ServerPeer:
         )
 
     def completed(self, elicitation_id: str) -> None:
-        """Pass on that all is done on a page that a person was asked to open."""
+        """Forward the notification that a URL elicitation is complete."""
         if isinstance(self._operator, UrlCompletionListener):
             self._operator.page_completed(self._server_id, _sanitize_id(elicitation_id) or "")
 
@@ -373,7 +365,7 @@ class ServerPeer:
 
 
 def _sanitize_id(elicitation_id: str | None) -> str | None:
-    """The id of an elicitation for operators: the same for its question and for its end."""
+    """The sanitized id of an elicitation: the same in its request and its completion."""
     return None if elicitation_id is None else gate.content(elicitation_id, gate.MAX_TEXT_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees before a server's URL is opened: all of it, where it leads, and what is odd about it."""
+"""URLs of elicitations and logins: checked, and shown in full with warnings before they are opened."""
 
 import re
 import unicodedata
@@ -23,7 +23,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownUrl:
-    """A URL to show and, on a person's word, to open: `url`, character for character.
+    """A URL to show and, if the user accepts, to open: `url`, character for character.
 
     `host` is where it leads, port included, to be shown apart; `readable_host` is how one in punycode reads.
     """
@@ -36,7 +36,7 @@ class ShownUrl:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UrlRefused:
-    """Why a URL is not offered to anybody."""
+    """Why a URL is refused."""
 
     reason: str
 

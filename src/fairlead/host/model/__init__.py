@@ -1,1 +1,1 @@
-"""What a model gets: toolsets, bundles, meta-tools, their cost, and why a tool is offered or not."""
+"""Tools for models: toolsets, bundles, meta-tools, their token cost, and why a tool is offered or not."""

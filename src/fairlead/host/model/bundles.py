@@ -1,4 +1,4 @@
-"""Which servers and tools somebody gets: a bundle of the configuration, or everything that is switched on."""
+"""Selections: the servers and tools of a bundle, or of all enabled servers, for one principal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,18 +31,18 @@ class Selection:
     resources: bool = True
     prompts: bool = False
     plain_names: bool = False
-    """Do its tools keep the names that their server gave them?"""
+    """Whether its tools keep their own names, without a prefix."""
     search: Literal["words", "meaning"] = "words"
     approval: ApprovalMode | None = None
     """The mode of tools that no rule and no other mode is about, where the surface is configured with one."""
     caller: GroupedPrincipal = LOCAL_CALLER
-    """Whom it is for: rules that name principals or groups hide other tools from each."""
+    """The principal it is for, since rules can hide tools from principals and groups."""
     rules_for_caller: frozenset[tuple[str, str]] = frozenset()
     """The rules that name the caller: what they do, and how they spell its principal or group."""
 
     @property
     def catalog_key(self) -> CatalogKey:
-        """What tells its catalog from others: callers that the same rules apply to share one."""
+        """The cache key of its catalog: principals with the same rules share one."""
         return self.name, self.rules_for_caller, self.approval
 
     def decide(self, policy: CallPolicy, tool: str, entry: ToolEntry | None) -> Decision:
@@ -54,15 +54,15 @@ class Selection:
         return policy.decide(tool, bundle_filter, entry=entry, caller=self.caller, default=self.approval)
 
     def has(self, server_id: str) -> bool:
-        """Is this server part of it?"""
+        """Whether this server is part of it."""
         return self.servers is None or server_id in self.servers
 
     def bundle_filter(self, server_id: str) -> BundleFilter | None:
-        """What it takes from a server, where it does not take all."""
+        """The bundle's effect on a server; None if all its tools are included."""
         return self.servers.get(server_id) if self.servers is not None else None
 
     def keeps_direct(self, tool: str) -> bool:
-        """Is a tool offered as it is in every mode?"""
+        """Whether a tool is given directly in every mode."""
         return matches_any(tool, self.always_direct)
 
 

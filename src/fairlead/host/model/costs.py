@@ -1,4 +1,4 @@
-"""What tools cost a model to read: given as they are, behind the meta-tools, and with each search there."""
+"""Token cost of tool definitions: given directly, behind meta-tools, and per search with those."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.host.model.toolset import Toolset
 
 SEARCHES = 20
-"""How many searches are tried to tell what one brings."""
+"""How many searches the average cost of one is estimated from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,25 +29,25 @@ class Costs:
     tools: Mapping[ToolKey, int]
     """The definition of each tool that is offered."""
     direct: frozenset[ToolKey]
-    """Those that a model is given as they are, as configured."""
+    """The tokens of tools that a model gets directly, as configured."""
     meta: int
     """The definitions of the meta-tools."""
     reading: int
-    """Those of the tools for resources and prompts; 0 where there are none to read."""
+    """The tokens of the tools for resources and prompts; 0 if there are none to read."""
     artifacts: int
     """That of the tool for what does not fit into results; 0 where there are no tools."""
     search: int
-    """What one search brings, on average."""
+    """The average tokens of one search result."""
     exact: bool
 
     @property
     def all_direct(self) -> int:
-        """What it costs to give a model every tool as it is."""
+        """The tokens of all tools given directly."""
         return sum(self.tools.values())
 
     @property
     def configured(self) -> int:
-        """What a model is given before it has asked for anything, as configured."""
+        """The tokens that a model gets before its first call, as configured."""
         given = sum(self.tools[key] for key in self.direct)
         meta = self.meta if len(self.direct) < len(self.tools) else 0
         return given + meta + self.reading + self.artifacts
@@ -73,7 +73,7 @@ async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str
 
 
 def tokens(text: bytes) -> int:
-    """How many tokens a text is: exactly where the tokenizer is at hand, else by its size."""
+    """The number of tokens of a text: exact if the tokenizer is installed, else estimated by size."""
     count = exact()
     return estimate(text) if count is None else count(text.decode("utf-8", "replace"))
 
@@ -83,7 +83,7 @@ def _cost_of(tools: HostTools) -> int:
 
 
 def _wish(entry: ToolEntry) -> str:
-    """What somebody would search for who needs a tool."""
+    """A query that a model would search with to find a tool."""
     return (entry.description or entry.title or "").strip().partition(".")[0] or entry.key.tool
 
 
@@ -94,7 +94,7 @@ class _Found:
 
 
 class _Shelf:
-    """As much of a toolset as searching takes, over a catalog that nobody keeps fresh."""
+    """The part of a toolset that searching needs, over a fixed catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog

@@ -1,4 +1,4 @@
-"""Say why a model gets a tool the way it does, or not at all: the rule, and the file and line that has it."""
+"""Explain why a model gets a tool directly, behind meta-tools or not at all, with the file and line."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ State = Literal["direct", "deferred", "unavailable"] | Absence
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """A reason, and where it is written. What nobody wrote is a built-in default."""
+    """A reason, and where it is configured. Without a place, it is a built-in default."""
 
     reason: str
     place: str | None = None
@@ -38,22 +38,22 @@ class ToolExplanation:
     because: Reason
     """Why it is in that state."""
     rule: Reason | None
-    """What lets it be offered, or not; None where its server is not part of what was chosen, or not sound."""
+    """Why it is offered or not; None if its server is not selected, or its entry is not valid."""
     verdict: Verdict | None
-    """What happens when it is called; None as above."""
+    """The decision about its calls; None as above."""
     approval: Reason | None
     """Why that happens."""
     name: str
     naming: str
-    """What models call it, or would, and why that is not what its server calls it."""
+    """Its public name, and why that differs from its own name."""
     gateway_verdict: Verdict | None = None
-    """What happens when it is called over a gateway, where `gateway.approval` says otherwise."""
+    """The decision about its calls over a gateway, if `gateway.approval` changes it."""
     remembered: bool = False
-    """Is an answer remembered, so that calls which would be asked about are made?"""
+    """Whether an approval is remembered, so that its calls are not asked about."""
 
     @property
     def answer(self) -> str:
-        """What it may do, in one word or two: allow, ask, deny, held back, unavailable."""
+        """Its state in one or two words: allow, ask, deny, held back, unavailable."""
         if self.state == "quarantined":
             return "held back"
         return self.verdict or "unavailable"
@@ -65,7 +65,7 @@ class ToolExplanation:
 
 
 def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable:
-    """What models call every tool there is, or would call it."""
+    """The public names of all tools."""
     keys = [entry.key for listing in listings.values() for entry in listing.tools]
     rejected = [ToolKey(name, tool.name) for name, listing in listings.items() for tool in listing.rejected]
     first_party = {key for key in keys if config.servers[key.server_id].is_built_in}
@@ -73,7 +73,7 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
 
 
 def tools_called(name: str, names: NameTable) -> list[ToolKey]:
-    """The tools that a person may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
+    """The tools that the user may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
     return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
 
 
@@ -170,7 +170,7 @@ class Explainer:
         return hidden.absence, Reason(reason=hidden.reason, place=place)
 
     def _handing(self, key: ToolKey) -> tuple[State, Reason]:
-        """How a tool that is offered is given to a model."""
+        """Whether an offered tool is given directly or behind meta-tools."""
         selection, section = self._selection, _section(self._selection)
         mode = selection.modes.get(key.server_id, selection.mode)
         behind = mode_for(key.server_id, selection, self._cost) == "meta"
@@ -190,7 +190,7 @@ class Explainer:
         return "direct" if direct else "deferred", Reason(reason=reason, place=_place(self._config, field))
 
     def _approval(self, server: LoadedServer, tool: str, decision: Decision) -> Reason:
-        """What decides about a call that the lists let through: a rule, a mode, or nobody."""
+        """What decides about a call that the allowlists pass: a rule, an approval mode, or the default."""
         if decision.rule is not None:
             return Reason(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
         if decision.field == "approval" and server.config is not None:
@@ -236,7 +236,7 @@ def _section(selection: Selection) -> tuple[str, ...]:
 
 
 def _place(config: LoadedConfig, path: FieldPath) -> str | None:
-    """Where a setting is written; None where nobody wrote it."""
+    """Where a setting is configured; None if it is not."""
     return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
 
 

@@ -1,6 +1,6 @@
-"""The tools a model gets in place of thousands: find one, look at it, call it.
+"""Meta-tools: search, describe and call tools, given to a model in place of large tool lists.
 
-Tools that the host itself gives a model, beside those of its servers.
+Also the base of the other tools that the host itself gives to models.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -64,11 +64,11 @@ class HostTools:
         self._tools = {**tools, **{tool.name: tool for tool in tools.values()}}
 
     def has(self, name: str) -> bool:
-        """Is this the name of one of them?"""
+        """Whether this is the name of one of these tools."""
         return name in self._tools
 
     def described(self, tool: AnyTool) -> str:
-        """What a model reads about a tool."""
+        """The definition that a model gets."""
         return tool.description
 
     def entries(self) -> Iterator[tuple[str, ToolEntry]]:
@@ -102,7 +102,7 @@ def encoded(result: CallToolResult) -> bytes:
 
 
 async def told(asking: Awaitable[AskedT]) -> AskedT:
-    """What is waited for; what goes wrong on the way is told to the model."""
+    """Await a result. Errors become error results for the model."""
     try:
         return await asking
     except FairleadError as exc:
@@ -212,7 +212,7 @@ class MetaTools(HostTools):
         )
 
     def described(self, tool: AnyTool) -> str:
-        """What a model reads about a tool; the search names the servers there are."""
+        """The definition that a model gets; that of the search names the servers."""
         servers = _server_list(self._toolset.catalog) if tool.name == "mcp_search_tools" else ""
         return f"{tool.description} Servers: {servers}" if servers else tool.description
 

@@ -1,4 +1,4 @@
-"""Tools with which a model reads the resources of servers and, where that is wanted, uses their prompts."""
+"""Tools with which a model reads resources of servers and, if enabled, gets their prompts."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ class QuotedContent(ToolModel):
 
 
 class ReadingTools(HostTools):
-    """What a model can do with resources, and with prompts if it may."""
+    """The tools for resources and, if enabled, prompts."""
 
     def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
         self._host = host
@@ -79,7 +79,7 @@ class ReadingTools(HostTools):
         super().__init__(tools)
 
     def may_read(self, server_id: str) -> bool:
-        """May a model read what this server has?"""
+        """Whether a model may read resources and prompts of this server."""
         return self._selection.has(server_id) and self._withheld(server_id) is None
 
     async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
@@ -171,7 +171,7 @@ class ReadingTools(HostTools):
         why = self._withheld(server)
         if why is not None:
             command = command_line("review", server)
-            raise ToolFailed(f"`{server}`: {why}", hint=f"a person can review it: `{command}`")
+            raise ToolFailed(f"`{server}`: {why}", hint=f"the user can review it: `{command}`")
 
     def _withheld(self, server_id: str) -> str | None:
         """Why a model may not read of a server, if that is so: what it reads there could lead it astray."""
@@ -185,7 +185,7 @@ class ReadingTools(HostTools):
         )
         if config.trust == "trusted" or listed is not None:
             return None
-        return "it is not trusted, and nobody has reviewed it yet"
+        return "it is untrusted and has not been reviewed"
 
     async def _read(self, context: ToolContext, asked: ReadResourceInput) -> Reply[QuotedContent]:
         self._require_readable(asked.server)
@@ -224,7 +224,7 @@ def _part(part: dict[str, Any]) -> ContentBlock:
 
 def _render_message(message: Mapping[str, Any]) -> Iterator[ContentBlock]:
     """A message of a prompt, and who says it."""
-    content, role = as_object(message.get("content")), f"{message.get('role', 'somebody')}:"
+    content, role = as_object(message.get("content")), f"{message.get('role', 'unknown role')}:"
     if isinstance(content.get("text"), str):
         yield TextContent(text=f"{role} {content['text']}")
     else:
@@ -236,4 +236,4 @@ def _block(content: dict[str, Any]) -> ContentBlock:
     try:
         return _content.validate_python(content)
     except ValidationError:
-        return TextContent(text="(something that nobody can read)")
+        return TextContent(text="(content that cannot be read)")

@@ -1,4 +1,4 @@
-"""The tools somebody hands to a model: named, chosen, searchable, and called by name."""
+"""Toolsets: the tools of a bundle or of all servers, for a model to list, search and call by public name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fairlead.catalog.results import ToolResult
 from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
-from fairlead.config.principal import LOCAL, GroupedPrincipal
+from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
 from fairlead.host.background import (
     AT_ONCE,
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 AdaptedT = TypeVar("AdaptedT")
 
 PATIENCE_SECONDS = 15.0
-"""How long servers that were never listed are waited for, before the rest is handed out without them."""
+"""How long to wait for servers that were never listed, before the tools of the others are returned."""
 
 MAX_LOGIN_HINTS = 5
-"""How many servers that want a login are named in one hint."""
+"""How many servers that need a login are named in one hint."""
 
 SETTLE_SECONDS = 2.0
-"""How long a list that has changed is waited for."""
+"""How long to wait for a list that a server announced as changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchOutcome:
-    """What a search brought, and which servers could not be looked through."""
+    """The hits of a search, and the servers that could not be searched, each with the reason."""
 
     hits: tuple[SearchHit, ...]
     unavailable: Mapping[str, str]
 
 
 class Toolset:
-    """The tools of a selection: `host.tools` is everything, `host.toolset("name")` a bundle.
+    """The tools of a selection: `host.tools` for all servers, `host.toolset("name")` for a bundle.
 
-    Tools of servers that answered before are there at once; those that never did are connected first.
+    Tools of servers that were listed before are there at once; other servers are connected first.
     """
 
     def __init__(
@@ -74,23 +74,23 @@ class Toolset:
         self._host = host
         self.selection = selection
         self.principal = principal
-        """Who its calls are made for."""
+        """The identity that its calls are made for."""
         self.groups = groups
         """The groups that the principal is a member of."""
         self._meta = MetaTools(self)
         self._reading = ReadingTools(host, selection, principal)
         self._artifacts = ArtifactTools(host.artifacts, principal)
 
-    # What there is.
+    # Listing and search.
 
     @property
     def catalog(self) -> Catalog:
-        """The tools that are known now. Contacts nobody."""
+        """The tools that are known now. Contacts no server."""
         return self._host.catalog(self.selection)
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """The servers that cannot be had just now, and why."""
+        """The enabled servers that cannot be used now, each with the reason."""
         return {
             status.server_id: status.last_error or status.state
             for status in self._host.status()
@@ -101,11 +101,17 @@ class Toolset:
 
     @check_types
     async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> "Toolset":
-        """Wait until every server has said what it offers, but no longer than so many seconds.
+        """Connect the servers that were never listed and wait for them.
 
-        One that failed before is tried again beside, and waited for by nobody.
+        A server that failed before is retried in the background and not waited for.
+
+        Args:
+            seconds: How long to wait at most.
+
+        Returns:
+            This toolset.
         """
-        await self._host.notice_consents()
+        await self._host.members.notice_consents()
         unknown = [
             status
             for status in self._host.status()
@@ -121,9 +127,12 @@ class Toolset:
         return self
 
     async def settled(self) -> "Toolset":
-        """Wait for the lists that servers have just said to be others now, but not for long.
+        """Wait, at most `SETTLE_SECONDS`, for lists that servers have just announced as changed.
 
-        So a model that has a tool added sees it in its next step.
+        A model whose call added a tool then sees it in its next step.
+
+        Returns:
+            This toolset.
         """
         with anyio.move_on_after(SETTLE_SECONDS):
             for member in self._host.members:
@@ -134,20 +143,31 @@ class Toolset:
         return self
 
     async def list(self) -> tuple[CatalogTool, ...]:
-        """Every tool that may be called, by its public name, in one order wherever it runs."""
+        """Every tool that may be called, ordered by public name."""
         return (await self.ready()).catalog.tools
 
     @check_types
     async def get(self, name: str) -> CatalogTool:
-        """The tool of that name. A tool that is known waits for no server but its own."""
+        """The tool with a public name. Servers are waited for only if the name is not known yet.
+
+        Raises:
+            CallDenied: The tool is denied or quarantined.
+            AuthRequired: The name is that of a server whose tools are known only after a login.
+            UnknownTool: There is no such tool, or its definition cannot be used.
+        """
         known = self.catalog.called(name)
         return known or self.find((await self.ready()).catalog, name)
 
     def find(self, catalog: Catalog, name: str) -> CatalogTool:
-        """The tool a model means by a name: its public name, or `server.tool` as search shows it.
+        """The tool that a name stands for in a catalog.
+
+        Args:
+            catalog: Where to look.
+            name: Its public name, or `server.tool` as search results show it.
 
         Raises:
-            CallDenied: It is there, and denied or held back.
+            CallDenied: The tool is denied or quarantined.
+            AuthRequired: The name is that of a server whose tools are known only after a login.
             UnknownTool: There is no such tool, or its definition cannot be used.
         """
         tool = catalog.called(name)
@@ -156,11 +176,16 @@ class Toolset:
                 hint = self._host.login_hint(server_id)
                 raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
             if (key := catalog.find_hidden_tool(name)) is not None:
-                bundle_filter = self.selection.bundle_filter(key.server_id)
-                caller = GroupedPrincipal(self.principal, self.groups)
                 # Raises why it is not offered, and what settles that.
-                self._host.require_callable(
-                    key.server_id, key.tool, bundle_filter, caller, self.selection.approval
+                self._host.calls.require_possible(
+                    self._host.propose(
+                        key.server_id,
+                        key.tool,
+                        self.selection.bundle_filter(key.server_id),
+                        self.principal,
+                        groups=self.groups,
+                        default_mode=self.selection.approval,
+                    )
                 )
             # The name of a tool that is not there is no reason to hold up the event loop.
             near = (
@@ -173,7 +198,7 @@ class Toolset:
         return tool
 
     def waiting_for_login(self) -> Sequence[str]:
-        """The servers that say nothing of what they offer before a login."""
+        """The servers that list nothing before a login."""
         return [
             status.server_id
             for status in self._host.status()
@@ -183,7 +208,7 @@ class Toolset:
         ]
 
     def login_hint(self) -> str | None:
-        """How to log in to the servers that may have what was not found; None where none needs a login."""
+        """How to log in to the servers that need it; None if no server does."""
         hints = [
             f"`{server_id}`: {self._host.login_hint(server_id)}"
             for server_id in self.waiting_for_login()[:MAX_LOGIN_HINTS]
@@ -191,7 +216,7 @@ class Toolset:
         return f"these servers need a login first: {'; '.join(hints)}" if hints else None
 
     def _needs_login(self, name: str) -> str | None:
-        """The server that a tool's name begins with, if it lists no tools before a login."""
+        """The server that a tool's name begins with, if it lists nothing before a login."""
         begun = name.removeprefix("mcp_")
         named = [
             server_id
@@ -204,7 +229,16 @@ class Toolset:
     async def search(
         self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
     ) -> SearchOutcome:
-        """The tools that fit a wish best, and the servers that could not be asked."""
+        """Search the tools by what they do.
+
+        Args:
+            queries: One query, or several whose hits are merged.
+            server: Search this server alone.
+            limit: How many hits to return at most.
+
+        Returns:
+            The best hits first, and the servers that could not be searched.
+        """
         catalog = (await self.ready()).catalog
         by_meaning = self.selection.search == "meaning"
         find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
@@ -214,13 +248,17 @@ class Toolset:
             hits = await run_off_loop(find, size_of_catalog(catalog))
         return SearchOutcome(hits=hits, unavailable=self.unavailable)
 
-    # What a model gets.
+    # Definitions for models.
 
     @check_types
     async def offered(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
-        """What a model is given, by name: the tools themselves, or the meta-tools in their place.
+        """The definitions to give to a model: the tools themselves, or meta-tools in their place.
 
-        Servers that were never listed are waited for no longer than so many seconds.
+        Args:
+            seconds: How long to wait for servers that were never listed; 0 to wait for none.
+
+        Returns:
+            Pairs of public name and definition.
         """
         if seconds:
             await self.ready(seconds=seconds)
@@ -233,7 +271,7 @@ class Toolset:
         return (*meta, *reading, *artifacts, *((tool.name, tool.entry) for tool in direct))
 
     async def is_direct(self) -> bool:
-        """Does a model get the tools themselves, all of them?"""
+        """Whether a model gets all tools themselves, and no meta-tools in their place."""
         catalog = (await self.ready()).catalog
         direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
         return len(direct) == len(catalog)
@@ -248,19 +286,24 @@ class Toolset:
 
     @check_types
     async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
-        """The tools as OpenAI's APIs take them."""
+        """The tools in the format of OpenAI's APIs.
+
+        Args:
+            api: For the Responses or the Chat Completions API.
+            strict: Ask for strict schemas, where a tool's schema allows that.
+        """
         return ProviderTools(self, await self._adapt(partial(openai.to_openai, api=api, strict=strict)))
 
     async def for_anthropic(self) -> "ProviderTools":
-        """The tools as Anthropic's API takes them."""
+        """The tools in the format of Anthropic's Messages API."""
         return ProviderTools(self, await self._adapt(anthropic.to_anthropic))
 
     async def for_gemini(self) -> "ProviderTools":
-        """The tools as Gemini's API takes them."""
+        """The tools in the format of the Gemini API."""
         return ProviderTools(self, await self._adapt(gemini.to_gemini))
 
     async def for_langchain(self) -> "Sequence[FairleadTool]":
-        """The tools as LangChain and LangGraph take them. Needs the extra `langchain`."""
+        """The tools for LangChain and LangGraph. Raises `ImportError` without the extra `langchain`."""
         await load_off_loop("fairlead.adapters.langchain")
         from fairlead.adapters.langchain import to_langchain
 
@@ -268,7 +311,7 @@ class Toolset:
         return [tool for tool in made if tool is not None]
 
     async def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
-        """The tools as Pydantic AI takes them. Needs the extra `pydantic-ai`."""
+        """The tools for Pydantic AI. Raises `ImportError` without the extra `pydantic-ai`."""
         await load_off_loop("fairlead.adapters.pydantic_ai")
         from fairlead.adapters.pydantic_ai import to_pydantic_ai
 
@@ -276,7 +319,7 @@ class Toolset:
         return [tool for tool in made if tool is not None]
 
     async def _adapt(self, make: Callable[[ToolEntry, str], AdaptedT]) -> Sequence[AdaptedT]:
-        """What an adapter makes of each tool that a model is given, off the event loop where it is much."""
+        """Adapt every offered definition, off the event loop where there are many."""
         offered = await self.offered()
         size = size_of_tools([entry for _, entry in offered])
         return await run_off_loop(lambda: [make(entry, name) for name, entry in offered], size)
@@ -287,7 +330,7 @@ class Toolset:
 
         return call
 
-    # What a model does.
+    # Calls.
 
     async def call(
         self,
@@ -295,9 +338,22 @@ class Toolset:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        reviewed: bool = False,
+        confirmed: bool = False,
     ) -> ToolResult:
-        """Call a tool by its name, or a meta-tool. Raises what `Host.call` raises."""
+        """Call a tool or a meta-tool by its public name.
+
+        Args:
+            name: The public name.
+            arguments: Its arguments, by name.
+            on_progress: Awaited with progress, total and message whenever the server reports progress.
+            confirmed: The user saw and confirmed this very call, so that policy need not ask.
+
+        Returns:
+            The result, within the result budget.
+
+        Raises:
+            FairleadError: What `get` and `Host.call` raise.
+        """
         if type(name) is not str:  # not by `check_types`, which would cost every call some microseconds
             raise wrong_type(Toolset.call, "name", str, name)
         for own in (self._meta, self._reading, self._artifacts):
@@ -309,30 +365,38 @@ class Toolset:
             tool.key.tool,
             arguments,
             on_progress=on_progress,
-            reviewed=reviewed,
+            confirmed=confirmed,
             bundle_filter=self.selection.bundle_filter(tool.key.server_id),
             principal=self.principal,
             groups=self.groups,
-            default=self.selection.approval,
+            default_mode=self.selection.approval,
         )
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Call a tool for a model: what goes wrong becomes a result that says so, which a model can read."""
+        """Call a tool for a model: errors become results with `is_error` that the model can read.
+
+        Args:
+            name: The public name.
+            arguments: Its arguments, by name.
+
+        Raises:
+            RunCancelled: The user cancelled the run.
+        """
         try:
             return await self.call(name, arguments)
         except RunCancelled:
-            raise  # a person wants the run to end, not the model to try something else
+            raise  # the user wants the run to end, not the model to try something else
         except FairleadError as exc:
             return self.error_result(exc)
 
     def error_result(self, error: FairleadError) -> ToolResult:
-        """A result for a call that failed. What an untrusted server may have worded is marked as such."""
+        """An error result for a failed call. Text that may come from an untrusted server is marked."""
         untrusted = isinstance(error, ServerError) and not self._host.is_trusted(error.server_id)
         return ToolResult.of_error(error, untrusted=untrusted)
 
 
 class ProviderTools:
-    """Tools in one provider's words: `definitions` for a request, `call` for what the model asks for."""
+    """Tools in one provider's format: `definitions` for the request, `call` for the model's tool calls."""
 
     def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool]) -> None:
         self._toolset = toolset
@@ -341,16 +405,21 @@ class ProviderTools:
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
-        """What the provider's API takes as its tools. Those it would refuse are left out."""
+        """The definitions for the provider's API. Tools that it would refuse are left out."""
         return [tool.definition for tool in self.tools if tool.definition is not None]
 
     @property
     def refused(self) -> dict[str, str]:
-        """The tools that the provider would not take, and why."""
+        """The tools that the provider would refuse, each with the reason."""
         return {tool.name: tool.refused for tool in self.tools if tool.refused is not None}
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Do what the model asks for. Whatever goes wrong is in the result, for the model to read."""
+        """Make a tool call of the model, as `Toolset.answer` does.
+
+        Args:
+            name: The name in the model's tool call.
+            arguments: The arguments in the model's tool call.
+        """
         given: Mapping[str, Any] = {} if arguments is None else arguments
         tool = self._by_name.get(name) if fits(name, str) and fits(given, Mapping) else None
         return await self._toolset.answer(name, tool.arguments(given) if tool else given)

@@ -1,1 +1,1 @@
-"""What servers offer besides tools: resources, prompts, completions, tasks, skills."""
+"""What servers offer besides tools: resources, prompts, completion, tasks and skills."""

@@ -1,4 +1,4 @@
-"""What reading a resource or getting a prompt brought: bytes that passed the gate, parsed on demand."""
+"""Resource contents, prompt results and completions: sanitized bytes, parsed on demand."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ MAX_VALUES: Final = gate.MAX_VALUES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CombinedList(Generic[ItemT]):
-    """What all servers offer together, and what went wrong with those that did not say."""
+    """The offers of several servers, and the errors of servers that could not be listed."""
 
     items: tuple[ItemT, ...]
     failures: dict[str, FairleadError]
@@ -65,7 +65,7 @@ class CleanAnswer:
 
     @classmethod
     async def read(cls, server_id: str, raw: msgspec.Raw, *, untrusted: bool) -> Self:
-        """Have an answer pass the gate. Raises `CallFailed` where it is too much or cannot be read."""
+        """Sanitize an answer. Raises `CallFailed` if it is too large or cannot be parsed."""
         original = bytes(raw)
         await require_few_values(server_id, original)
         try:
@@ -103,7 +103,7 @@ class CleanAnswer:
 
 
 class ResourceContents(CleanAnswer):
-    """What is in a resource: one part as a rule, each with `uri`, `mimeType` and `text` or `blob`."""
+    """The contents of a resource: usually one part, each with `uri`, `mimeType` and `text` or `blob`."""
 
     uri = ""
     """The URI that was read, which stands in where a part has none."""
@@ -161,7 +161,7 @@ class PromptResult(CleanAnswer):
 
     @property
     def description(self) -> str | None:
-        """What the server says it is for."""
+        """The server's description."""
         description = self.data.get("description")
         return description if isinstance(description, str) else None
 
@@ -180,7 +180,7 @@ class PromptResult(CleanAnswer):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an argument could be."""
+    """Suggested values of an argument."""
 
     values: tuple[str, ...] = ()
     total: int | None = None

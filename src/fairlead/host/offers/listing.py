@@ -1,4 +1,4 @@
-"""Resources, templates and prompts of one server or of all, from what is known or by asking."""
+"""Combined lists of resources, templates and prompts of one server or of all."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,7 +35,7 @@ async def gather(
     *,
     among: Callable[[str], bool] = _every,
 ) -> CombinedList[OfferT]:
-    """What one server offers, or all. One server that cannot say costs only its own."""
+    """The offers of one server, or of all. A server that fails costs only its own."""
     if server_id is not None:
         return CombinedList(items=await _of_one(host, kind, server_id), failures={})
     found: dict[str, tuple[OfferT, ...]] = {}
@@ -67,13 +67,13 @@ async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[Off
 
 
 class KnownOffers:
-    """What was read of listings, by server and kind: read again when the list or a known secret changes."""
+    """Cache of parsed offers, by server and kind: parsed again when the list or a known secret changes."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, type[ServerOffer]], tuple[tuple[bytes, ...], int, tuple[Any, ...]]] = {}
 
     async def read(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
-        """What of that kind is in a listing. Many or large definitions are read off the event loop."""
+        """The offers of one kind in a listing. Many or large ones are parsed off the event loop."""
         known = self.known(listing, kind, server_id)
         if known is not None:
             return known

@@ -1,7 +1,4 @@
-"""The prompts of a host's servers: words a person can have put to a model.
-
-Ask a server what an argument could be.
-"""
+"""Prompts of servers, and completion of their arguments and of those of resource templates."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_VALUE_BYTES = 4096
 MAX_VALUES = 100_000
-"""Of an answer. Only the first hundred suggestions are looked at; the rest is but parsed."""
+"""In one completion result. Only the first hundred suggestions are used; the rest is only parsed."""
 
 
 async def complete(
@@ -36,7 +33,7 @@ async def complete(
     value: str,
     others: Mapping[str, str] | None,
 ) -> Completion:
-    """What the argument could be, as far as `value` begins it. Values that hide something are left out."""
+    """Ask a server for completions of an argument. Values with hidden characters are left out."""
     connection = await host.reach(server_id)
     params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
     if others:
@@ -46,7 +43,7 @@ async def complete(
     except CallRejected as exc:
         if exc.rpc_code != METHOD_NOT_FOUND:
             raise
-        return Completion()  # it has no suggestions to make
+        return Completion()  # the server does not support completion
     await require_few_values(server_id, bytes(raw), MAX_VALUES)
     try:
         if len(raw) > gate.MAX_PARSED_BYTES:
@@ -73,14 +70,30 @@ class Prompts:
 
     @check_types
     async def list(self, server_id: str | None = None) -> CombinedList[PromptOffer]:
-        """What one server has ready, or all: what is known at once, and who was never asked is asked."""
+        """The prompts of one server, or of all. Servers that were never listed are connected.
+
+        Args:
+            server_id: The server; all enabled servers if not given.
+
+        Returns:
+            The prompts, and the servers that could not be listed.
+        """
         return await gather(self._host, PromptOffer, server_id)
 
     @check_types
     async def get(
         self, server_id: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> PromptResult:
-        """Get a prompt, filled in."""
+        """Get a prompt with its arguments filled in.
+
+        Args:
+            server_id: The server.
+            name: The prompt.
+            arguments: Its arguments, by name.
+
+        Raises:
+            CallFailed: No result came.
+        """
         connection = await self._host.reach(server_id)
         params = {"name": name, "arguments": dict(arguments or {})}
         raw = await connection.request("prompts/get", params, safe_to_repeat=True)
@@ -98,6 +111,17 @@ class Prompts:
         *,
         others: Mapping[str, str] | None = None,
     ) -> Completion:
-        """What an argument of a prompt could be; `others` are those that are given already."""
+        """Complete an argument of a prompt.
+
+        Args:
+            server_id: The server.
+            name: The prompt.
+            argument: The argument to complete.
+            value: What was typed so far.
+            others: The arguments that have values already.
+
+        Raises:
+            CallFailed: No completion came, or it cannot be read.
+        """
         reference = {"type": "ref/prompt", "name": name}
         return await complete(self._host, server_id, reference, argument, value, others)

@@ -1,12 +1,9 @@
-"""The resources of a host's servers: listed together, read one by one, watched for changes.
+"""Resources of servers: list, read and watch them, and find the server that owns a URI.
 
-Which server a resource belongs to, over all servers of a selection: by owner, never by order.
-
-A URI that one server lists belongs to it. Where several servers claim a URI, a trusted one comes before those
-that are not trusted, and between equals none has it: such a URI is a clash, and each server's resource is
-reached under a qualified URI, `fairlead://server/<id>/<uri>`, which names its owner and always leads there. A
-template speaks only for URIs that no server lists, and that of an untrusted server never for what could be
-another server's.
+A URI that one server lists belongs to it. If several servers claim a URI, a trusted server comes before
+untrusted ones; between equals it is a conflict, and each server's resource has a qualified URI,
+`fairlead://server/<id>/<uri>`. A template matches only URIs that no server lists; that of an untrusted server
+never matches what could be another server's.
 """
 
 import re
@@ -43,17 +40,39 @@ class Resources:
 
     @check_types
     async def list(self, server_id: str | None = None) -> CombinedList[ResourceOffer]:
-        """What one server has to read, or all: what is known at once, and who was never asked is asked."""
+        """The resources of one server, or of all. Servers that were never listed are connected.
+
+        Args:
+            server_id: The server; all enabled servers if not given.
+
+        Returns:
+            The resources, and the servers that could not be listed.
+        """
         return await gather(self._host, ResourceOffer, server_id)
 
     @check_types
     async def templates(self, server_id: str | None = None) -> CombinedList[ResourceTemplate]:
-        """URIs with blanks to fill in; `expand` does."""
+        """The resource templates of one server, or of all. `expand` makes a URI of one.
+
+        Args:
+            server_id: The server; all enabled servers if not given.
+
+        Returns:
+            The templates, and the servers that could not be listed.
+        """
         return await gather(self._host, ResourceTemplate, server_id)
 
     @check_types
     async def read(self, server_id: str, uri: str) -> ResourceContents:
-        """Read a resource."""
+        """Read a resource.
+
+        Args:
+            server_id: The server.
+            uri: The resource's own URI at the server.
+
+        Raises:
+            CallFailed: No contents came.
+        """
         connection = await self._host.reach(server_id)
         raw = await connection.request("resources/read", {"uri": uri}, safe_to_repeat=True)
         contents = await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
@@ -63,7 +82,15 @@ class Resources:
 
     @staticmethod
     def expand(template: str, values: Mapping[str, Value]) -> str:
-        """The URI that a template becomes with these values. Raises `ValueError` for what is no template."""
+        """Expand a URI template (RFC 6570).
+
+        Args:
+            template: The template.
+            values: The values of its variables.
+
+        Raises:
+            ValueError: It is not a valid template.
+        """
         return read_template(template).expand(values)
 
     @check_types
@@ -76,16 +103,34 @@ class Resources:
         *,
         others: Mapping[str, str] | None = None,
     ) -> Completion:
-        """What a blank of a template could be; `others` are the blanks that are filled in already."""
+        """Complete a variable of a resource template.
+
+        Args:
+            server_id: The server.
+            template: The template.
+            argument: The variable to complete.
+            value: What was typed so far.
+            others: The variables that have values already.
+
+        Raises:
+            CallFailed: No completion came, or it cannot be read.
+        """
         reference = {"type": "ref/resource", "uri": template}
         return await complete(self._host, server_id, reference, argument, value, others)
 
     @check_types
     @asynccontextmanager
     async def watch(self, server_id: str, *uris: str) -> AsyncGenerator[AsyncIterator[str]]:
-        """Be told of changes: `async with host.resources.watch("files", uri) as changed: async for uri in …`.
+        """Watch resources: `async with host.resources.watch("files", uri) as changed: async for uri in …`.
 
-        The wish outlives a connection that is lost; what changed meanwhile is for you to look at.
+        The subscription outlives a lost connection; changes during the outage are not reported.
+
+        Args:
+            server_id: The server.
+            uris: The resources to watch.
+
+        Raises:
+            CallFailed: The server refused the subscription.
         """
         connection = await self._host.reach(server_id)
         async with self._host.events() as events, connection.watching(uris):
@@ -93,7 +138,7 @@ class Resources:
 
 
 class _Changes:
-    """The URIs of resources as they change. One who stops waiting may wait again."""
+    """The URIs of resources as they change. A cancelled wait can be repeated."""
 
     def __init__(self, events: AsyncIterator[Event], server_id: str, uris: tuple[str, ...]) -> None:
         self._events = events
@@ -114,15 +159,15 @@ class _Changes:
 
 
 def _is_within(uri: str, watched: str) -> bool:
-    """Is this what is watched, or a part of it? Servers may tell of either."""
+    """Whether a URI is the watched one or below it: servers may report either."""
     return uri == watched or (uri.startswith(watched) and (watched[-1:] == "/" or uri[len(watched)] in "/?#"))
 
 
 PREFIX: Final = "fairlead://server/"
 MAX_TEMPLATES: Final = 100
-"""Templates of one server that speak for plain URIs. The others have qualified URIs only."""
+"""How many templates of one server match plain URIs. The others have qualified URIs only."""
 MAX_COMPARED: Final = 32
-"""URIs of other servers that a template is compared with; one that could match more is taken to."""
+"""How many URIs of other servers a template is compared with; one that could match more counts as a match."""
 
 Definition = dict[str, Any]
 
@@ -133,7 +178,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnedUri:
-    """The server that a URI leads to, and what that server calls it."""
+    """The server that owns a URI, and the resource's own URI there."""
 
     server_id: str
     uri: str
@@ -141,7 +186,7 @@ class OwnedUri:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UriConflict:
-    """A URI that several servers claim and none has."""
+    """A URI that several servers claim, so that none owns it."""
 
     uri: str
     servers: tuple[str, ...]
@@ -152,17 +197,17 @@ class UriConflict:
 
     @property
     def hint(self) -> str:
-        """How each of them is reached."""
+        """The qualified URIs to use instead."""
         return "say which one: " + " or ".join(f"`{qualify(name, self.uri)}`" for name in self.servers)
 
 
 def qualify(server_id: str, uri: str) -> str:
-    """The URI, or URI template, that leads to this server and no other."""
+    """The qualified URI, or URI template, of a server's resource."""
     return f"{PREFIX}{server_id}/{uri}"
 
 
 def _is_public(uri: str) -> bool:
-    """Would every client take it for a URI? It has a scheme, and no space or the like."""
+    """Whether every client accepts it as a URI: it has a scheme, and no space or the like."""
     return has_scheme(uri) and quote_uri(uri) == uri
 
 
@@ -180,25 +225,25 @@ def _is_reserved(uri: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PlainTemplate:
-    """A template that speaks for plain URIs."""
+    """A template that matches plain URIs."""
 
     server_id: str
     beginning: str
-    """Its text before the first blank."""
+    """Its text before the first expression."""
     template: UriTemplate
 
     def claims(self, uri: str) -> bool:
-        """Could this URI be one of its? Where values cannot be told from a URI, its beginning decides."""
+        """Whether a URI could come from it. If values cannot be read from a URI, its beginning decides."""
         if not uri.startswith(self.beginning):
             return False
         return self.template.match(uri) is not None if self.template.is_matchable else bool(self.beginning)
 
 
 class ResourceOwners:
-    """The resources and templates of several servers, and who owns which URI.
+    """The resources and templates of several servers, and the owner of each URI.
 
     Args:
-        listings: What each server offers.
+        listings: The listing of each server.
         trusted: The servers that are trusted.
     """
 
@@ -233,7 +278,7 @@ class ResourceOwners:
 
     @cached_property
     def clashes(self) -> tuple[UriConflict, ...]:
-        """URIs and templates that several servers list, none of which has the plain one for that."""
+        """The URIs and templates that several servers list, so that none owns the plain one."""
         uris = {uri: None for by_uri in self._listed.values() for uri in by_uri}
         found = [clash for uri in uris if isinstance(clash := self._find_owner(uri), UriConflict)]
         texts = {text: self._with_template(text) for by_text in self._templates.values() for text in by_text}
@@ -245,7 +290,7 @@ class ResourceOwners:
         return tuple(found)
 
     def resolve(self, uri: str) -> OwnedUri | UriConflict | None:
-        """Whom a URI leads to; a clash where several servers claim it, and None where no server does."""
+        """The owner of a URI; a conflict if several servers claim it, None if no server does."""
         qualified = split_qualified(uri)
         if qualified is None:
             return self._find_owner(uri)
@@ -258,11 +303,11 @@ class ResourceOwners:
         return qualified
 
     def resolve_template(self, text: str) -> OwnedUri | UriConflict | None:
-        """Whom a template leads to, or a URI that was made of one."""
+        """The owner of a template, or of a URI that was made from one."""
         return self._plain_templates.get(text) or self.resolve(text)
 
     def public_uri(self, server_id: str, uri: str) -> str:
-        """The URI under which a resource of this server is reached: the plain one if that leads to it."""
+        """The URI of a server's resource for clients: the plain one if the server owns it, else qualified."""
         owner = None if _is_reserved(uri) else self._find_owner(uri)
         is_plain = isinstance(owner, OwnedUri) and owner.server_id == server_id and _is_public(uri)
         return uri if is_plain else qualify(server_id, quote_uri(uri))
@@ -311,7 +356,7 @@ class ResourceOwners:
 
     @cached_property
     def _plain_templates(self) -> dict[str, OwnedUri]:
-        """The templates that clients see as they are, with their owners."""
+        """The templates that clients see unqualified, with their owners."""
         plain: dict[str, OwnedUri] = {}
         for each in self._patterns:
             text = each.template.text
@@ -323,7 +368,7 @@ class ResourceOwners:
 
     @cached_property
     def _patterns(self) -> list[_PlainTemplate]:
-        """The templates that speak for plain URIs."""
+        """The templates that match plain URIs."""
         patterns: list[_PlainTemplate] = []
         for server_id, by_text in self._templates.items():
             for text in [*by_text][:MAX_TEMPLATES]:
@@ -341,7 +386,7 @@ class ResourceOwners:
         return patterns
 
     def _could_be_others(self, each: _PlainTemplate) -> bool:
-        """Does a template match what other servers list, or any scheme? It may match what they have, too."""
+        """Whether a template could match resources of other servers: URIs they list, or any scheme."""
         if len(self._listings) == 1:
             return False
         beginning = each.beginning
@@ -354,7 +399,7 @@ class ResourceOwners:
         return len(begun) == MAX_COMPARED or any(map(each.claims, begun))
 
     def _uris_beside(self, server_id: str) -> list[str]:
-        """What all other servers list, in order."""
+        """The URIs that all other servers list, sorted."""
         if server_id not in self._sorted:
             found = {uri for name, by_uri in self._listed.items() if name != server_id for uri in by_uri}
             self._sorted[server_id] = sorted(found)
@@ -366,7 +411,7 @@ class ResourceOwners:
 
 
 def read_definitions(definitions: Iterable[bytes]) -> Iterator[Definition]:
-    """Definitions with nothing hidden in them. What cannot be read is left out."""
+    """Sanitized definitions. Those that cannot be parsed are left out."""
     for raw in definitions:
         try:
             read: object = gate.value(msgspec.json.decode(raw))
@@ -385,7 +430,7 @@ def _by(definitions: Iterable[bytes], identity: str) -> dict[str, Definition]:
 
 
 def _canonical(uri: str) -> str:
-    """The same text for URIs that differ in nothing but how they are written (RFC 3986, 6.2.2)."""
+    """A URI in normal form: equal for equivalent spellings (RFC 3986, 6.2.2)."""
     scheme = _SCHEME.match(uri)
     if scheme is not None:
         uri = scheme[0].lower() + uri[scheme.end() :]

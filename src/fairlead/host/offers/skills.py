@@ -1,7 +1,7 @@
-"""Skills that servers offer, as an extension: listed, and read only when wanted, as what was promised.
+"""Skills of servers, a protocol extension: listed with digests, and read on demand.
 
-A server lists each skill with what its head says and with the size and digest of each of its files. Whatever
-comes later and is not that is not handed out, and neither is what is hidden in the words of either. Declare
+A server lists each skill with its front matter and the size and digest of each file. Files that do not match
+are refused, and all text is sanitized. Declare
 `EXTENSION` when the host is opened:
 `Host.open(capabilities=CustomCapabilities(extensions={EXTENSION: {}}))`.
 """
@@ -62,7 +62,7 @@ class Skills:
         self._server_id = server_id
 
     async def list(self) -> tuple[Skill, ...]:
-        """What skills the server offers. None of their files is read."""
+        """The skills of the server, without reading their files."""
         skills: list[Skill] = []
         params: dict[str, str] = {}
         for _ in range(MAX_PAGES):
@@ -114,7 +114,7 @@ class Skills:
 
 
 def _read_head(text: str) -> object:
-    """What the head of a skill says, as JSON would. Raises `ValueError`."""
+    """The front matter of a skill as JSON values. Raises `ValueError`."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

@@ -1,4 +1,4 @@
-"""Work that servers do in the background: begun, looked after, and found again after a restart."""
+"""Tasks: tool calls that a server runs in the background, kept in the store and found after a restart."""
 
 import time
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ NAMESPACE = "tasks"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartedCall:
-    """A call that goes on in the background, or has come to its end at once: then there is a `result`."""
+    """A call that was begun: `task` if it runs in the background, `result` if it ended at once."""
 
     server_id: str
     tool: str
@@ -32,14 +32,14 @@ class StartedCall:
 
 
 class KnownTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task this host or an earlier one began and nobody has fetched the result of."""
+    """A task of this host or an earlier run whose result was not fetched yet."""
 
     server_id: str
     tool: str
     task_id: str
     begun_at: float
     principal: str = LOCAL
-    """Whom it was begun for: no other may look at it, fetch its result or cancel it."""
+    """The principal it was begun for. No other may see it, fetch its result or cancel it."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -58,17 +58,32 @@ class Tasks:
         tool: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        reviewed: bool = False,
+        confirmed: bool = False,
         principal: str = LOCAL,
         groups: frozenset[str] = frozenset(),
     ) -> StartedCall:
-        """Call a tool and do not wait for it, where its server lets it run in the background."""
-        raw = await self._host.begin_call(
-            server_id, tool, arguments, reviewed=reviewed, principal=principal, groups=groups
-        )
+        """Call a tool as a task, if its server supports that; else call it and wait.
+
+        Args:
+            server_id: The server.
+            tool: The tool's own name at the server.
+            arguments: Its arguments, by name.
+            confirmed: The user saw and confirmed this very call, so that policy need not ask.
+            principal: The identity that the call is made for.
+            groups: The groups that the principal is a member of.
+
+        Returns:
+            The task, or the result if the call ended at once.
+
+        Raises:
+            FairleadError: What `Host.call` raises.
+        """
+        calls = self._host.calls
+        proposal = self._host.propose(server_id, tool, None, principal, confirmed=confirmed, groups=groups)
+        raw = await calls.begin(proposal, {} if arguments is None else arguments)
         task = parse_created_task(raw)
         if task is None:
-            result = await self._host.delivered(server_id, tool, raw, principal=principal)
+            result = await calls.deliver(raw, proposal)
             return StartedCall(server_id=server_id, tool=tool, result=result)
         known = KnownTask(
             server_id=server_id, tool=tool, task_id=task.id, begun_at=time.time(), principal=principal
@@ -78,7 +93,16 @@ class Tasks:
 
     @check_types
     async def get(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> Task:
-        """How a task is doing."""
+        """The state of a task.
+
+        Args:
+            server_id: The server that runs it.
+            task_id: The task.
+            principal: The principal it was begun for.
+
+        Raises:
+            CallFailed: The principal has no such task, or the server did not answer.
+        """
         await self._require_own(server_id, task_id, principal)
         connection = await self._host.reach(server_id)
         with calling(server_id):
@@ -86,17 +110,39 @@ class Tasks:
 
     @check_types
     async def result(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> ToolResult:
-        """Wait for a task's end and return what the call brought. Giving up waiting stops the task."""
+        """Wait for the end of a task. Cancelling the wait cancels the task.
+
+        Args:
+            server_id: The server that runs it.
+            task_id: The task.
+            principal: The principal it was begun for.
+
+        Returns:
+            The result of the call.
+
+        Raises:
+            CallFailed: The principal has no such task, or it failed.
+        """
         task = await self.get(server_id, task_id, principal=principal)
         connection = await self._host.reach(server_id)
         raw = await connection.finish(task)
         begun = await self._load_task(server_id, task_id)
         await self._forget(server_id, task_id)
-        return await self._host.delivered(server_id, begun.tool if begun else "", raw, principal=principal)
+        proposal = self._host.propose(server_id, begun.tool if begun else "", None, principal)
+        return await self._host.calls.deliver(raw, proposal)
 
     @check_types
     async def cancel(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> None:
-        """Ask for a task to be given up."""
+        """Ask the server to cancel a task.
+
+        Args:
+            server_id: The server that runs it.
+            task_id: The task.
+            principal: The principal it was begun for.
+
+        Raises:
+            CallFailed: The principal has no such task, or the server did not answer.
+        """
         await self._require_own(server_id, task_id, principal)
         connection = await self._host.reach(server_id)
         with calling(server_id):
@@ -105,7 +151,12 @@ class Tasks:
 
     @check_types
     async def list(self, server_id: str, *, principal: str = LOCAL) -> tuple[Task, ...]:
-        """A principal's tasks at a server, as far as its protocol version lets one ask."""
+        """The tasks of a principal that a server lists. Empty if its protocol version has no such list.
+
+        Args:
+            server_id: The server.
+            principal: The principal they were begun for.
+        """
         connection = await self._host.reach(server_id)
         with calling(server_id):
             tasks = await list_tasks(await connection.ready())
@@ -114,7 +165,11 @@ class Tasks:
 
     @check_types
     async def known(self, principal: str = LOCAL) -> tuple[KnownTask, ...]:
-        """A principal's tasks, begun in this run or an earlier one, and not fetched or cancelled."""
+        """The tasks of a principal, of this run and earlier ones, that were neither fetched nor cancelled.
+
+        Args:
+            principal: The principal they were begun for.
+        """
         return tuple(task for task in await self._all() if task.principal == principal)
 
     async def _all(self) -> tuple[KnownTask, ...]:
@@ -124,7 +179,7 @@ class Tasks:
         return tuple(_decode(stored.value) for stored in await store.scan(NAMESPACE))
 
     async def _require_own(self, server_id: str, task_id: str, principal: str) -> None:
-        """Raise where a task is another principal's. One that was begun elsewhere is the local user's."""
+        """Raise `CallFailed` for another principal's task. One that is not stored is the local user's."""
         known = await self._load_task(server_id, task_id)
         if (known.principal if known is not None else LOCAL) != principal:
             raise CallFailed(server_id, f"there is no task `{task_id}`", delivery="not_sent")

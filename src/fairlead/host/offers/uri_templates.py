@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570): filled in, and read backwards as far as that can be done without guessing.
+"""URI templates (RFC 6570): expansion, and matching where it is unambiguous.
 
 Everything of levels 1 to 4 can be expanded. Where all expressions are `{name}`, `{+name}` or `{#name}` with
 some text between them, a URI can be matched too, whole or half typed, which is what completion needs.
@@ -66,7 +66,7 @@ class _Expression:
 
     @property
     def is_simple(self) -> bool:
-        """Can its value be told from a URI?"""
+        """Whether its value can be read from a URI."""
         (variable, *others) = self.variables
         plain = variable.prefix is None and not variable.explode
         return plain and not others and self.operator.ended_by is not None
@@ -80,13 +80,13 @@ class _Blank:
     ended_by: str
 
     def can_hold(self, text: str) -> bool:
-        """Can this be a value, or the beginning of one?"""
+        """Whether this can be a value, or the beginning of one."""
         return not any(character in text for character in self.ended_by)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TypedVariable:
-    """What somebody who types a URI is filling in: a variable, its text so far, and those before it."""
+    """What is being typed in a URI: a variable, its text so far, and the variables before it."""
 
     variable: str
     text: str
@@ -119,7 +119,7 @@ class UriTemplate:
 
     @property
     def is_matchable(self) -> bool:
-        """Can values be told from a URI?"""
+        """Whether values can be read from a URI."""
         return self._atoms() is not None
 
     def match(self, uri: str) -> dict[str, str] | None:
@@ -131,7 +131,7 @@ class UriTemplate:
         return _values(atoms, reached, uri) if reached[-1] >> len(uri) else None
 
     def typing(self, begun: str) -> TypedVariable | None:
-        """What is being filled in at the end of a URI that is begun, or `None` if nothing is."""
+        """The variable at the end of a partly typed URI, or `None`."""
         atoms = self._atoms()
         if atoms is None or len(begun) > MAX_URI_CHARACTERS:
             return None

@@ -1,4 +1,4 @@
-"""Which pages may be read: patterns of hosts, and the one reading of a URL they are matched against.
+"""The allowlist of the `docs` server: host patterns, and the parsed URLs they are matched against.
 
 A URL is read once. The object that comes of it is what the patterns look at and what is sent, so there are no
 two parsers to disagree; and a text that readers are known to disagree about is not read at all.

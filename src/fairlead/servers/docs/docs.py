@@ -1,8 +1,6 @@
-"""docs.fetch: read a page of documentation, of the sites the user allowed.
+"""The `docs.fetch` tool: read a page of an allowed site, with a cache on disk.
 
-Pages that were read, on disk: not asked for again while they are fresh, nor sent again if unchanged.
-
-A cache can only help. Whatever is wrong with it, the page is fetched.
+The cache follows HTTP freshness and validators. If it cannot be used, the page is fetched.
 """
 
 import contextlib
@@ -38,7 +36,7 @@ MAX_CACHE_BYTES = 64 * 1024 * 1024
 MAX_FRESH_SECONDS = 3600.0
 """How long a page may go unchecked, whatever its server says."""
 PAGING_SECONDS = 600.0
-"""How long somebody reading a page part by part gets the parts of the same page."""
+"""How long a page that is read part by part stays the same."""
 
 _FORMAT = "1"
 """Part of every name, so that what another version wrote is not found."""
@@ -143,12 +141,12 @@ class PageCache:
             return
         status = self._folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError("the folder is a link, or somebody else's")
+            raise PermissionError("the folder is a link, or belongs to another user")
         if stat.S_IMODE(status.st_mode) & 0o077:
             self._folder.chmod(0o700)
 
     def _replace(self, file: Path, content: bytes) -> None:
-        # It can be fetched again, so nobody waits for the disk; and what came out torn is not decoded.
+        # It can be fetched again, so there is no fsync; and a torn file fails to decode.
         descriptor, name = tempfile.mkstemp(_TEMPORARY, dir=self._folder)
         try:
             with open(descriptor, "wb") as opened:
@@ -368,7 +366,7 @@ def _reply(page: CachedPage, request: FetchInput) -> Reply[FetchOutput]:
 
 
 def _cut(text: str, max_bytes: int) -> str:
-    """Return as much of a text as fits, but never nothing, or nobody would get on."""
+    """Return as much of a text as fits, at least one character, so that reading makes progress."""
     encoded = text.encode(errors="replace")
     return text if len(encoded) <= max_bytes else encoded[:max_bytes].decode(errors="ignore") or text[:1]
 

@@ -1,4 +1,4 @@
-"""One page of a stranger's website, fetched within bounds. Nothing is followed, sent along or remembered."""
+"""Fetching one page of a website within bounds, without redirects, credentials or cookies."""
 
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping

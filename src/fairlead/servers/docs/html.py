@@ -1,4 +1,4 @@
-"""HTML read into a tree of what people would see of it. The work is linear in its size, whatever it holds."""
+"""Parser of HTML into a tree of its visible content, in linear time."""
 
 import re
 import time
@@ -43,7 +43,7 @@ _MAX_RULES = 5_000
 
 
 class _PageTooComplex(Exception):
-    """Nobody writes such a page for readers."""
+    """A page exceeds the limits of elements, depth or style rules."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Element:
 class HtmlPage:
     """A page: its title, what it is there to say, and the URL its links are relative to.
 
-    `whole` is false where there was more of it than anybody reads.
+    `whole` is false if the page exceeded a limit.
     """
 
     title: str | None
@@ -121,7 +121,7 @@ def parse_html(text: str, url: str) -> HtmlPage:
 
 
 class _Builder:
-    """Takes what the parser finds, and leaves out what nobody would see."""
+    """Builds the tree from parser events, without what is not visible."""
 
     def __init__(self) -> None:
         self._root = Element("", {})
@@ -234,11 +234,11 @@ _PIXELS.update(
     {"in": 96.0, "cm": 37.8, "mm": 3.78, "vw": 10.0, "vh": 10.0, "vmin": 10.0, "vmax": 10.0, "%": 2.0}
 )
 _LEGIBLE = 2.0
-"""In pixels: smaller letters are not read by people."""
+"""In pixels: smaller letters count as hidden."""
 
 
 def is_hiding(style: str) -> bool:
-    """Do these declarations hide an element from people, by whatever means?"""
+    """Whether these declarations hide an element from readers."""
     if len(style) > _MAX_STYLE:
         return True
     said = _declarations(style)

@@ -1,4 +1,4 @@
-"""A page's tree as Markdown: all that it says, with its links and its code.
+"""Conversion of a parsed page to Markdown, with its links and code.
 
 Pages of documentation are the point, so signatures, tables and indexes are kept. It is for reading and not
 for turning back into HTML: nothing is escaped, which would only cost the reader.

@@ -1,10 +1,8 @@
-"""What the body of a response says: a title and text, whatever kind of thing the body is.
-
-Run a parser in a process of its own: with limits of memory and processor time, and a deadline.
+"""Title and text of a response body: HTML, PDF, Markdown and plain text, parsed in a limited process.
 
 A page of a few megabytes, or a PDF of a few kilobytes, can keep a parser busy for minutes, have it take
-gigabytes, or hold the interpreter, in a single call that nothing interrupts. The child gets its input from a
-file without a name, has no environment, and writes only to its pipe, of which a limited part is read.
+gigabytes, or hold the interpreter, in a single call that nothing interrupts. So large bodies are parsed in a
+child process with limits of memory and CPU time, a deadline, no environment, and bounded output.
 """
 
 import codecs
@@ -268,7 +266,7 @@ def _read_pdf(body: bytes, until: float) -> ReadPage:
 
 
 def _sound(text: str) -> str:
-    """Return a text without halves of characters, which nobody could send on."""
+    """Return a text without lone surrogates, which cannot be encoded."""
     return text.encode(errors="replace").decode()
 
 

@@ -1,1 +1,1 @@
-"""What first-party MCP servers are written with."""
+"""The framework of first-party MCP servers: typed tools, the server, and its HTTP transport."""

@@ -1,4 +1,4 @@
-"""First-party servers over Streamable HTTP, in both eras, behind a bearer token."""
+"""First-party servers over Streamable HTTP, for all protocol versions, behind a bearer token."""
 
 import hmac
 import secrets
@@ -27,7 +27,7 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedEndpoint:
-    """Where servers are served: a URL, and the token that opens it."""
+    """The URL of a served server, and its bearer token."""
 
     url: str
     token: str | None = field(repr=False)
@@ -51,7 +51,7 @@ def own_token(path: Path) -> str:
 async def serving_http(
     servers: Mapping[str, Server[Any]], *, token: str | None, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncGenerator[ServedEndpoint]:
-    """Serve each server at its path for the length of the block. Without a token, anybody here may call."""
+    """Serve each server at its path for the length of the block. Without a token, any local process calls."""
     with bind(host, port) as listener:
         url = url_of(listener)
         authority = url.removeprefix("http://")

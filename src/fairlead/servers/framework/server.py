@@ -1,4 +1,4 @@
-"""An MCP server made of tool definitions, on the SDK's server: in this process, over stdio, or over HTTP."""
+"""`McpServer`: an MCP server made of tool definitions, served in this process, over stdio or over HTTP."""
 
 import secrets
 from collections.abc import AsyncGenerator, Iterable
@@ -138,7 +138,7 @@ def _require_sound(tool: AnyTool) -> None:
 
 
 class _Context:
-    """What a handler may do while the SDK's server runs it."""
+    """The call context of a handler, on the SDK's server."""
 
     def __init__(self, context: ServerRequestContext[Any]) -> None:
         self._session = context.session

@@ -1,7 +1,4 @@
-"""What a first-party tool is: a name, typed input and output, and the function that does it.
-
-One call of a first-party tool: its input checked, its output in both forms, its failures in words.
-"""
+"""First-party tools: definitions with typed input and output, and running one call of a tool."""
 
 import json
 import logging
@@ -35,7 +32,7 @@ class ToolModel(BaseModel):
 
 
 class ToolContext(Protocol):
-    """What a handler may do besides answering."""
+    """What a handler can use during a call: progress and the like."""
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the caller how far the work is; it keeps a slow call from timing out."""

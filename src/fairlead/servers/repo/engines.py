@@ -1,4 +1,4 @@
-"""The two processes that can search a folder: ripgrep, and the scan in Python.
+"""The search engines, each a process: ripgrep, and the scan in Python.
 
 Either is read as it prints and ended as soon as there is enough, so a query that matches two million lines
 costs no more than the first of them; and it never outlives the call, however that ends. The first matches are

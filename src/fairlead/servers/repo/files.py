@@ -1,11 +1,7 @@
-"""The file tools of the built-in `repo` server: read a file, list a folder.
+"""The file tools of the built-in `repo` server: read a file or a part of it, list a folder.
 
-What is in a folder, and in the folders below it, in an order that stays the same.
-
-From an open file to its text, or a part of it, without reading more of the disk than that takes.
-
-The encoding is told by a byte order mark. Without one it is UTF-8, or Latin-1 where that cannot be: there
-every byte is some character. Each part is judged by itself. A zero byte near the beginning means: no text.
+The encoding is that of the byte order mark, else UTF-8, else Latin-1, judged for each part by itself. A zero
+byte near the beginning means that the file is binary. Listings are in a stable order.
 """
 
 import base64

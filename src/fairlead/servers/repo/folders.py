@@ -1,16 +1,10 @@
-"""Folders that may be read, and nothing else: the one way from a path to an open file.
+"""Confined folders: the only way from a path to an open file of the `repo` server.
 
-A path is taken apart and each name is opened in the folder that was opened before it, never through a link,
-so there is no moment between a check and its use in which somebody could swap a folder for a link. What was
-opened is looked at once more before it is handed out: a file, not a pipe, a device or a socket.
-
-Links are refused even where they stay inside, since a link can be changed at any moment; the error says where
-such a link leads. What cannot be told apart is a hard link, which *is* the file: whoever can make one below a
-root can have that file read. Folders mounted below a root are read like any other.
-
-Files and folders that are open for reading, and the one step from a folder to a name in it.
-
-File names: how they are shown, and which ones are not for reading.
+Each name of a path is opened relative to the folder opened before it, never through a symbolic link, so that
+swapping a folder for a link between check and use has no effect. Only regular files are handed out, no pipes,
+devices or sockets. Links are refused even where they stay inside a root, since a link can be changed at any
+moment. A hard link cannot be told from the file: a user who can create one below a root can have that file
+read. Folders mounted below a root are read like any other.
 """
 
 import errno
@@ -255,14 +249,14 @@ class Confinement:
     """Folders that may be read, and nothing else.
 
     With one root, paths are relative to it. With several, the first name of a path is that of its root. Close
-    it when nobody uses it any more: it holds a descriptor per root.
+    it when it is no longer used: it holds a descriptor per root.
     """
 
     def __init__(self, roots: Sequence[Path], *, is_strict: bool = CAN_BE_STRICT) -> None:
         """Open the roots, or raise `ToolFailed` for what is no folder, or holds more than a project.
 
         Where `is_strict` is false, paths are checked and opened in two steps. It is all some systems can do,
-        and holds as long as nobody swaps a folder for a link at that very moment.
+        and holds unless a folder is swapped for a link at that very moment.
         """
         self.is_strict = is_strict
         paths = list(dict.fromkeys(map(_root_path, roots)))

@@ -1,4 +1,4 @@
-"""Which files a search leaves out: rules as `.gitignore` files hold them, read the way ripgrep reads them."""
+"""Ignore rules of `.gitignore` files and of callers' globs, as ripgrep reads them."""
 
 import itertools
 import math

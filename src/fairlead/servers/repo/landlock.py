@@ -1,4 +1,4 @@
-"""Landlock: start a process that can read beneath a few descriptors, and do nothing else with files.
+"""Landlock: start a process that may read below a few folders, and do nothing else with files.
 
 The kernel enforces it on every open, after all links are followed, so no swap of a folder for a link while
 the process runs leads anywhere else. A restriction holds for one thread and for what that thread starts. So

@@ -1,4 +1,4 @@
-"""The matches in what a search prints, read as it comes."""
+"""Incremental parser of the matches that a search prints."""
 
 import os
 import re

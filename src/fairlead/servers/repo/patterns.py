@@ -1,4 +1,4 @@
-r"""The regular expressions ripgrep takes, for Python's `re`.
+r"""Translation of ripgrep's regular expressions to Python's `re`.
 
 Both are to find the same lines. What `re` reads differently is translated (`a++`, `\x{41}`, or `\s`, which
 would match the end of a line). What only one of them can do is refused with the reason: look-around and

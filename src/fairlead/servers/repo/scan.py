@@ -1,7 +1,7 @@
-"""A search without ripgrep: the same files, the same lines, in the same order, from Python alone.
+"""Search in pure Python, where ripgrep is missing: the same files and lines in the same order.
 
 It runs as a process of its own, because some expressions keep `re` busy for ever and nothing but a signal
-stops it then: whoever started the process ends it when its time is up. It prints what it finds as ripgrep
+stops it then: the parent process ends it when its time is up. It prints what it finds as ripgrep
 would, so there is one reader for both. It imports little, for it has to start quickly.
 
 What differs from ripgrep is in `patterns`, and this: an ignore file that is a link is not read here, and

@@ -1,0 +1,156 @@
+"""The parts a host is made of, and how the parts of a program's own host are opened and closed.
+
+A gateway's hosts for single principals and clients share most parts of the host above them (`client_host`).
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import aiohttp
+from anyio.abc import TaskGroup
+
+from fairlead.catalog.naming import Scheme
+from fairlead.config.argument_types import wrong_type
+from fairlead.config.models import Config
+from fairlead.config.paths import state_folder
+from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.tracing import Tracer
+from fairlead.connection.transport.factory import TransportContext
+from fairlead.connection.transport.request_headers import AuthProvider
+from fairlead.host.background import task_owner
+from fairlead.host.events import EventBus
+from fairlead.host.extensions import CustomCapabilities
+from fairlead.host.logins import Logins
+from fairlead.host.managed_server import HumanSide
+from fairlead.host.managed_servers import ManagedServers
+from fairlead.host.operator import Operator
+from fairlead.host.records import HostRecords, open_records
+from fairlead.host.telemetry import programs_tracer
+from fairlead.net.http import open_client
+from fairlead.policy.pins import UntrustedPins
+
+if TYPE_CHECKING:
+    from fairlead.servers.framework.server import McpServer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayBacking:
+    """Options of a host behind a gateway: its connections serve many clients."""
+
+    names: Scheme = "gateway"
+    """How public tool names are made."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostParts:
+    """Everything a host works with, except its configuration, which a reload replaces."""
+
+    tasks: TaskGroup
+    """Runs what outlives a single method call; its owner closes it."""
+    transports: TransportContext
+    records: HostRecords
+    human: HumanSide
+    logins: Logins
+    bus: EventBus
+    servers: ManagedServers
+    call_ids: Iterator[int]
+    """Ids of calls in events. Shared with the host above, so that no two calls have the same id."""
+    names: Scheme | None = None
+    """How public tool names are made; None for `tools.names` of the configuration."""
+
+
+@asynccontextmanager
+async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
+    config: Config,
+    env: Mapping[str, str],
+    *,
+    programs: Mapping[str, "McpServer"],
+    operator: Operator,
+    capabilities: CustomCapabilities | None,
+    auth_providers: Mapping[str, AuthProvider] | None,
+    backing: GatewayBacking | None,
+    tracer: Tracer | None,
+    docs_allow: Callable[[], Sequence[str]],
+) -> AsyncGenerator[HostParts]:
+    """Open the parts of a program's own host for the length of the block.
+
+    The parameters are those of `Host.open`, and:
+
+    Args:
+        config: The configuration that the records (store, audit, artifacts) are opened with.
+        programs: The servers that run in this process, by id.
+        docs_allow: Returns the sites that the documentation server may read now.
+    """
+    async with AsyncExitStack() as stack:
+        records = await open_records(stack, config, env)
+        http = _http_client(stack)
+        guardian = Guardian()
+        stack.callback(guardian.close)
+        # Not on the stack: tasks end before the HTTP client, the guardian and the records are closed.
+        async with task_owner("Host") as tasks:
+            logins = Logins(
+                env, records, operator=operator, providers=auth_providers or {}, http=http, tasks=tasks
+            )
+            human = HumanSide(
+                operator=operator,
+                capabilities=capabilities or CustomCapabilities(),
+                log_in=logins.wanted,
+                shared=backing is not None,
+            )
+            transports = TransportContext(
+                env=env,
+                guardian=guardian,
+                http=http,
+                logs=state_folder(env) / "logs",
+                cache=state_folder(env) / "cache",
+                docs_allow=docs_allow,
+                programs=programs,
+                headers_for=logins.headers_for,
+                require_approved=lambda key: servers.require_approved(key),
+                tracer=tracer or programs_tracer(),
+            )
+            bus = EventBus()
+            failure = records.store_error
+            no_pins = UntrustedPins.because(failure) if failure is not None else None
+            servers = ManagedServers(tasks, transports, records.store, human, bus, no_pins=no_pins)
+            tasks.start_soon(records.audit.rotate)
+            yield HostParts(
+                tasks=tasks,
+                transports=transports,
+                records=records,
+                human=human,
+                logins=logins,
+                bus=bus,
+                servers=servers,
+                call_ids=count(1),
+                names=backing.names if backing else None,
+            )
+
+
+def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:
+    """The HTTP client that all servers share, opened on first use and closed with the stack."""
+    clients: list[aiohttp.ClientSession] = []
+
+    def client() -> aiohttp.ClientSession:
+        if not clients:
+            clients.append(open_client())
+            stack.push_async_callback(clients[0].close)
+        return clients[0]
+
+    return client
+
+
+def require_sound(opener: Callable[..., object], operator: object, servers: Mapping[str, object]) -> None:
+    """Raise `WrongType`, in the name of `opener`, for an operator or in-process server that is not one."""
+    if not isinstance(getattr(operator, "abilities", None), frozenset):
+        hint = "pass `Callbacks(on_approve=…)`, or an object with all methods of `Operator`"
+        raise wrong_type(opener, "operator", Operator, operator, hint=hint)
+    for server_id, server in servers.items():
+        if not callable(getattr(server, "sdk_server", None)):
+            hint = (
+                f"`servers` are `McpServer`s by id; configure others as `servers.{server_id}` in `overrides`"
+            )
+            raise wrong_type(opener, f"servers[{server_id!r}]", "McpServer", server, hint=hint)
