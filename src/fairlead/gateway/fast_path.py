@@ -426,7 +426,7 @@ async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool 
     turn = RequestContext(client, log_level=None if client.era == "stateless" else client.log_level)
     token = CALLER.set(turn)
     try:
-        with client.taking(turn):
+        with client.requests.track(turn):
             return await client.call(turn, params.name, params.arguments or {}, found=found)
     finally:
         CALLER.reset(token)

@@ -182,7 +182,7 @@ class _ControlServer:
         turn = CommandContext(client, abilities, put, self._open)
         token = CALLER.set(turn)
         try:
-            with client.in_use(), client.taking(turn):
+            with client.in_use(), client.requests.track(turn):
                 yield turn
         finally:
             CALLER.reset(token)
