@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import anyio
-import mcp_types as types
 import msgspec
 from anyio.abc import TaskGroup
-from pydantic import TypeAdapter
 
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ToolEntry, read_tools
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import Server
 from fairlead.connection.transport.event_stream import EventStream
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
 from fairlead.gateway.control.protocol import (
@@ -40,17 +37,15 @@ from fairlead.gateway.control.protocol import (
     ListTools,
     RestartServer,
     Work,
-    raised,
+    decode_error,
 )
 from fairlead.gateway.registry import RunningGateway, contents_of
-from fairlead.host.elicitation.peer import ServerPeer
-from fairlead.host.extensions import CustomCapabilities
-from fairlead.host.operator import Operator
 from fairlead.jsonrpc.limits import LineTooLong
 from fairlead.net.http import open_client
 
 if TYPE_CHECKING:
     from fairlead.host.call import OnProgress
+    from fairlead.host.operator import Operator
 
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
@@ -150,7 +145,7 @@ class ControlClient:
         except (aiohttp.ClientError, LineTooLong) as exc:
             raise self._broken_off(work) from exc
         if isinstance(outcome, CommandFailed):
-            raise raised(outcome)
+            raise decode_error(outcome)
         if outcome is None:
             raise self._broken_off(work)
         return bytes(outcome.result)
@@ -191,11 +186,13 @@ class ControlClient:
         tasks.start_soon(self._ask, asked, scope)
 
     async def _ask(self, asked: ElicitationAsked, scope: anyio.CancelScope) -> None:
+        # Loaded here: most commands meet no elicitation, and should not wait for the models of the protocol.
+        from fairlead.gateway.control.elicitation import answer_elicitation
 
         with scope:
             config = self._loaded.server(asked.server).config
             assert config is not None, "nobody can be asked by a server that cannot run"
-            reply = await answered(asked, config, self._operator)
+            reply = await answer_elicitation(asked, config, self._operator)
             try:
                 async with self._post(ANSWERS, reply):
                     pass
@@ -235,22 +232,3 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
     async for chunk in response.content.iter_any():
         for event in stream.feed(chunk):
             yield _event(event.data)
-
-
-_question = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
-
-
-async def answered(asked: ElicitationAsked, config: Server, operator: Operator) -> ElicitationReply:
-    """Ask as a host would that is connected to the server itself."""
-    peer = ServerPeer(
-        asked.server,
-        config.model_copy(update={"elicitation": True}),  # it was not asked for by who may not
-        operator,
-        roots=(),
-        custom=CustomCapabilities(),
-        emit=lambda _event: None,
-    )
-    answer = await peer.elicit(_question.validate_json(bytes(asked.params)))
-    said = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-    is_error = isinstance(answer, types.ErrorData)
-    return ElicitationReply(asked.id, error=said) if is_error else ElicitationReply(asked.id, result=said)
