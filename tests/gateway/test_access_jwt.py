@@ -344,7 +344,7 @@ async def test_a_scope_decides_only_where_the_configuration_names_it(signer: Sig
     async with guarded(jwt=access(signer, decide_scope="approve")) as served:
         token = signer.token(scope="tools approve")
         assert (await served.ask("/api/approvals", method="GET", token=token)).status == 200
-        for path in ("/", "/api/errands", "/api/dashboard-links"):
+        for path in ("/", "/api/control", "/api/dashboard-links"):
             assert (await served.ask(path, token=token)).status == 403
 
 

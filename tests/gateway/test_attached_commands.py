@@ -17,8 +17,18 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from fairlead.errors import AuthRequired, CallFailed, ConfigInvalid, ConnectionLost, FairleadError, Problem
-from fairlead.gateway.control.protocol import PATH, raised, told
+from fairlead.errors import (
+    AuthRequired,
+    CallFailed,
+    CallRejected,
+    ConfigInvalid,
+    ConnectionLost,
+    FairleadError,
+    Problem,
+    UnknownTool,
+    ValueTooLarge,
+)
+from fairlead.gateway.control.protocol import PATH, CommandFailed, decode_error, encode_error
 from fairlead.gateway.registry import announced, here
 from fairlead.testing import ScriptedServer
 from tests.cli.test_gateway import gateway
@@ -327,7 +337,7 @@ def test_a_call_that_a_gateway_may_have_made_is_not_made_again(machine: Machine,
     assert server.starts == 0
 
 
-def test_an_older_gateway_that_knows_no_errands_is_done_without(machine: Machine, fairlead: Fairlead) -> None:
+def test_an_older_gateway_without_a_control_api_is_done_without(machine: Machine, fairlead: Fairlead) -> None:
     configure(machine)
 
     async def healthy(_: Request) -> Response:
@@ -353,7 +363,7 @@ def test_another_folder_has_another_gateway(machine: Machine, fairlead: Fairlead
 # Who may.
 
 
-def test_errands_are_for_who_may_decide(machine: Machine, fairlead: Fairlead) -> None:
+def test_control_commands_are_for_who_may_decide(machine: Machine, fairlead: Fairlead) -> None:
     configure(machine)
     agent = fairlead("gateway", "token", "add", "agent").out.strip()
     with gateway(machine) as up:
@@ -385,6 +395,9 @@ def test_errands_are_for_who_may_decide(machine: Machine, fairlead: Fairlead) ->
 @pytest.mark.parametrize(
     "error",
     [
+        CallRejected("x", "no such thing", rpc_code=-32602, untrusted=False),
+        UnknownTool("there is none", hint="look"),
+        ValueTooLarge("too much", version=3),
         AuthRequired("x", "log in", hint="do", challenge="Bearer", wants_more=True),
         CallFailed("x", "why", delivery="not_sent"),
         ConnectionLost("x", "gone", delivery="unknown"),
@@ -392,13 +405,25 @@ def test_errands_are_for_who_may_decide(machine: Machine, fairlead: Fairlead) ->
     ],
 )
 def test_an_error_is_the_same_after_its_way(error: FairleadError) -> None:
-    again = raised(told(error))
+    again = decode_error(encode_error(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
 
 
 def test_what_is_wrong_in_a_configuration_is_told_in_words() -> None:
-    again = raised(told(ConfigInvalid(Problem(message="no", hint="yes"))))
+    again = decode_error(encode_error(ConfigInvalid(Problem(message="no", hint="yes"))))
     assert (again.code, again.hint) == ("config_error", "yes")
     assert "no" in str(again)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        CommandFailed("of_a_later_version", "server `x`: why", {"hint": "do", "server_id": "x"}),
+        CommandFailed("call_failed", "server `x`: why", {"hint": "do", "server_id": "x"}),
+    ],
+)
+def test_an_error_of_another_version_keeps_its_words(failed: CommandFailed) -> None:
+    again = decode_error(failed)
+    assert (type(again), str(again), again.hint) == (FairleadError, "server `x`: why", "do")

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.middleware import GuardedApp
 from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.access.rate_limit import RateLimit
 from fairlead.net.listen import bind, listening, url_of
@@ -165,7 +166,7 @@ async def test_every_message_of_a_batch_counts_towards_the_rate_limit(tmp_path: 
         with bind("127.0.0.1", 0) as listener:
             perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
             access = TokenAuthenticator(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
-            async with listening(served.gateway.app(access), listener):
+            async with listening(GuardedApp(served.gateway.app(access), access), listener):
                 client = Peer(http, f"{url_of(listener)}/mcp")
                 await client.begin(BATCHES)
                 pings = ",".join(PING % number for number in range(60))
@@ -307,7 +308,7 @@ async def test_every_message_of_a_batch_over_the_oldest_transport_counts_towards
             perimeter = OriginPolicy("127.0.0.1", listener.getsockname()[1])
             access = TokenAuthenticator(perimeter, tokens=None, rate=RateLimit(20, clock=FakeClock()))
             async with (
-                listening(served.gateway.app(access), listener),
+                listening(GuardedApp(served.gateway.app(access), access), listener),
                 http.get(f"{url_of(listener)}/sse") as stream,
             ):
                 client = OldestPeer(http, url_of(listener), stream)

@@ -275,7 +275,7 @@ async def test_a_client_that_is_gone_approves_nothing_and_holds_up_no_one(
         elicit = answering(asked, "accept", {"answer": "once"})
         outcomes = await call_all(url, "legacy" if era == "session" else "auto", elicit, [cell])
         assert outcomes == {cell: "called"}
-        await until(lambda: not any(turn for each in gateway.clients() for turn in each.turns))
+        await until(lambda: not any(each.requests for each in gateway.clients()))
         assert gateway.approvals.pending() == []
     assert asked == asking([cell])
 
@@ -290,7 +290,7 @@ async def test_a_form_that_is_answered_too_late_says_what_settles_the_call(
         client = await begin_call(http, url, "stateless", cell)
         answer = await client.modern("tools/call", name=name, arguments={}, meta=meta)
         asked = answer["result"]["inputRequests"]
-        await until(lambda: not any(turn for each in gateway.clients() for turn in each.turns))
+        await until(lambda: not any(each.requests for each in gateway.clients()))
         late = await client.modern(
             "tools/call",
             name=name,

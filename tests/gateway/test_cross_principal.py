@@ -100,7 +100,7 @@ async def test_the_control_api_reads_no_artifact_of_another_principal(
             work = {"type": "call", "server": "fairlead", "tool": "mcp_read_artifact"}
             body = json.dumps({"work": {**work, "arguments": {"handle": handle}}, "config": ""})
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            async with up.http.post(f"{up.url}/api/errands", data=body, headers=headers) as answer:
+            async with up.http.post(f"{up.url}/api/control", data=body, headers=headers) as answer:
                 assert "alices" not in await answer.text()
             for path in (f"/api/artifacts/{handle[11:]}", f"/artifacts/{handle[11:]}"):
                 assert await up.ask(path, token) == 404

@@ -16,7 +16,7 @@ from fairlead.gateway.access.auth import TokenAuthenticator
 from fairlead.gateway.access.middleware import GuardedApp
 from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.access.tokens import TokenFile, Tokens
-from fairlead.gateway.control.server import approval_routes, errand_routes
+from fairlead.gateway.control.server import approval_routes, control_routes
 from fairlead.gateway.gateway import Gateway, open_gateway
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
@@ -32,7 +32,7 @@ STATUS: Final = ("/api/status", "/metrics")
 DECIDE: Final = ("/api/approvals",)
 ADMIN: Final = (
     *("/", "/servers/x", "/servers/x/review", "/tools", "/calls", "/events", "/logout"),
-    *("/api/errands", "/api/errands/answers", "/api/dashboard-links", "/~guess/", "/~guess/approvals"),
+    *("/api/control", "/api/control/answers", "/api/dashboard-links", "/~guess/", "/~guess/approvals"),
 )
 NEEDED: Final = {
     **dict.fromkeys(MCP, "mcp"),
@@ -90,7 +90,7 @@ async def guarded_gateway(
             routes = [
                 *dashboard_routes(panel, LoginSessions(keeper)),
                 *approval_routes(gateway.approvals, keeper),
-                *errand_routes(gateway, keeper, configuration.reload),
+                *control_routes(gateway, keeper, configuration.reload),
             ]
             app = GuardedApp(gateway.app(keeper, routes), keeper)
             async with listening(app, listener), panel.running():
@@ -131,11 +131,11 @@ async def test_an_agent_cannot_run_what_is_not_allowed_by_saying_that_it_was_rev
     async with guarded_gateway(machine, tmp_path) as up:
         for token in (AGENT, up.tokens.add("other"), up.tokens.add("decider", scopes=("mcp", "decide"))):
             for path in (
-                "/api/errands",
-                "/api/errands/",
-                "//api/errands",
-                "/API/errands",
-                "/mcp/../api/errands",
+                "/api/control",
+                "/api/control/",
+                "//api/control",
+                "/API/control",
+                "/mcp/../api/control",
             ):
                 assert await up.ask(path, token, "POST", data=errand) in (401, 403, 404, 405, 307), path
 
@@ -145,7 +145,7 @@ async def test_where_all_may_call_none_decides_without_the_token(machine: Machin
     async with guarded_gateway(machine, tmp_path, open_to_all=True) as up:
         for path in (*DECIDE, *STATUS):
             assert await up.ask(path, None) == 403
-        assert await up.ask("/api/errands", None, "POST") == 403
+        assert await up.ask("/api/control", None, "POST") == 403
         assert await up.ask("/api/approvals", PERSON) == 200
 
 

@@ -178,7 +178,7 @@ async def test_a_question_that_names_no_request_goes_to_the_latest_one(
         client = Raw(http, f"{served.url}/mcp")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: call(client, "meet", {**ASKABLE, **meta}, count=2))
-            await until(lambda: any(one.turns for one in served.gateway.clients()))
+            await until(lambda: any(one.requests for one in served.gateway.clients()))
             asked = await call(client, "ask", {**ASKABLE, **meta}, questions={"who": WHO})
             assert "Ada" in text_of(await answer(client, asked, **meta))
             await call(client, "meet", {**ASKABLE, **meta}, count=2)

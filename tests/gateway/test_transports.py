@@ -17,8 +17,11 @@ from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 
 from fairlead.config.load import load_config
-from fairlead.gateway.access.origin import MAX_BODY_BYTES
+from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.middleware import GuardedApp
+from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy
 from fairlead.gateway.gateway import GatewayOptions
+from fairlead.net.listen import bind, listening, url_of
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of, until
 from tests.gateway.test_tools import scripted
 from tests.host.asking import AskingServer, form
@@ -161,14 +164,37 @@ async def test_what_is_odd_about_a_request_is_refused_by_the_book(
 
 
 @pytest.mark.requirement("HARD-49")
-async def test_a_body_that_is_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["/mcp", "/messages"])
+@pytest.mark.parametrize("says_length", [True, False])
+async def test_a_body_that_is_too_large_is_not_read_to_its_end(
+    tmp_path: Path, path: str, says_length: bool
+) -> None:
+    async def endless() -> AsyncGenerator[bytes]:
+        while True:
+            yield b" " * 65_536
+
     async with (
         serving(tmp_path, a=scripted(tmp_path, "a").entry()) as served,
         aiohttp.ClientSession() as http,
     ):
-        large = io.BytesIO(b" " * (MAX_BODY_BYTES + 1))
-        async with http.post(f"{served.url}/mcp", data=large) as response:
-            assert response.status == 413
+        with bind("127.0.0.1", 0) as listener:
+            keeper = TokenAuthenticator(OriginPolicy("127.0.0.1", listener.getsockname()[1]), tokens=None)
+            async with listening(GuardedApp(served.gateway.app(keeper), keeper), listener):
+                large = io.BytesIO(b" " * (MAX_BODY_BYTES + 1)) if says_length else endless()
+                headers = {"Content-Type": "application/json"}
+                async with http.post(f"{url_of(listener)}{path}", data=large, headers=headers) as response:
+                    assert response.status == 413
+
+
+async def test_nothing_is_admitted_that_was_not_screened(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served, aiohttp.ClientSession() as http:
+        with bind("127.0.0.1", 0) as listener:
+            keeper = TokenAuthenticator(OriginPolicy("127.0.0.1", listener.getsockname()[1]), tokens=None)
+            async with (
+                listening(served.gateway.app(keeper), listener),
+                http.post(f"{url_of(listener)}/mcp", json={}) as response,
+            ):
+                assert response.status == 500
 
 
 async def test_clients_that_are_gone_are_forgotten(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fairlead.catalog.results import ToolResult
 from fairlead.cli.output import noting_delivery, print_error
 from fairlead.console.screen import Screen
 from fairlead.errors import CallTimedOut, ConnectFailed, FairleadError
-from fairlead.gateway.control.protocol import raised, told
+from fairlead.gateway.control.protocol import decode_error, encode_error
 from fairlead.testing.fixtures import open_host
 from fairlead.testing.scripted import ScriptedServer
 from tests.gateway.support import Raw, serving
@@ -97,6 +97,6 @@ def test_the_command_line_and_the_console_say_it(
 
 def test_an_error_of_a_gateway_keeps_its_delivery() -> None:
     for error in (ConnectFailed("x", "gone"), CallTimedOut("x", "late", delivery="unknown")):
-        again = cast("Any", raised(told(error)))
+        again = cast("Any", decode_error(encode_error(error)))
         assert type(again) is type(error)
         assert again.delivery == error.delivery

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from fairlead.config.load import LoadedConfig
 from fairlead.gateway.access.auth import TokenAuthenticator
 from fairlead.gateway.access.jwt import JwtAccess
+from fairlead.gateway.access.middleware import GuardedApp
 from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.access.tokens import TokenFile, Tokens, token_file
 from fairlead.gateway.client_session import SessionInfo
@@ -197,7 +198,7 @@ async def dashboard_of(
             perimeter = OriginPolicy("127.0.0.1", port, dashboard_name=NAME)
             keeper = TokenAuthenticator(perimeter, tokens=known, jwt=jwt, open_to_all=not with_tokens)
             entrance = LoginSessions(keeper, [f"http://{NAME}:{port}", url_of(listener)])
-            app = Starlette(routes=dashboard_routes(panel, entrance))
+            app = GuardedApp(Starlette(routes=dashboard_routes(panel, entrance)), keeper)
             async with listening(app, listener), panel.running():
                 yield Dashboard(
                     host=host,

@@ -91,7 +91,7 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
 
 
-@pytest.mark.parametrize("path", ["/api/approvals", "/api/errands", "/api/errands/answers"])
+@pytest.mark.parametrize("path", ["/api/approvals", "/api/control", "/api/control/answers"])
 async def test_what_is_no_json_in_utf_8_is_a_400_of_the_control_api(
     machine: Machine, tmp_path: Path, path: str
 ) -> None:
@@ -113,7 +113,7 @@ async def test_json_texts_that_name_nothing_are_answered_in_words(machine: Machi
             ]
             for work in works:
                 body = json.dumps({"work": work, "config": text}).encode()
-                assert await up.ask("/api/errands", PERSON, "POST", data=body) in (200, 400), work
+                assert await up.ask("/api/control", PERSON, "POST", data=body) in (200, 400), work
             answer = json.dumps({"id": text, "answer": text}).encode()
             assert await up.ask("/api/approvals", PERSON, "POST", data=answer) == 400
             word = json.dumps({"id": text, "answer": "no"}).encode()

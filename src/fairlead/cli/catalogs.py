@@ -340,10 +340,10 @@ def _update_saved_state(before: SavedState, server_id: str, said: "KnownServer")
 
 
 def _absence(said: "KnownServer") -> UnavailableServer:
-    from fairlead.gateway.control.protocol import raised
+    from fairlead.gateway.control.protocol import decode_error
 
     assert said.failure is not None
-    return UnavailableServer.because(raised(said.failure))
+    return UnavailableServer.because(decode_error(said.failure))
 
 
 OfferT = TypeVar("OfferT", bound=ServerOffer)

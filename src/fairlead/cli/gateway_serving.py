@@ -28,7 +28,7 @@ from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway import gateway as core
 from fairlead.gateway.access.middleware import GuardedApp, gatekeeper_for
 from fairlead.gateway.access.tokens import decide_token, local_token
-from fairlead.gateway.control.server import approval_routes, errand_routes
+from fairlead.gateway.control.server import approval_routes, control_routes
 from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
 from fairlead.gateway.registry import (
     announced,
@@ -146,7 +146,7 @@ async def _up(
     routes = [
         *dashboard_routes(panel, entrance, gateway.login_links),
         *approval_routes(gateway.approvals, keeper),
-        *errand_routes(gateway, keeper, configuration.reload),
+        *control_routes(gateway, keeper, configuration.reload),
     ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)
     token_file = None if options.open_to_all else local_token_file(env)

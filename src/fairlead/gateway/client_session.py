@@ -3,8 +3,8 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Collection, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -26,6 +26,7 @@ from fairlead.connection.peer import SESSION_META_KEY, for_nobody
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
 from fairlead.gateway.notifications import Kind, Notifier
+from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.operator import ClientOperator
 from fairlead.gateway.request_context import (
     UNASKABLE,
@@ -50,10 +51,6 @@ if TYPE_CHECKING:
 Era = Literal["session", "stateless"]
 
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
-
-
-QUESTION_SECONDS: Final = 0.2
-"""How long a request is taken to be what a server asks about, where others wait to be given to it."""
 
 LIST_FIELDS: Final[Mapping[str, str]] = {
     "tools/list": "tools",
@@ -172,10 +169,10 @@ class ClientSession:
         self.plain_calls: dict[int | str | None, PlainCall] = {}
         """Calls that are made for it past the SDK, by the ids it gave them."""
         self._in_use = _InUse(self)
-        self._turns: dict[RequestContext, None] = {}
         self._fresh: set[Host] = set()
         """The hosts of single requests, for servers with `sharing: "call"`."""
-        self.asking = RequestAttribution()
+        self.requests = OpenRequests(is_one_agent=self.is_one_agent, on_end=self._note_request_end)
+        """Its requests that are being handled."""
         self.news = Notifier(self)
         self._offered: OfferLists | None = None
 
@@ -254,7 +251,7 @@ class ClientSession:
     @property
     def is_idle(self) -> bool:
         """Is nothing of it under way, and no question of its open?"""
-        return not self.busy and not self.parked and not self._turns
+        return not self.busy and not self.parked and not self.requests
 
     @property
     def is_met(self) -> bool:
@@ -280,57 +277,14 @@ class ClientSession:
             since=self.since,
         )
 
+    def _note_request_end(self) -> None:
+        self.endpoint.gateway.stirred.set()
+
     def in_use(self) -> "_InUse":
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""
         return self._in_use
 
     # Its requests.
-
-    def taking(self, turn: RequestContext) -> "_Taking":
-        """Count a request for the length of a block, so that what servers ask meanwhile finds it."""
-        return _Taking(self, turn)
-
-    def take(self, turn: RequestContext) -> None:
-        """Begin to count a request."""
-        self._turns[turn] = None
-
-    def settle(self, turn: RequestContext) -> None:
-        """Count a request no more. What was asked in the course of it is not asked any more."""
-        del self._turns[turn]
-        turn.end()
-        self.endpoint.gateway.stirred.set()
-
-    @property
-    def turns(self) -> tuple[RequestContext, ...]:
-        """Its requests that are worked on."""
-        return tuple(self._turns)
-
-    def turn_to_ask(
-        self, server_id: str, ability: Ability, tried: Collection[RequestContext] = ()
-    ) -> RequestContext | None:
-        """The request in which a server's question is asked that does not say where it belongs.
-
-        Only a request that the server works on and that can be asked this: the one that it was given last
-        and may ask about now, else the latest. A request that waits for answers counts only where the server
-        works on no other.
-        """
-        now = self.asking.take(server_id)
-        if now is not None and not now.is_ended and ability in now.abilities and now not in tried:
-            return now
-        at_work = self.turns_at(server_id) or [turn for turn in self._turns if turn.server_id == server_id]
-        able = [turn for turn in at_work if ability in turn.abilities and turn not in tried]
-        return able[-1] if able else None
-
-    def turns_at(self, server_id: str) -> list[RequestContext]:
-        """The requests that a server works on, rather than the client on answers for it."""
-        return [turn for turn in self._turns if turn.server_id == server_id and not turn.is_parked]
-
-    def turn_at_work(self, server_id: str) -> RequestContext | None:
-        """The request that a log message without one belongs to; None where it may be another agent's."""
-        turns = self.turns_at(server_id)
-        if not turns or (len(turns) > 1 and not self.is_one_agent):
-            return None
-        return turns[-1]
 
     def shares(self, host: Host, server_id: str) -> bool:
         """Would it use a host's connection to a server, if it shares one?"""
@@ -359,8 +313,9 @@ class ClientSession:
         if self.is_one_agent or turn.abilities == UNASKABLE:
             yield self.host
             return
-        with self.asking.following(turn, server_id, is_wanted=await self._may_ask(server_id)):
-            await self.asking.enter(turn, server_id)
+        attribution = self.requests.attribution
+        with attribution.spaced(turn, server_id, is_wanted=await self._may_ask(server_id)):
+            await attribution.enter(turn, server_id)
             yield self.host
 
     async def _may_ask(self, server_id: str) -> bool:
@@ -531,77 +486,7 @@ class ClientSession:
         return self._offered
 
 
-class RequestAttribution:
-    """Tells which of several requests a server asks about that does not say so.
-
-    Several agents may be behind one token and client name. So that none is asked what another should be,
-    their requests go to such a server a moment apart: what it asks while a request is the latest it was given
-    is about that one. Requests are held up for that moment, and never for an answer.
-    """
-
-    def __init__(self) -> None:
-        self._servers: dict[str, _LatestRequest] = {}
-
-    @contextmanager
-    def following(self, turn: RequestContext, server_id: str, *, is_wanted: bool) -> Generator[None]:
-        """Have requests to a server follow each other while this one is under way, if that is wanted."""
-        if not is_wanted:
-            yield
-            return
-        latest = self._servers.setdefault(server_id, _LatestRequest())
-        latest.users += 1
-        try:
-            yield
-        finally:
-            latest.leave(turn)
-            latest.users -= 1
-            if not latest.users and self._servers.get(server_id) is latest:
-                del self._servers[server_id]
-
-    async def enter(self, turn: RequestContext, server_id: str) -> None:
-        """Wait until the request may be the latest that its server is given."""
-        if (latest := self._servers.get(server_id)) is not None:
-            await latest.enter(turn)
-
-    def take(self, server_id: str) -> RequestContext | None:
-        """The request that the server asks about, if that is known. The next may be given to it now."""
-        latest = self._servers.get(server_id)
-        turn = latest.turn if latest is not None else None
-        if latest is not None and turn is not None:
-            latest.quiet = 0
-            latest.leave(turn)
-        return turn
-
-
-class _LatestRequest:
-    """The latest request that a server was given, while it may ask about it."""
-
-    def __init__(self) -> None:
-        self.turn: RequestContext | None = None
-        self.users = 0
-        self.quiet = 0
-        """How many requests in a row brought no question. The next is waited for less."""
-        self._since = 0.0
-        self._left = anyio.Event()
-
-    async def enter(self, turn: RequestContext) -> None:
-        while self.turn is not None:
-            with anyio.move_on_after(
-                self._since + QUESTION_SECONDS / (1 + self.quiet) - anyio.current_time()
-            ):
-                await self._left.wait()
-                continue
-            self.quiet += 1
-            self.leave(self.turn)
-        self.turn, self._since, self._left = turn, anyio.current_time(), anyio.Event()
-
-    def leave(self, turn: RequestContext) -> None:
-        if self.turn is turn:
-            self.turn = None
-            self._left.set()
-
-
-# Classes rather than generators, which take three times as long: every call is in both blocks.
+# A class rather than a generator, which takes three times as long: every call is in this block.
 
 
 class _InUse:
@@ -616,20 +501,6 @@ class _InUse:
     def __exit__(self, *exc: object) -> None:
         self._client.busy -= 1
         self._client.last_used = time.monotonic()
-
-
-class _Taking:
-    __slots__ = ("_client", "_turn")
-
-    def __init__(self, client: ClientSession, turn: RequestContext) -> None:
-        self._client = client
-        self._turn = turn
-
-    def __enter__(self) -> None:
-        self._client.take(self._turn)
-
-    def __exit__(self, *exc: object) -> None:
-        self._client.settle(self._turn)
 
 
 def rejection(exc: CallRejected) -> MCPError:

@@ -150,6 +150,7 @@ class GatewayEndpoint:
         self.renew()
         self.handlers = Handlers(self)
         self.server = self.handlers.server()
+        # `GuardedApp` limits bodies; said here, too, so that the SDK has no lower limit of its own.
         self._modern = StreamableHTTPSessionManager(self.server, max_request_body_size=MAX_BODY_BYTES)
         self._sse = SseServerTransport(
             f"/messages/{bundle}" if bundle else "/messages", max_request_body_size=MAX_BODY_BYTES

@@ -33,7 +33,7 @@ from fairlead.connection.tracing import (
     read_trace,
 )
 from fairlead.gateway.access.auth import AuthenticatedRequest
-from fairlead.gateway.access.origin import MAX_BODY_BYTES, RequestRefused, too_large
+from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
 from fairlead.gateway.request_context import (
@@ -120,9 +120,9 @@ class FastPath:
             await endpoint.handle(scope, receive, send)
             return
         body = await _body(receive)
-        if isinstance(body, RequestRefused):
-            await body(scope, receive, send)
-        elif body[:1] != b"{" and (parts := split_batch(body)) is not None:
+        if body is None:
+            return
+        if body[:1] != b"{" and (parts := split_batch(body)) is not None:
             handle = partial(self._handle_body, endpoint)
             await answer_batch(
                 parts, _session_client(endpoint, dict(scope["headers"]), scope), handle, scope, receive, send
@@ -151,9 +151,9 @@ class FastPath:
     ) -> None:
         """Take in what a client of the oldest HTTP transport sends."""
         body = await _body(receive)
-        if isinstance(body, RequestRefused):
-            await body(scope, receive, send)
-        elif body[:1] != b"{" and (parts := split_batch(body)) is not None:
+        if body is None:
+            return
+        if body[:1] != b"{" and (parts := split_batch(body)) is not None:
             handle = partial(self._handle_posted, endpoint)
             await post_batch(parts, endpoint.listener(scope), handle, scope, receive, send)
         else:
@@ -426,7 +426,7 @@ async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool 
     turn = RequestContext(client, log_level=None if client.era == "stateless" else client.log_level)
     token = CALLER.set(turn)
     try:
-        with client.taking(turn):
+        with client.requests.track(turn):
             return await client.call(turn, params.name, params.arguments or {}, found=found)
     finally:
         CALLER.reset(token)
@@ -481,16 +481,16 @@ def _info(info: bytes) -> _Info:
         return _Info()
 
 
-async def _body(receive: Receive) -> bytes | RequestRefused:
-    """The whole body of a request; less where the client went away, which is then nobody's to answer."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body"):
+async def _body(receive: Receive) -> bytes | None:
+    """Read the whole body of a request, which `GuardedApp` limits; None where the client went away before."""
+    body = b""
+    while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            return too_large(MAX_BODY_BYTES)
-    return body if len(body) <= MAX_BODY_BYTES else too_large(MAX_BODY_BYTES)
+        if not message.get("more_body"):
+            return body
 
 
 def _read(body: bytes) -> _FastRequest | None:

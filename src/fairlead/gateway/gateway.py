@@ -402,7 +402,7 @@ class Gateway:
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
-            while any(not turn.is_parked for client in self.clients() for turn in client.turns):
+            while any(not turn.is_parked for client in self.clients() for turn in client.requests):
                 self.stirred = anyio.Event()
                 await self.stirred.wait()
 
@@ -439,7 +439,7 @@ class Gateway:
         asking = [
             client
             for client in self.clients()
-            if client.turns_at(event.server_id) and client.shares(host, event.server_id)
+            if client.requests.running_at(event.server_id) and client.shares(host, event.server_id)
         ]
         if len(asking) == 1:
             asking[0].news.log(event)

@@ -194,7 +194,7 @@ class Notifier:
 
     def log(self, event: ServerLogged) -> None:
         """Tell it what a server logged in the course of one of its requests, if it wants to know."""
-        turn = self._client.turn_at_work(event.server_id)
+        turn = self._client.requests.find_for_log(event.server_id)
         level = turn.log_level if turn is not None else self._client.log_level
         if level is not None and _rank(event) >= LEVELS[level][0]:
             try:
@@ -220,7 +220,7 @@ class Notifier:
 
     async def _tell_during(self, turn: RequestContext | None, notification: types.ServerNotification) -> None:
         """Tell it something in the course of a request, or apart from it where that has its answer."""
-        if turn is not None and turn in self._client.turns:
+        if turn is not None and turn in self._client.requests:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it has its answer
                 await turn.tell(notification)
         else:

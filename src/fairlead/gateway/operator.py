@@ -175,7 +175,9 @@ class ClientOperator:
         caller = CALLER.get()
         if isinstance(caller, RequestContext):
             return caller if ability in caller.abilities and caller not in tried else None
-        return self._client.turn_to_ask(server_id, ability, tried) if self._client is not None else None
+        if self._client is None:
+            return None
+        return self._client.requests.find_for_elicitation(server_id, ability, tried)
 
     async def _ask(
         self, server_id: str, ability: Ability, question: Callable[[RequestContext], Question]

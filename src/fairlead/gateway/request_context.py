@@ -260,7 +260,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         """Do the work. What comes of it is for `next_round`."""
         CALLER.set(self)
         try:
-            with self._scope, self.client.taking(self):
+            with self._scope, self.client.requests.track(self):
                 self._result = await work()
                 if self.log_level is not None:
                     await self.client.news.settle_logs()
@@ -299,7 +299,9 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         finally:
             if self._asked.get(key) is asked:  # it was withdrawn: the client is not asked any more
                 del self._asked[key]
-        await self.client.asking.enter(self, server_id)  # the server may ask once more about this one
+        await self.client.requests.attribution.enter(
+            self, server_id
+        )  # the server may ask once more about this one
         assert asked.answer is not None
         return asked.answer
 

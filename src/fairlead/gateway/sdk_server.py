@@ -345,7 +345,7 @@ class Handlers:
     async def _run_in_context(self, turn: RequestContext, work: Work) -> dict[str, Any] | ToolResult:
         token = CALLER.set(turn)
         try:
-            with turn.client.taking(turn):
+            with turn.client.requests.track(turn):
                 result = await work(turn)
                 await turn.client.news.settle_logs()
                 return result

@@ -31,7 +31,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import FairleadError, StoreError, UnknownServer
-from fairlead.gateway.access.auth import SCREENED, AuthenticatedRequest, token_in
+from fairlead.gateway.access.auth import AuthenticatedRequest, screened_headers, token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.net.listen import mark_authenticated
 from fairlead.web.html import BASE, with_session_base
@@ -51,10 +51,6 @@ class Doorkeeper(Protocol):
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
         """Say whose token this is."""
-        ...
-
-    def screen(self, scope: Scope) -> RequestRefused | None:
-        """Check where a request comes from, whoever it is from."""
         ...
 
 
@@ -118,10 +114,6 @@ class LoginSessions:
         self._codes: OrderedDict[str, _Code] = OrderedDict()
 
     # Who is there.
-
-    def screen(self, scope: Scope) -> RequestRefused | None:
-        """Check where a request comes from, unless that was done before."""
-        return None if scope.get(SCREENED) else self._keeper.screen(scope)
 
     def ticket(self, scope: Scope) -> SessionCookie:
         """The cookie of a request, or a new one."""
@@ -432,7 +424,8 @@ class AccessCheck:
         if answer is None:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
             return _plain(405, "this is not used so", {"Allow": allowed})
-        admitted = self._entrance.screen(visit.request.scope) or await self._admit(visit)
+        screened_headers(visit.request.scope)  # raises where the guard was left out
+        admitted = await self._admit(visit)
         if isinstance(admitted, RequestRefused):
             return _refusal(visit, admitted, self._audience)
         visit = replace(visit, admitted=admitted)

@@ -68,6 +68,15 @@ class TokenRevocations(Protocol):
         ...
 
 
+def screened_headers(scope: Scope) -> Mapping[bytes, bytes]:
+    """Return the headers that decide about a request which `GuardedApp` has screened.
+
+    Raises:
+        KeyError: It was not screened: nothing is admitted without that, even where the guard was left out.
+    """
+    return scope[SCREENED]
+
+
 def token_in(scope: Scope) -> str | None:
     """The bearer token of a request that was admitted, if it has one."""
     for name, value in scope["headers"]:
@@ -100,10 +109,7 @@ class TokenAuthenticator:
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Check place, form, token, what the token is for, and how often it was used: in this order."""
-        if refused := self.screen(scope):
-            return refused
-        headers: Mapping[bytes, bytes] = scope[SCREENED]
-        admitted = await self._who(headers)
+        admitted = await self._who(screened_headers(scope))
         if isinstance(admitted, RequestRefused):
             return admitted
         if refused := _outside(admitted, scope["path"]):
@@ -121,9 +127,7 @@ class TokenAuthenticator:
         return found if isinstance(found, AuthenticatedRequest) else None
 
     def screen(self, scope: Scope) -> RequestRefused | None:
-        """Check where a request comes from and what it looks like, whoever it is from. Once is enough."""
-        if SCREENED in scope:
-            return None
+        """Check where a request comes from and what it looks like, whatever its token: for `GuardedApp`."""
         headers = deciding_headers(scope)
         refused = self._perimeter.screen(scope, headers)
         if refused is None:

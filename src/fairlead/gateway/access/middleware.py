@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fairlead.auth.http import HttpContext
 from fairlead.auth.url_guard import read_url
 from fairlead.config.models import GatewaySettings
-from fairlead.gateway.access.auth import SCREENED, TokenAuthenticator
+from fairlead.gateway.access.auth import TokenAuthenticator, screened_headers
 from fairlead.gateway.access.jwt import IssuerKeys, JwtAccess
 from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy, too_large
 from fairlead.gateway.access.rate_limit import RateLimit
@@ -46,17 +46,20 @@ class GuardedApp:
             await refused(scope, receive, send)
         elif scope["path"].startswith(RESOURCE_METADATA) and self._gatekeeper.resource_metadata:
             await JSONResponse(self._gatekeeper.resource_metadata)(scope, receive, send)
-        elif self._is_within_limits(scope):
-            await self._app(scope, receive, send)
         else:
-            await self._pass_on(scope, receive, send)
+            await self._limit_body(scope, receive, send)
 
-    def _is_within_limits(self, scope: Scope) -> bool:
-        """Does it say how long its body is, and keep within the limit? Then nobody has to count."""
-        length = scope[SCREENED].get(b"content-length")
-        return length is not None and int(length) <= self._max_body_bytes
+    async def _limit_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on whose body is within the limit: as it says, or else as it is counted."""
+        length = screened_headers(scope).get(b"content-length")
+        if length is None:
+            await self._count_body(scope, receive, send)
+        elif int(length) > self._max_body_bytes:
+            await too_large(self._max_body_bytes)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _count_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = _LimitedBody(receive, send, self._max_body_bytes)
         try:
             await self._app(scope, exchange.receive, exchange.send)

@@ -71,13 +71,11 @@ class OriginPolicy:
         names: Iterable[str] = (),
         *,
         dashboard_name: str | None = None,
-        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._dashboard = f"{dashboard_name}:{port}".lower().encode() if dashboard_name else None
         bound = {f"{_bracket_ipv6(host)}:{port}", f"localhost:{port}"}
         self._authorities = _on_the_wire({*bound, *_authorities(names, port)})
         self._origins = _on_the_wire({*(f"http://{name}" for name in bound), *_origins(names, port)})
-        self.max_body_bytes = max_body_bytes
         self._port = port
         self._is_everywhere = host in _EVERYWHERE
 
@@ -120,7 +118,7 @@ class OriginPolicy:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18:
             return RequestRefused.saying(400, "the length of the request is no number")
-        return too_large(self.max_body_bytes) if int(length) > self.max_body_bytes else None
+        return None
 
     def _is_own_address(self, scope: Scope, host: bytes) -> bool:
         """Is it the address the request came to, where all are listened on?

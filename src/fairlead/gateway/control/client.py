@@ -37,15 +37,15 @@ from fairlead.gateway.control.protocol import (
     ListTools,
     RestartServer,
     Work,
-    raised,
+    decode_error,
 )
 from fairlead.gateway.registry import RunningGateway, contents_of
-from fairlead.host.operator import Operator
 from fairlead.jsonrpc.limits import LineTooLong
 from fairlead.net.http import open_client
 
 if TYPE_CHECKING:
     from fairlead.host.call import OnProgress
+    from fairlead.host.operator import Operator
 
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
@@ -102,15 +102,15 @@ class ControlClient:
         *,
         on_progress: "OnProgress | None" = None,
         request_timeout_ms: int | None = None,
-        confirmed: bool = False,
-        full_result: bool = True,
+        reviewed: bool = False,
+        whole: bool = True,
     ) -> ToolResult:
-        """Call a tool; its result is always the full one. `ConnectionLost` if its outcome is unknown."""
+        """Call a tool; its result is always `whole`. `ConnectionLost` if nobody knows what became of it."""
         work = CallTool(
             server=server_id,
             tool=tool,
             arguments=dict(arguments),
-            reviewed=confirmed,
+            reviewed=reviewed,
             timeout_ms=request_timeout_ms,
         )
         return ToolResult(server_id, await self._run_command(work, on_progress))
@@ -145,7 +145,7 @@ class ControlClient:
         except (aiohttp.ClientError, LineTooLong) as exc:
             raise self._broken_off(work) from exc
         if isinstance(outcome, CommandFailed):
-            raise raised(outcome)
+            raise decode_error(outcome)
         if outcome is None:
             raise self._broken_off(work)
         return bytes(outcome.result)
@@ -186,7 +186,8 @@ class ControlClient:
         tasks.start_soon(self._ask, asked, scope)
 
     async def _ask(self, asked: ElicitationAsked, scope: anyio.CancelScope) -> None:
-        from fairlead.gateway.control.elicitation import answer_elicitation  # heavy, and rarely needed
+        # Loaded here: most commands meet no elicitation, and should not wait for the models of the protocol.
+        from fairlead.gateway.control.elicitation import answer_elicitation
 
         with scope:
             config = self._loaded.server(asked.server).config

@@ -1,4 +1,4 @@
-"""Elicitations of servers during a control command, put to the user at the terminal. Heavy: loads models."""
+"""Elicitations in the course of a control command, answered by the user at the terminal."""
 
 import mcp_types as types
 from pydantic import TypeAdapter
@@ -9,20 +9,20 @@ from fairlead.host.elicitation.peer import ServerPeer
 from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.operator import Operator
 
-_question = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
+_params = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
 
 
 async def answer_elicitation(asked: ElicitationAsked, config: Server, operator: Operator) -> ElicitationReply:
-    """Ask as a host would that is connected to the server itself."""
+    """Ask the user as a host does that is connected to the server itself."""
     peer = ServerPeer(
         asked.server,
-        config.model_copy(update={"elicitation": True}),  # it was not asked for by who may not
+        config.model_copy(update={"elicitation": True}),  # the gateway has checked whether it may ask
         operator,
         roots=(),
         custom=CustomCapabilities(),
         emit=lambda _event: None,
     )
-    answer = await peer.elicit(_question.validate_json(bytes(asked.params)))
+    answer = await peer.elicit(_params.validate_json(bytes(asked.params)))
     said = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
     is_error = isinstance(answer, types.ErrorData)
     return ElicitationReply(asked.id, error=said) if is_error else ElicitationReply(asked.id, result=said)

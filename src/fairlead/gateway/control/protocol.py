@@ -5,6 +5,7 @@ the end what came of it. Questions are answered by another request. Hanging up t
 """
 
 from collections.abc import Iterator
+from inspect import Parameter, signature
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,8 +14,8 @@ from fairlead.catalog.sanitize import gate
 from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
 from fairlead.host.snapshots import LastFailure, StoredSnapshot
 
-PATH: Final = "/api/errands"
-ANSWERS: Final = "/api/errands/answers"
+PATH: Final = "/api/control"
+ANSWERS: Final = "/api/control/answers"
 
 Askable = Literal["form", "url"]
 ASKABLE: Final[tuple[Askable, ...]] = ("form", "url")
@@ -130,25 +131,41 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong when it was asked just now."""
 
 
-def told(error: FairleadError) -> CommandFailed:
-    """An error as it is told to a command, with no secret in it."""
-    # All that is wrong in a configuration is in its words; the parts are for whoever has the files.
-    code = ConfigError.code if isinstance(error, ConfigInvalid) else error.code
-    plain = (str, int, bool, type(None))
-    details = {name: value for name, value in vars(error).items() if isinstance(value, plain)}
-    return CommandFailed(code=code, message=gate.error_text(error), details=details)
+def encode_error(error: FairleadError) -> CommandFailed:
+    """Write an error for the command that meets it: its code, its text without secrets, and plain details."""
+    # All that is wrong in a configuration is in its text; the problems are for those who have the files.
+    kind = ConfigError if isinstance(error, ConfigInvalid) else type(error)
+    details = {name: getattr(error, name, None) for name in _detail_names(kind)}
+    plain = {name: value for name, value in details.items() if isinstance(value, _PLAIN)}
+    return CommandFailed(code=kind.code, message=gate.error_text(error), details=plain)
 
 
-def raised(failed: CommandFailed) -> FairleadError:
-    """The error that was told, to be raised here."""
-    kind = next((kind for kind in _kinds(FairleadError) if kind.code == failed.code), FairleadError)
-    error = kind.__new__(kind)  # its words are whole already, and must not get their beginning twice
-    error.args = (failed.message,)
-    vars(error).update({"hint": None, **failed.details})
-    return error
+def decode_error(failed: CommandFailed) -> FairleadError:
+    """Make the error that a gateway met, to be raised here.
+
+    A code or a set of details that this version does not know, from a gateway of another version, becomes a
+    plain `FairleadError` with the same text.
+    """
+    kind = next((kind for kind in _error_types(FairleadError) if kind.code == failed.code), FairleadError)
+    names = _detail_names(kind)
+    required = {name for name, parameter in names.items() if parameter.default is Parameter.empty}
+    if not required <= failed.details.keys():
+        kind, names = FairleadError, _detail_names(FairleadError)
+    details: dict[str, Any] = {name: value for name, value in failed.details.items() if name in names}
+    # The constructors of server errors name the server themselves.
+    message = failed.message.removeprefix(f"server `{failed.details.get('server_id')}`: ")
+    return kind(message=message if "server_id" in names else failed.message, **details)
 
 
-def _kinds(kind: type[FairleadError]) -> Iterator[type[FairleadError]]:
+_PLAIN: Final = (str, int, bool, type(None))
+
+
+def _detail_names(kind: type[FairleadError]) -> dict[str, Parameter]:
+    """Return what an error is made of besides its message: its attributes have the same names."""
+    return {name: each for name, each in signature(kind).parameters.items() if name != "message"}
+
+
+def _error_types(kind: type[FairleadError]) -> Iterator[type[FairleadError]]:
     yield kind
     for narrower in kind.__subclasses__():
-        yield from _kinds(narrower)
+        yield from _error_types(narrower)

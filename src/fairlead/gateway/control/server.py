@@ -44,7 +44,7 @@ from fairlead.gateway.control.protocol import (
     ListServers,
     ListTools,
     RestartServer,
-    told,
+    encode_error,
 )
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.operator import PendingApproval, PendingApprovals
@@ -66,7 +66,7 @@ _errand = msgspec.json.Decoder(ControlCommand).decode
 _reply = msgspec.json.Decoder(ElicitationReply).decode
 
 
-def errand_routes(
+def control_routes(
     gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
 ) -> list[Route]:
     """Where errands are run, and where the questions in their course are answered.
@@ -166,10 +166,11 @@ class _ControlServer:
             async with self._turn(frozenset(errand.can), principal, put) as turn:
                 return Done(msgspec.Raw(await _do(errand, turn, put)))
         except FairleadError as exc:
-            return told(exc)
+            return encode_error(exc)
         except Exception as exc:
-            logger.exception("an errand failed")
-            return told(FairleadError(f"the gateway could not do it: {type(exc).__name__}; see its log"))
+            logger.exception("a control command failed")
+            failure = FairleadError(f"the command failed in the gateway: {type(exc).__name__}; see its log")
+            return encode_error(failure)
 
     @asynccontextmanager
     async def _turn(
@@ -182,7 +183,7 @@ class _ControlServer:
         turn = CommandContext(client, abilities, put, self._open)
         token = CALLER.set(turn)
         try:
-            with client.in_use(), client.taking(turn):
+            with client.in_use(), client.requests.track(turn):
                 yield turn
         finally:
             CALLER.reset(token)
@@ -328,7 +329,7 @@ def _describe_server(member: ManagedServer, failure: FairleadError | None) -> Kn
         snapshot=stored(shown) if shown else None,
         quarantined=dict(screened.quarantined) if screened else {},
         trouble=trouble,
-        failure=told(failure) if failure else None,
+        failure=encode_error(failure) if failure else None,
     )
 
 
