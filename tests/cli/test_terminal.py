@@ -310,7 +310,7 @@ def test_a_prompt_asks_for_what_it_has_to_know_and_suggests(fairlead: AtTerminal
 
 APPROVING = """
 import anyio
-from fairlead.cli.prompts import TerminalOperator
+from fairlead.terminal.prompts import TerminalOperator
 from fairlead.host.operator import ApprovalQuestion
 
 question = ApprovalQuestion(
