@@ -1,4 +1,4 @@
-"""The dashboard's view of a host."""
+"""Everything the dashboard shows and does, over one host."""
 
 import hashlib
 import logging
@@ -102,7 +102,10 @@ class _EventCounter(Subscriber):
 
 
 class HostPanel:
-    """A `Panel` of one host. Its block, `running`, is to be left before that of the HTTP server."""
+    """What the pages call. What cannot be done raises a `FairleadError`.
+
+    Its block, `running`, is to be left before that of the HTTP server.
+    """
 
     def __init__(
         self,
