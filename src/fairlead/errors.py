@@ -373,3 +373,7 @@ class ToolFailed(FairleadError):
 
     code = "tool_failed"
     delivery = "done"
+
+
+NEEDS_USER = (AuthRequired, CallDenied, ConsentRequired, LoginFailed)
+"""What ends once the user logs in, consents or approves."""

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import LOG, AuditRecord, encode
 from fairlead.store.sqlite import Database
+from fairlead.terminal.exit_codes import Exit
 from tests.cli.test_startup import modules_after
 from tests.conftest import Machine, Outcome
 

@@ -122,7 +122,7 @@ def test_a_layer_that_counts_more_is_named(
     monkeypatch.setenv("FAIRLEAD_CONFIG_JSON", '{"docs": {"allow": ["env.test"]}}')
     outcome = fairlead("docs", "allow", "docs.test")
     assert outcome.status == 0
-    assert "FAIRLEAD_CONFIG_JSON:1 says otherwise" in outcome.err
+    assert "FAIRLEAD_CONFIG_JSON:1 sets another value, which takes precedence" in outcome.err
     assert allowed(machine) == ["docs.test"]
 
 

@@ -244,7 +244,7 @@ def test_what_a_server_says_never_reaches_the_terminal_as_it_is(
     fairlead: Fairlead, machine: Machine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from fairlead.cli.commands.call_ import _render_progress_text  # pyright: ignore[reportPrivateUsage]
-    from fairlead.cli.output import warn
+    from fairlead.terminal.output import warn
 
     warn("server `x`: \x1b[2J\u202e", hint="\x1b]0;title\x07")
     said = capfd.readouterr().err

@@ -273,7 +273,7 @@ def test_enabling_says_when_another_file_still_says_no(fairlead: Fairlead, machi
     fairlead("disable", "a", "--scope", "project")
     fairlead("disable", "a", "--scope", "user")
     outcome = fairlead("enable", "a", "--scope", "user")
-    assert "says otherwise" in outcome.err
+    assert "takes precedence" in outcome.err
 
 
 def test_switching_an_unknown_server_suggests_the_one_meant(fairlead: Fairlead, machine: Machine) -> None:

@@ -78,7 +78,7 @@ def test_a_command_with_a_closed_stream_ends_as_it_does_with_an_open_one(
 def test_a_file_that_is_opened_later_does_not_become_a_closed_stream() -> None:
     script = """
 import os
-from fairlead.cli.output import open_standard_streams
+from fairlead.terminal.output import open_standard_streams
 open_standard_streams()
 os.write(int(os.environ["REPORT"]), str(os.open("/dev/null", os.O_RDONLY) > 2).encode())
 """

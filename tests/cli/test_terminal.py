@@ -310,8 +310,8 @@ def test_a_prompt_asks_for_what_it_has_to_know_and_suggests(fairlead: AtTerminal
 
 APPROVING = """
 import anyio
-from fairlead.cli.prompts import TerminalOperator
 from fairlead.host.operator import ApprovalRequest
+from fairlead.terminal.prompts import TerminalOperator
 
 question = ApprovalRequest(
     server_id="files", tool="write_file", arguments={"path": "a\\u202e", "lines": [1, 2]},

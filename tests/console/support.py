@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from fairlead.cli.live_configuration import LiveConfiguration
+from fairlead.actions.live_configuration import LiveConfiguration
 from fairlead.console.conversation import ChatConversation
 from fairlead.console.hosting import PromptOperator
 from fairlead.console.screen import Screen

@@ -11,8 +11,8 @@ import aiohttp
 import anyio
 import pytest
 
+from fairlead.actions.live_configuration import LiveConfiguration
 from fairlead.catalog.tools import read_tools
-from fairlead.cli.live_configuration import LiveConfiguration
 from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.paths import store_file
 from fairlead.host.host import Host

@@ -10,10 +10,10 @@ import pytest
 
 from fairlead import errors
 from fairlead.catalog.results import ToolResult
-from fairlead.cli.output import noting_delivery, print_error
 from fairlead.console.screen import Screen
 from fairlead.errors import CallTimedOut, ConnectFailed, FairleadError
 from fairlead.gateway.control.protocol import decode_error, encode_error
+from fairlead.terminal.output import noting_delivery, print_error
 from fairlead.testing.fixtures import open_host
 from fairlead.testing.scripted import ScriptedServer
 from tests.gateway.support import Raw, serving

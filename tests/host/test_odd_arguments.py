@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.openai import openai_arguments
-from fairlead.cli.arguments import read_argument, read_document
 from fairlead.errors import ArgumentsInvalid
 from fairlead.host.host import Host
+from fairlead.terminal.arguments import read_argument, read_document
 from tests.conftest import Machine
 from tests.gateway.test_tools import scripted
 from tests.host.support import hosting

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.cli.trace_export import read_exporters, tracing
 from fairlead.connection.tracing import SpanDetails
+from fairlead.terminal.trace_export import read_exporters, tracing
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.tracing_support import collecting

@@ -13,14 +13,9 @@ from typing import Any, cast
 import click
 import msgspec
 
-from fairlead.cli.exit_codes import Exit
+from fairlead.actions.live_configuration import LiveConfiguration
 from fairlead.cli.gateway_options import GatewayArguments, local_name
-from fairlead.cli.host_run import run_with_host, stoppable
-from fairlead.cli.live_configuration import LiveConfiguration
-from fairlead.cli.log_output import log_to_stderr
 from fairlead.cli.options import load
-from fairlead.cli.output import display_path, print_data, print_json, say, warn
-from fairlead.cli.trace_export import tracing
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
 from fairlead.config.sources import place_of, workspace
@@ -41,6 +36,11 @@ from fairlead.gateway.registry import (
 )
 from fairlead.net.listen import bind, listening
 from fairlead.net.ssrf import is_loopback_host
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.host_run import run_with_host, stoppable
+from fairlead.terminal.log_output import log_to_stderr
+from fairlead.terminal.output import display_path, print_data, print_json, say, warn
+from fairlead.terminal.trace_export import tracing
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.middleware import LoginSessions

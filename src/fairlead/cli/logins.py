@@ -1,198 +1,45 @@
-"""What the commands about logins share: who can be logged in to, which logins are kept, and how they read.
-
-A person at a terminal and a login page: where it is, whether to open it, and how they come back.
-
-Remember the OAuth client that a login worked with, in the entry of its server.
-"""
+"""Logins at the terminal: how they read, and a login page that the user is sent to."""
 
 import os
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import click
 
+from fairlead.actions import logins
+from fairlead.actions.logins import ClientEntry, KeptLogin, Place
 from fairlead.auth.browser import open_in_browser
 from fairlead.auth.flow import LoginTerms
 from fairlead.auth.redirect import BrowserRedirect, PastedRedirect
-from fairlead.auth.tokens import Login, LoginTarget, canonical
-from fairlead.auth.vault import FILE_NAME, Vault
-from fairlead.cli.catalogs import SavedState, read_saved
-from fairlead.cli.config_edits import approved_servers, forget_entry_secrets, settle
-from fairlead.cli.host_run import spinning
+from fairlead.auth.tokens import Login, LoginTarget
+from fairlead.auth.vault import FILE_NAME
+from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import load
-from fairlead.cli.output import display_path, is_interactive, print_data, printable, say, warn
-from fairlead.cli.prompts import ask_for_line, ask_yes_or_no, bold
 from fairlead.config.command_lines import command_line
-from fairlead.config.document import jsonc
-from fairlead.config.document.edit import edit_file, set_value
-from fairlead.config.edit_scope import EditScope, EditTarget
-from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
-from fairlead.config.principal import LOCAL
-from fairlead.config.secrets.storage import stash_secrets
-from fairlead.config.sources import LayerName
-from fairlead.config.untyped import as_object
-from fairlead.errors import (
-    AuthRequired,
-    ConfigError,
-    ConfigInvalid,
-    ConfigUnwritable,
-    ConsentRequired,
-    FairleadError,
-    LoginFailed,
-)
+from fairlead.errors import AuthRequired, FairleadError, LoginFailed
 from fairlead.host.elicitation.urls import ShownUrl, UrlRefused, show_url
 from fairlead.host.logins import Logins
-
-Place = Literal["file", "keyring"]
-State = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
+from fairlead.terminal.host_run import spinning
+from fairlead.terminal.output import display_path, is_interactive, print_data, printable, say, warn
+from fairlead.terminal.prompts import ask_for_line, ask_yes_or_no, bold
 
 _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptLogin:
-    """A login of the vault, and where its secrets are."""
-
-    login: Login
-    place: Place
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoginStatus:
-    """Where one server stands as to logging in, as far as that is known without asking it."""
-
-    server_id: str
-    state: State
-    kept: KeptLogin | None = None
-    renews: bool = False
-    own_way: str | None = None
-    """What lets it in, where that is no login."""
-
-    @property
-    def words(self) -> str:
-        """The state, for people."""
-        return f"not needed: {self.own_way}" if self.own_way else self.state.replace("_", " ")
-
-
 def read_kept() -> list[KeptLogin]:
     """Every login of this user, the newest last. Contacts nobody."""
-    return anyio.run(_load_kept_logins)
-
-
-async def _load_kept_logins() -> list[KeptLogin]:
-    logins = await Vault.of(os.environ, warn=warn_of).logins()
-    # A vault that knows the file alone has no login whose secrets are in the keyring.
-    plain = Vault(state_folder(os.environ) / FILE_NAME, place="file", warn=lambda _: None)
-    in_file = {login.key for login in await plain.logins()}
-    return [KeptLogin(login=login, place="file" if login.key in in_file else "keyring") for login in logins]
+    return anyio.run(logins.kept_logins, warn_of)
 
 
 def warn_of(trouble: FairleadError) -> None:
     """Tell the person what is wrong with the vault."""
     warn(str(trouble), trouble.hint)
-
-
-def remote_config(server: LoadedServer) -> RemoteServer:
-    """The configuration of a server that can have a login. Raises where it can have none."""
-    if server.transport not in ("http", "sse"):
-        raise ConfigError(
-            f"`{server.server_id}` is not reached by URL, and has no login",
-            hint="give a local program its secrets with `env`, best as references such as `${NAME}`",
-        )
-    if not isinstance(server.config, RemoteServer):
-        raise ConfigInvalid(*server.problems)
-    return server.config
-
-
-def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
-    """Raise where there is nothing to log in to, or nobody agreed to contact it."""
-    server_id = server.server_id
-    own_way = own_way_in(remote_config(server))
-    if own_way is not None:
-        raise ConfigError(
-            f"a login to `{server_id}` would not be used: {own_way}",
-            hint=f"take that out to log in: `{command_line('explain server', server_id)}` says where it is",
-        )
-    if not read_saved(loaded)[server_id].approved:
-        raise ConsentRequired(
-            server_id, "you have not approved this entry", hint=f"run `{command_line('approve', server_id)}`"
-        )
-
-
-def own_way_in(config: RemoteServer) -> str | None:
-    """What lets a server's requests in by themselves, so that no login would be used."""
-    if config.oauth is False:
-        return "its entry says `oauth: false`"
-    if any(name.lower() == "authorization" for name in config.headers):
-        return "its entry sets `headers.Authorization`"
-    if config.headers_helper is not None:
-        return "its entry sets `headers_helper`"
-    return "its entry sets `auth_provider_id`" if config.auth_provider_id is not None else None
-
-
-def resource_of(server: LoadedServer) -> str:
-    """The name that logins to a server are kept under."""
-    identified = server.identified(remote_config(server), os.environ)
-    assert isinstance(identified, RemoteServer)
-    return canonical(identified.url)
-
-
-def logins_to(resource: str, kept: Iterable[KeptLogin], account: str | None = None) -> list[KeptLogin]:
-    """The user's own logins to a server: of one account, or of all."""
-    return [
-        each
-        for each in kept
-        if (each.login.principal, each.login.resource) == (LOCAL, resource)
-        and account in (None, each.login.account)
-    ]
-
-
-def standing_of(server: LoadedServer, saved: SavedState, kept: Iterable[KeptLogin]) -> LoginStatus:
-    """Where a server that is reached by URL stands."""
-    config, server_id = remote_config(server), server.server_id
-    if own_way := own_way_in(config):
-        return LoginStatus(server_id=server_id, state="not_needed", own_way=own_way)
-    found = logins_to(resource_of(server), kept, config.account or "")
-    login = next((each for each in reversed(found) if not each.login.is_over), None)
-    is_machine = bool(config.oauth) and config.oauth.grant != "authorization_code"
-    if login is not None:
-        renews = is_machine or login.login.token.refresh_token is not None
-        return LoginStatus(server_id=server_id, state="logged_in", kept=login, renews=renews)
-    if is_machine:
-        own_way = "it logs in by itself, as `oauth.grant` says"
-        return LoginStatus(server_id=server_id, state="not_needed", own_way=own_way)
-    is_wanted = bool(found) or (saved.trouble is not None and saved.trouble.state == "auth_required")
-    return LoginStatus(server_id=server_id, state="login_needed" if is_wanted else "not_logged_in")
-
-
-def login_as_json(kept: KeptLogin, *, renews: bool) -> dict[str, Any]:
-    """A login for programs: everything about it but what is secret."""
-    login = kept.login
-    expires_at = login.token.expires_at
-    return {
-        "url": login.resource,
-        "account": login.account or None,
-        "issuer": login.issuer,
-        "scopes": scopes_of(login),
-        "expires_at": None if expires_at is None else expires_at / 1000,
-        "renews": renews,
-        "client": {"id": login.client.client_id, "origin": login.client.origin},
-        "kept_in": kept.place,
-    }
-
-
-def scopes_of(login: Login) -> list[str]:
-    """What a login may do, as its issuer calls it."""
-    return (login.token.scope or "").split()
 
 
 def format_expiry(login: Login, *, renews: bool) -> str:
@@ -331,54 +178,13 @@ def _until(redirect: BrowserRedirect) -> str:
     return f"until {end:%H:%M} ({redirect.seconds / 60:.0f} min)"
 
 
-_SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClientEntry:
-    """Where the client of a server is written."""
-
-    server_id: str
-    target: EditTarget
-    path: tuple[str, ...]
-
-
-def client_place(server: LoadedServer) -> ClientEntry:
-    """The file that names a server's client, else the one that says what the server is."""
-    setting = next(server.definition.settings(("oauth", "client_id")), None)
-    part = server.definition.parts[0]
-    layer, entry = (setting.origin.layer, setting.origin.path[:-2]) if setting else (part.layer, part.prefix)
-    if layer.path is None or layer.dialect is not None:
-        reason = "which Fairlead reads but does not edit" if layer.path else "which is no file"
-        raise ConfigUnwritable(
-            f"`{server.server_id}` is described by {layer.label}, {reason}",
-            hint="write `oauth.client_id` there by hand, and log in without `--client-id`",
-        )
-    target = EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
-    return ClientEntry(server_id=server.server_id, target=target, path=(*map(str, entry), "oauth"))
-
-
 def remember_client(ctx: click.Context, place: ClientEntry, client: dict[str, Any]) -> None:
-    """Write the client, its secret as a reference, so that it need not be given again."""
-    entry, stashed = stash_secrets(place.server_id, {"oauth": client}, os.environ, file=place.target.path)
-    fields: dict[str, Any] = entry["oauth"]
-
-    earlier: dict[str, Any] = {}
-
-    def change(text: str) -> str:
-        present = as_object(jsonc.parse(text, file=str(place.target.path)).data)
-        for name in place.path:
-            present = as_object(present.get(name))
-        earlier.clear()
-        earlier.update(present)
-        for name, value in fields.items():
-            text = set_value(text, (*place.path, name), value)
-        return text
-
-    approved = approved_servers(load(ctx), [place.server_id])
-    if edit_file(place.target.path, change):
-        say(f"wrote the client of `{place.server_id}` to {display_path(place.target.path)}")
-        for secret in stashed:
-            say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
-        loaded = settle(ctx, place.target, [place.server_id], approved=approved)
-        forget_entry_secrets(place.target, earlier, loaded)
+    """Write the client into its server's entry, and say so."""
+    remembered = logins.remember_client(action_context(ctx, load(ctx)), place, client)
+    if remembered is None:
+        return
+    say(f"wrote the client of `{place.server_id}` to {display_path(place.target.path)}")
+    for secret in remembered.stashed:
+        say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
+    show_edit(remembered.edit)
+    show_forgotten(remembered.forgotten)

@@ -11,10 +11,16 @@ from typing import cast
 
 import click
 
-from fairlead.cli.exit_codes import Exit, exit_of
-from fairlead.cli.output import discard_stream, open_standard_streams, print_error, print_usage_error, say
 from fairlead.config.paths import current_folder
 from fairlead.errors import ConfigUnreadable, FairleadError
+from fairlead.terminal.exit_codes import Exit, exit_of
+from fairlead.terminal.output import (
+    discard_stream,
+    open_standard_streams,
+    print_error,
+    print_usage_error,
+    say,
+)
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Servers": {

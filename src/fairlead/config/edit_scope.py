@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from fairlead.config.command_lines import command_line
-from fairlead.config.document.edit import edit_file, set_value
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import LayerPart
 from fairlead.config.paths import FILE_NAME, MachinePaths, user_file
-from fairlead.config.sources import LayerName, find_project_file
+from fairlead.config.sources import Layer, LayerName, find_project_file
 from fairlead.errors import ConfigError, ConfigUnwritable
 
 EditScope = Literal["project", "user", "file"]
@@ -70,6 +69,18 @@ class ServerEntry:
     part: LayerPart
 
 
+def editable_file(server: LoadedServer, layer: Layer, *, hint: str) -> EditTarget:
+    """The file of a layer that describes a server.
+
+    Raises:
+        ConfigUnwritable: It is not a file that Fairlead edits. `hint` says what to do then.
+    """
+    if layer.path is None or layer.dialect is not None:
+        reason = "which Fairlead reads but does not edit" if layer.path else "which is not a file"
+        raise ConfigUnwritable(f"`{server.server_id}` is described by {layer.label}, {reason}", hint=hint)
+    return EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
+
+
 def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
     """Entry that decides about fields: of the highest layer that has one, else the one with the target.
 
@@ -81,15 +92,9 @@ def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
     parts = server.definition.parts
     said = (part for part in reversed(parts) if any(part.setting((field,)) for field in fields))
     part = next(said, parts[0])
-    layer = part.layer
-    if layer.path is None or layer.dialect is not None:
-        reason = "which Fairlead reads but does not edit" if layer.path else "which is not a file"
-        written = " and ".join(f"`{field}`" for field in fields)
-        raise ConfigUnwritable(
-            f"`{server.server_id}` is described by {layer.label}, {reason}",
-            hint=f"write {written} there by hand, or describe it in a {FILE_NAME}",
-        )
-    target = EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
+    written = " and ".join(f"`{field}`" for field in fields)
+    hint = f"write {written} there by hand, or describe it in a {FILE_NAME}"
+    target = editable_file(server, part.layer, hint=hint)
     return ServerEntry(target=target, path=tuple(map(str, part.prefix)), part=part)
 
 
@@ -107,12 +112,3 @@ def entry_to_switch(loaded: LoadedConfig, server: LoadedServer) -> ServerEntry:
     given = next((layer.path for layer in loaded.layers if layer.name == "file"), None)
     target = EditTarget(scope="file" if given else "user", path=given or user_file(server.env))
     return ServerEntry(target=target, path=("servers", server.server_id), part=top)
-
-
-def set_enabled(loaded: LoadedConfig, server_id: str, *, on: bool) -> Path:
-    """Set `enabled` of a server in the entry that decides it; returns the file."""
-    entry = entry_to_switch(loaded, loaded.server(server_id))
-    edit_file(
-        entry.target.path, lambda text: set_value(text, (*entry.path, "enabled"), on), create=EMPTY_FILE
-    )
-    return entry.target.path

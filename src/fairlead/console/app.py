@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio import to_thread
 
-from fairlead.cli.output import printable, still
 from fairlead.config.paths import state_folder
 from fairlead.console.completion import LineCompleter
 from fairlead.console.lines import RunningWork
@@ -21,6 +20,7 @@ from fairlead.console.screen import Screen
 from fairlead.console.toolbar import toolbar
 from fairlead.console.verb import Suggestion
 from fairlead.errors import FairleadError
+from fairlead.terminal.output import printable, still
 
 if TYPE_CHECKING:
     from fairlead.console.session import ConsoleOptions, ConsoleSession
@@ -169,8 +169,8 @@ def _hosting() -> (
     "Callable[[ConsoleOptions, ConsolePrompt, RunningWork], AbstractAsyncContextManager[ConsoleSession]]"
 ):
     """Load what the host needs, in a thread, so that typing goes on meanwhile."""
-    from fairlead.cli.host_run import collect_garbage
     from fairlead.console.hosting import open_session
+    from fairlead.terminal.host_run import collect_garbage
 
     collect_garbage()
     return open_session

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.exit_codes import Exit
-from fairlead.cli.output import say
 from fairlead.errors import FairleadError
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import say
 
 if TYPE_CHECKING:
     from fairlead.config.load import LoadedConfig
@@ -44,9 +44,9 @@ def command(ctx: click.Context, model: str | None, bundle: str | None) -> int:
     from fairlead.console.session import ConsoleOptions
 
     def load() -> "LoadedConfig":
-        from fairlead.cli.options import load  # which is not wanted before the prompt is drawn
+        from fairlead.config.load import load_config  # which is not wanted before the prompt is drawn
 
-        return load(ctx)
+        return load_config(ctx.find_root().obj)
 
     anyio.run(run_console, ConsoleOptions(load=load, model=model, bundle=bundle))
     return Exit.OK

@@ -14,9 +14,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer
 from prompt_toolkit.completion import Completion as PromptCompletion
 from prompt_toolkit.document import Document
 
-from fairlead.cli.output import printable
 from fairlead.console.verb import Suggestion
 from fairlead.errors import FairleadError
+from fairlead.terminal.output import printable
 
 if TYPE_CHECKING:
     from fairlead.catalog.tools import Listing, PromptOffer, ResourceTemplate, ServerOffer

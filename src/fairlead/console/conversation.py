@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.cli.output import counted
-from fairlead.cli.tables import ENDINGS, returned
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.model.toolset import Toolset
@@ -20,6 +18,8 @@ from fairlead.loop.events import (
 from fairlead.loop.model_choice import choose_model
 from fairlead.loop.provider import ChatModel, Message
 from fairlead.loop.run import run_task
+from fairlead.terminal.output import counted
+from fairlead.terminal.tables import ENDINGS, returned
 
 if TYPE_CHECKING:
     from fairlead.console.session import ConsoleSession

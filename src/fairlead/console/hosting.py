@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from fairlead.cli.live_configuration import LiveConfiguration
-from fairlead.cli.log_output import shorten_warnings
-from fairlead.cli.output import printable, printable_lines, say
-from fairlead.cli.prompts import LineReader, PersonOperator, show_words
-from fairlead.cli.trace_export import tracing
+from fairlead.actions.live_configuration import LiveConfiguration
 from fairlead.config.load import LoadedConfig
 from fairlead.console.conversation import ChatConversation
 from fairlead.console.lines import RunningWork
@@ -30,6 +26,10 @@ from fairlead.host.model.bundles import select
 from fairlead.host.operator import Ability, ApprovalAnswer, ApprovalRequest, SampleRequest
 from fairlead.loop.provider import ChatModel
 from fairlead.loop.run import sampled, words_in
+from fairlead.terminal.log_output import shorten_warnings
+from fairlead.terminal.output import printable, printable_lines, say
+from fairlead.terminal.prompts import LineReader, PersonOperator, show_words
+from fairlead.terminal.trace_export import tracing
 
 if TYPE_CHECKING:
     from mcp_types import CreateMessageResult

@@ -3,46 +3,37 @@
 `/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down.
 """
 
-from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 
-from fairlead.auth.browser import open_in_browser
-from fairlead.catalog.tools import Listing
-from fairlead.cli.commands.approve_ import show
-from fairlead.cli.config_edits import accept, approved_servers
-from fairlead.cli.logins import require_ready
-from fairlead.cli.output import counted
-from fairlead.cli.review import (
+from fairlead.actions.consent import approve_server
+from fairlead.actions.logins import require_ready
+from fairlead.actions.review import (
+    ServerReview,
     decision_of,
-    record,
-    resolve_tool_names,
-    show_in_one_line,
-    show_instructions,
-    show_tool,
+    live_review,
+    named_decision,
+    record_review,
     without_globs,
 )
+from fairlead.auth.browser import open_in_browser
 from fairlead.config.load import LoadedServer
-from fairlead.config.paths import store_file
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import words_of
-from fairlead.errors import ArgumentsInvalid, ListFailed, LoginFailed
+from fairlead.errors import ArgumentsInvalid, LoginFailed
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.managed_server import ManagedServer
-from fairlead.host.snapshots import load_pins
-from fairlead.policy.consent import record_consent
-from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
-from fairlead.policy.review import (
-    Answer,
-    ReviewDecision,
-    ReviewedTool,
-    globs_of,
-    instructions_changed,
-    tools_to_review,
+from fairlead.policy.review import Answer, ReviewDecision, ReviewedTool, globs_of
+from fairlead.terminal.decisions import (
+    show_consent,
+    show_in_one_line,
+    show_instructions,
+    show_recorded,
+    show_tool,
 )
-from fairlead.policy.tool_names import ALL
+from fairlead.terminal.output import counted, print_edit, print_notices
 
 if TYPE_CHECKING:
     from fairlead.auth.tokens import LoginTarget
@@ -122,24 +113,15 @@ async def review(session: ConsoleSession, typed: str) -> None:
     if not await _may_start(session, server, member):
         return
     await session.host.list_now(server_id)
-    if member.snapshot is None:
-        raise ListFailed(server_id, "what it offers could not be kept, and so nothing can be pinned")
-    listing = member.snapshot.listing  # as it came
-    store = session.host.store
-    pins = (await load_pins(store, server) if store is not None else None) or member.pins
-    pins = None if isinstance(pins, UntrustedPins) else pins
-    find = partial(tools_to_review, server, listing, pins, before_defaults=member.before_defaults)
-    tools = await to_thread.run_sync(find)
-    is_new = is_guarded(server) and instructions_changed(listing, pins)
+    found = await live_review(session.host, server)
     if named:
-        is_fine = is_new and ("allow", ALL) in named
-        decided = _named(named, tools, session.loaded.servers.keys(), instructions=is_fine)
+        decided = named_decision(named, found, servers=session.loaded.servers.keys())
     else:
-        decided = await _ask_decision(session, listing, pins, tools, asks_about_instructions=is_new)
+        decided = await _ask_decision(session, found)
     if decided.is_empty:
         session.screen.say("nothing was changed")
         return
-    await _carry_out(session, server, listing, await _globs_replaced(session, server, tools, decided))
+    await _carry_out(session, found, await _globs_replaced(session, found, decided))
 
 
 def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
@@ -163,22 +145,6 @@ def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
     return servers[0], named
 
 
-def _named(
-    named: Sequence[tuple[Answer, str]],
-    tools: Sequence[ReviewedTool],
-    servers: Collection[str],
-    *,
-    instructions: bool,
-) -> ReviewDecision:
-    """The answers that were typed. The strictest that names a tool counts, and names more than `all`."""
-    answered: dict[str, tuple[ReviewedTool, Answer]] = {}
-    strictness = list(_OPTIONS.values()).index
-    for answer, word in sorted(named, key=lambda one: (one[1] != ALL, strictness(one[0]))):
-        for tool in resolve_tool_names([word], tools, answer=answer, servers=servers):
-            answered[tool.name] = (tool, answer)
-    return decision_of(answered.values(), instructions=instructions)
-
-
 async def _may_start(session: ConsoleSession, server: LoadedServer, member: ManagedServer) -> bool:
     """Have a project's server approved that nobody approved yet."""
     if not member.awaits_consent:
@@ -186,32 +152,25 @@ async def _may_start(session: ConsoleSession, server: LoadedServer, member: Mana
     consent = await to_thread.run_sync(lambda: server.consent)
     if consent is None:
         return True
-    show(server, consent)
+    show_consent(server, consent)
     if await session.person.chosen(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
         session.screen.say(f"`{server.server_id}` stays off")
         return False
-    path = store_file(session.env, session.loaded.config.store.path)
-    await to_thread.run_sync(record_consent, path, [consent])
+    approve = partial(approve_server, session.actions, server.server_id, consent)
+    print_notices(await to_thread.run_sync(approve))
     return True
 
 
-async def _ask_decision(
-    session: ConsoleSession,
-    listing: Listing,
-    pins: Pins | None,
-    tools: Sequence[ReviewedTool],
-    *,
-    asks_about_instructions: bool,
-) -> ReviewDecision:
+async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewDecision:
     instructions = False
-    if asks_about_instructions:
-        show_instructions(listing, pins)
-        if pins is not None:
+    if found.instructions_changed:
+        show_instructions(found.listing, found.pins)
+        if found.pins is not None:
             answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
             instructions = answer == "yes"
     answered: list[tuple[ReviewedTool, Answer]] = []
     answer: str | None = "skip"
-    for tool in tools:
+    for tool in found.tools:
         if not tool.is_open:
             show_in_one_line(tool)
             continue
@@ -228,23 +187,22 @@ async def _ask_decision(
 
 
 async def _globs_replaced(
-    session: ConsoleSession, server: LoadedServer, tools: Sequence[ReviewedTool], decided: ReviewDecision
+    session: ConsoleSession, found: ServerReview, decided: ReviewDecision
 ) -> ReviewDecision:
-    globs = globs_of(server)
+    globs = globs_of(found.server)
     if not globs or not decided.usable:
         return decided
     session.screen.say(f"allow_tools has {', '.join(f'`{glob}`' for glob in globs)}")
     wanted = await session.person.chosen("Write the names of reviewed tools instead?", ["yes", "no"], "no")
-    return without_globs(tools, decided) if wanted == "yes" else decided
+    return without_globs(found.tools, decided) if wanted == "yes" else decided
 
 
-async def _carry_out(
-    session: ConsoleSession, server: LoadedServer, listing: Listing, decided: ReviewDecision
-) -> None:
-    approved = await to_thread.run_sync(approved_servers, session.loaded, [server.server_id])
-    written = await to_thread.run_sync(record, session.loaded, server, listing, decided)
-    if written is not None:
-        await session.configuration.reload()
-        accept(session.loaded, written, [server.server_id], approved=approved)
-    for failure in (await session.host.connect(server.server_id)).values():
+async def _carry_out(session: ConsoleSession, found: ServerReview, decided: ReviewDecision) -> None:
+    record = partial(record_review, session.actions, found.server, found.listing, decided)
+    recorded = await to_thread.run_sync(record)
+    show_recorded(recorded)
+    if recorded.edit is not None:
+        print_edit(recorded.edit)
+        recorded.edit.require_loaded()
+    for failure in (await session.host.connect(found.server.server_id)).values():
         raise failure

@@ -230,7 +230,7 @@ class ConsolePrompt:
         return self._exit(self._answers, KeyboardInterrupt)
 
     async def _ask_fresh(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
-        from fairlead.cli.prompts import forget_what_was_typed
+        from fairlead.terminal.prompts import forget_what_was_typed
 
         forget_what_was_typed()
         clear_typeahead(get_app_session().input)

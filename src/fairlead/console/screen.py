@@ -7,9 +7,9 @@ from shutil import get_terminal_size
 
 import click
 
-from fairlead.cli.output import Row, notes_of, printable
 from fairlead.console.hints import console_hint
 from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.terminal.output import Row, notes_of, printable
 
 Write = Callable[[str], None]
 """Puts whole lines on the terminal."""

@@ -9,24 +9,12 @@ from fairlead.console.screen import Screen
 from fairlead.console.verb import Verb
 
 if TYPE_CHECKING:
+    from fairlead.actions.context import ActionContext, RunningConfiguration
     from fairlead.auth.redirect import BrowserRedirect
     from fairlead.config.load import LoadedConfig
     from fairlead.console.conversation import ChatConversation
     from fairlead.host.host import Host
     from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
-
-
-class ConsoleConfiguration(Protocol):
-    """The configuration that the console's host runs with."""
-
-    @property
-    def loaded(self) -> "LoadedConfig":
-        """As it is in effect."""
-        ...
-
-    async def reload(self) -> None:
-        """Read the files again, and have the host take them over."""
-        ...
 
 
 class PromptQuestions(Protocol):
@@ -71,7 +59,8 @@ class ConsoleSession:
     """One run of the console, for the verbs."""
 
     host: "Host"
-    configuration: ConsoleConfiguration
+    configuration: "RunningConfiguration"
+    """What the console's host runs with."""
     screen: Screen
     person: PromptQuestions
     conversation: "ChatConversation"
@@ -92,3 +81,10 @@ class ConsoleSession:
     def loaded(self) -> "LoadedConfig":
         """The configuration in effect."""
         return self.configuration.loaded
+
+    @property
+    def actions(self) -> "ActionContext":
+        """The context of what the user does here."""
+        from fairlead.actions.context import running_context
+
+        return running_context("console", self.configuration, self.env)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from fairlead.cli.output import printable
 from fairlead.console.lines import RunningLine
+from fairlead.terminal.output import printable
 
 if TYPE_CHECKING:
     from fairlead.host.managed_server import ServerStatus

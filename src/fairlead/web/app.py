@@ -18,17 +18,17 @@ from fairlead.gateway.access.auth import token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.web import layout, monitoring
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.middleware import LOGIN, AccessCheck, Answer, Audience, LoginSessions, PageRequest
 from fairlead.web.monitoring import metrics_answer, status_answer
 from fairlead.web.pages import approvals, calls, connect, login, review, servers, tools
-from fairlead.web.panel import Panel
 
 HEARTBEAT_SECONDS: Final = 15.0
 CHECK_SECONDS: Final = 0.5
 """How soon a stream ends after its session, or the token of that session, has ended."""
 
 
-def event_stream(panel: Panel, needed: str) -> Answer:
+def event_stream(panel: HostPanel, needed: str) -> Answer:
     """Server-sent events, for as long as the session or the token has the scope `needed`."""
 
     async def lines(visit: PageRequest) -> AsyncGenerator[str]:
@@ -56,7 +56,7 @@ STATIC: Final = {
 
 
 def dashboard_routes(
-    panel: Panel, entrance: LoginSessions, links: LoginLinks | None = None
+    panel: HostPanel, entrance: LoginSessions, links: LoginLinks | None = None
 ) -> list[BaseRoute]:
     """The pages for people, and what programs ask: status, health and metrics.
 

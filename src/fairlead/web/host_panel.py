@@ -1,4 +1,4 @@
-"""The dashboard's view of a host."""
+"""Everything the dashboard shows and does, over one host."""
 
 import hashlib
 import logging
@@ -14,15 +14,16 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
+from fairlead.actions.review import ServerReview, live_review, record_review
+from fairlead.actions.switch import switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
-from fairlead.catalog.tools import Listing
-from fairlead.config.edit_scope import set_enabled
-from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
-from fairlead.errors import ConfigError, ConnectFailed, FairleadError, StoreError
+from fairlead.errors import ConfigError, ConnectFailed, FairleadError, ListFailed
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.catalogs import cost_of, is_direct
@@ -32,17 +33,10 @@ from fairlead.host.managed_server import ManagedServer, ServerStatus, log_tail
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
-from fairlead.host.snapshots import load_pins
-from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls, note
-from fairlead.policy.consent import has_consent, record_consent
-from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
+from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
 from fairlead.policy.review import (
     ReviewDecision,
-    ReviewedTool,
-    instructions_changed,
     instructions_diff,
-    record_decision,
-    tools_to_review,
 )
 from fairlead.store.sqlite import Database
 from fairlead.web.live import Activity, ChangeSignal
@@ -63,19 +57,6 @@ from fairlead.web.panel import (
 MAX_HITS: Final = 200
 
 logger = logging.getLogger(__name__)
-
-
-class PanelConfiguration(Protocol):
-    """The configuration a host runs with."""
-
-    @property
-    def loaded(self) -> LoadedConfig:
-        """As it is in effect."""
-        ...
-
-    async def reload(self) -> None:
-        """Read the files again, and have the host take them over."""
-        ...
 
 
 class Connections(Protocol):
@@ -121,12 +102,15 @@ class _EventCounter(Subscriber):
 
 
 class HostPanel:
-    """A `Panel` of one host. Its block, `running`, is to be left before that of the HTTP server."""
+    """What the pages call. What cannot be done raises a `FairleadError`.
+
+    Its block, `running`, is to be left before that of the HTTP server.
+    """
 
     def __init__(
         self,
         host: Host,
-        configuration: PanelConfiguration,
+        configuration: RunningConfiguration,
         *,
         env: Mapping[str, str],
         queue: ApprovalQueue | None = None,
@@ -229,14 +213,9 @@ class HostPanel:
 
     async def switch(self, server_id: str, *, on: bool) -> None:
         """Enable or disable a server in its file, and have the host follow."""
-        loaded = self._configuration.loaded
-        await to_thread.run_sync(partial(set_enabled, loaded, server_id, on=on))
-        await self._configuration.reload()
-        await self._note("enable" if on else "disable", server_id)
-        now = self._configuration.loaded.server(server_id)
-        if now.enabled != on:
-            origin = now.definition.origin(("enabled",))
-            raise ConfigError(f"that was written, but {origin} says otherwise, and counts more")
+        switched = await to_thread.run_sync(partial(switch_server, self._actions, server_id, on=on))
+        _log_notices(switched.edit.notices)
+        switched.require_effect()
         self.changed()
 
     # Logins.
@@ -270,30 +249,28 @@ class HostPanel:
     async def review(self, server_id: str) -> PanelReview:
         """What there is to review of a server, as it listed itself last."""
         server = self._server(server_id)
-        listing, pins = await self._load_listing_and_pins(server)
-        if server.config is None or listing is None:
+        found = await self._find_review(server)
+        if server.config is None or found is None:
             return PanelReview(server_id=server_id, problem="it has not said yet what it offers")
         # Without pins nobody has looked at anything yet, and the first tool to be allowed brings them along.
-        is_held = pins is not None and is_guarded(server)
-        is_new = is_held and instructions_changed(listing, pins)
+        is_new = found.pins is not None and found.instructions_changed
         return PanelReview(
             server_id=server_id,
-            tools=await self._tools_to_review(server, listing, pins),
-            instructions=tuple(instructions_diff(listing, pins)) if is_new else (),
-            instructions_digest=_digest(listing.instructions) if is_new else "",
+            tools=found.tools,
+            instructions=tuple(instructions_diff(found.listing, found.pins)) if is_new else (),
+            instructions_digest=_digest(found.listing.instructions) if is_new else "",
         )
 
     async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
         """Pin and write what a person decided, if all of it is still what they looked at."""
         server = self._server(server_id)
-        listing, pins = await self._load_listing_and_pins(server)
-        if listing is None:
+        found = await self._find_review(server)
+        if found is None:
             raise ConfigError(f"`{server_id}` has not said yet what it offers")
-        reviewed = await self._tools_to_review(server, listing, pins)
-        tools = {tool.digest: tool.entry for tool in reviewed}
+        tools = {tool.digest: tool.entry for tool in found.tools}
         seen = verdict.instructions
         gone = {*verdict.allow, *verdict.ask, *verdict.deny} - tools.keys()
-        if gone or (seen is not None and seen != _digest(listing.instructions)):
+        if gone or (seen is not None and seen != _digest(found.listing.instructions)):
             raise ConfigError("the server changed this while you looked at it", hint="look at it again")
         decided = ReviewDecision(
             allow=[tools[digest] for digest in verdict.allow],
@@ -301,48 +278,21 @@ class HostPanel:
             deny=[tools[digest].key.tool for digest in verdict.deny],
             instructions=seen is not None,
         )
-        approved = await to_thread.run_sync(self._is_approved, server)
-        written = await to_thread.run_sync(record_decision, self._store_file, server, listing, decided)
-        if written is not None:
-            await self._configuration.reload()
-            if written.target.scope == "project" and approved:
-                await self._consent(server_id)
-        await self._note(
-            "review",
-            server_id,
-            allowed=[entry.key.tool for entry in decided.allow],
-            asked=[entry.key.tool for entry in decided.ask],
-            denied=[*decided.deny],
-        )
+        record = partial(record_review, self._actions, server, found.listing, decided)
+        recorded = await to_thread.run_sync(record)
+        _log_notices(recorded.notices)
+        if recorded.edit is not None:
+            _log_notices(recorded.edit.notices)
+            recorded.edit.require_loaded()
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.changed()
 
-    async def _tools_to_review(
-        self, server: LoadedServer, listing: Listing, pins: Pins | None
-    ) -> list[ReviewedTool]:
-        member = self._member(server.server_id)
-        before_defaults = member is not None and member.before_defaults
-        find = partial(tools_to_review, server, listing, pins, before_defaults=before_defaults)
-        return await to_thread.run_sync(find)
-
-    def _is_approved(self, server: LoadedServer) -> bool:
-        key = server.consent
-        return key is None or has_consent(self._store_file, key)
-
-    async def _consent(self, server_id: str) -> None:
-        """Approve the entry anew: what was written into it is what the person just decided."""
-        key = await to_thread.run_sync(lambda: self._server(server_id).consent)
-        if key is not None:
-            await to_thread.run_sync(record_consent, self._store_file, [key])
-
-    async def _load_listing_and_pins(self, server: LoadedServer) -> tuple[Listing | None, Pins | None]:
-        """What a server listed last, as it came, and what is pinned of it by now, in whatever process."""
-        member = self._member(server.server_id)
-        store = self._host.store
-        pins = await load_pins(store, server) if store is not None else None
-        listing = member.snapshot.listing if member is not None and member.snapshot else None
-        pins = pins or (member.pins if member is not None else None)
-        return listing, None if isinstance(pins, UntrustedPins) else pins
+    async def _find_review(self, server: LoadedServer) -> ServerReview | None:
+        """None where the server has not been listed."""
+        try:
+            return await live_review(self._host, server)
+        except ListFailed:
+            return None
 
     def _member(self, server_id: str) -> ManagedServer | None:
         return next((each for each in self._host.members if each.server.server_id == server_id), None)
@@ -385,18 +335,14 @@ class HostPanel:
             raise FairleadError("the gateway is starting, or ending")
         return self._running
 
-    async def _note(self, kind: str, server_id: str, **details: object) -> None:
-        """Record what a person did here. That it cannot be recorded does not undo it."""
-        settings = self._configuration.loaded.config.audit
+    @property
+    def _actions(self) -> ActionContext:
+        return running_context("dashboard", self._configuration, self._env)
 
-        def write() -> None:
-            with Database.open(self._store_file) as database:
-                note(database, settings, kind, server=server_id, details={"in": "dashboard", **details})
 
-        try:
-            await to_thread.run_sync(write)
-        except StoreError:
-            logger.warning("what was done in the dashboard is not recorded", exc_info=True)
+def _log_notices(notices: Sequence[Notice]) -> None:
+    for notice in notices:
+        logger.warning("after an action in the dashboard", extra={"notice": notice.message})
 
 
 def _tool_page(

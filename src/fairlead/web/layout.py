@@ -8,15 +8,15 @@ from urllib.parse import quote
 
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import FairleadError
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, document, tag
 from fairlead.web.middleware import PageRequest
-from fairlead.web.panel import Panel
 
 _DIFF: Final = {"  +": "came", "  -": "went"}
 PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/approvals", "Approvals"))
 
 
-def page(visit: PageRequest, panel: Panel, title: str, *content: Child) -> str:
+def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
     """A whole page, with the way to all others."""
     here = "/" + visit.path.strip("/").partition("/")[0].replace("servers", "")
     waiting = len(panel.pending(visit.decides_for))
@@ -40,7 +40,7 @@ def bare_page(title: str, script: str | None, *content: Child) -> str:
     return _frame(title, None, tag("main", tag("h1", title), *content, id="content", class_="narrow"), script)
 
 
-def error_page(visit: PageRequest, panel: Panel, error: FairleadError) -> str:
+def error_page(visit: PageRequest, panel: HostPanel, error: FairleadError) -> str:
     """What went wrong, and what to do about it."""
     content = (
         tag("p", gate.error_text(error), class_="trouble", role="alert"),

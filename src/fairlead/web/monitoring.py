@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fairlead.events import State
 from fairlead.host.managed_server import ServerStatus
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.middleware import Answer, PageRequest
-from fairlead.web.panel import Panel
 
 
 async def alive(visit: PageRequest) -> Response:
@@ -23,7 +23,7 @@ async def alive(visit: PageRequest) -> Response:
     return PlainTextResponse("ok\n")
 
 
-def readiness(panel: Panel) -> Answer:
+def readiness(panel: HostPanel) -> Answer:
     """Ready when every required server is."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -41,7 +41,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 Sample = tuple[Mapping[str, str], float]
 
 
-def metrics_answer(panel: Panel) -> Answer:
+def metrics_answer(panel: HostPanel) -> Answer:
     """All numbers."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -50,7 +50,7 @@ def metrics_answer(panel: Panel) -> Answer:
     return answer
 
 
-def metrics(panel: Panel) -> Iterator[str]:
+def metrics(panel: HostPanel) -> Iterator[str]:
     """All numbers, metric by metric."""
     servers, activity = panel.status(), panel.activity
     states = Counter(status.state for status in servers)
@@ -109,7 +109,7 @@ def _metric(name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> It
         yield f"fairlead_{name}{{{shown}}} {value}\n" if shown else f"fairlead_{name} {value}\n"
 
 
-def status_answer(panel: Panel) -> Answer:
+def status_answer(panel: HostPanel) -> Answer:
     """The state of all servers as JSON."""
 
     async def answer(visit: PageRequest) -> Response:

@@ -1,20 +1,16 @@
-"""What the pages show and do, whoever is behind them."""
+"""The values that the pages show, and the queue of calls that wait for approval."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolKey
-from fairlead.config.principal import LOCAL
-from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
-from fairlead.policy.audit import AuditQuery, AuditRecord
 from fairlead.policy.review import ReviewedTool
-from fairlead.web.live import Activity
 
 MOST_EXPLAINED = 200
 """How many tools the page of a server explains."""
@@ -141,89 +137,3 @@ class PendingLogin:
     """Where its tokens come from, in words."""
     error: str | None = None
     is_done: bool = False
-
-
-class Panel(Protocol):
-    """Everything the dashboard can show and do. What cannot be done raises a `FairleadError`."""
-
-    @property
-    def activity(self) -> Activity:
-        """The calls under way, and how many went how."""
-        ...
-
-    @property
-    def is_ready(self) -> bool:
-        """Can requests be served, with all servers that are required?"""
-        ...
-
-    def changes(self, idle_seconds: float) -> AsyncGenerator[bool]:
-        """True whenever something changed, False after each `idle_seconds` in which nothing did."""
-        ...
-
-    # Servers.
-
-    def status(self) -> Sequence[ServerStatus]:
-        """Where every server stands."""
-        ...
-
-    async def details(self, server_id: str) -> ServerDetails:
-        """All there is to say of one server."""
-        ...
-
-    async def restart(self, server_id: str) -> None:
-        """End a server's connection and begin another. Does not wait for it to be ready."""
-        ...
-
-    async def switch(self, server_id: str, *, on: bool) -> None:
-        """Enable or disable a server, for good."""
-        ...
-
-    # Logins.
-
-    def login(self, server_id: str, principal: str = LOCAL) -> PendingLogin | None:
-        """The login of a principal that was begun here last."""
-        ...
-
-    async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
-        """Begin to log in. Returns when the page to open is known, or why there is none."""
-        ...
-
-    def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
-        """Take the address at which a browser ended up. Returns what is wrong with it, if anything is."""
-        ...
-
-    # Tools.
-
-    async def tools(self, query: str, server_id: str | None, *, start: int, limit: int) -> ToolPage:
-        """The tools that fit a wish, the best first, or all in order where there is none."""
-        ...
-
-    def held_back(self) -> Mapping[str, int]:
-        """How many tools of each server are not offered before somebody reviews them."""
-        ...
-
-    async def review(self, server_id: str) -> PanelReview:
-        """What there is to review of a server, as it listed itself last."""
-        ...
-
-    async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
-        """Carry out what a person decided. Refused where something is no longer what they looked at."""
-        ...
-
-    # Calls.
-
-    async def audit(self, wanted: AuditQuery, limit: int) -> Sequence[AuditRecord]:
-        """The last calls, the newest first."""
-        ...
-
-    def sessions(self) -> Sequence[SessionInfo]:
-        """Everybody who uses the gateway."""
-        ...
-
-    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
-        """The calls that wait for a person's word: all, or one principal's."""
-        ...
-
-    def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
-        """Give that word. False where none waits for it any more, or it is not the principal's to give."""
-        ...

@@ -5,11 +5,12 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from fairlead.cli.config_edits import forget_entry_secrets, require_free, require_sound, settle, write_entries
+from fairlead.actions.config_edits import require_free, require_sound, write_entries
+from fairlead.cli.config_edits import forget_entry_secrets, settle
 from fairlead.cli.options import edit_scope_option, target_file
-from fairlead.cli.output import display_path, is_interactive, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.secrets.storage import stash_secrets
+from fairlead.terminal.output import display_path, is_interactive, say
 
 
 class AddOptions(TypedDict):
@@ -142,7 +143,7 @@ def command(
     if loaded is None or server is None or server.config is None or not server.usable:
         return
     if "sandbox" in entry:
-        from fairlead.cli.commands.approve_ import sandbox_lines
+        from fairlead.terminal.decisions import sandbox_lines
 
         for line in sandbox_lines(server):
             say(f"  sandboxed, {line}")

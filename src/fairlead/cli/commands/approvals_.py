@@ -6,24 +6,18 @@ from pathlib import Path
 
 import click
 
+from fairlead.actions.approvals import ANSWERS, equal_calls, gateways_running
+from fairlead.actions.saved_state import read_answers
 from fairlead.catalog.tools import unescape_name
-from fairlead.cli.catalogs import read_answers
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import counted, print_json, print_table, printable, say
-from fairlead.cli.pending_calls import (
-    ANSWERS,
-    answer_pending,
-    equal_calls,
-    gateways_running,
-    pending_calls,
-    show_calls,
-)
+from fairlead.cli.pending_calls import answer_pending, read_pending, show_calls
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
 from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
 from fairlead.store.protocol import ANY
 from fairlead.store.sqlite import Database
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import counted, print_json, print_table, printable, say
 
 
 @click.group("approvals", invoke_without_command=True)
@@ -55,7 +49,7 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
     kept = [found for _, found in by_tool(read_answers(load(ctx)))]
-    waiting = pending_calls(gateways_running())
+    waiting = read_pending(gateways_running())
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
         return Exit.OK

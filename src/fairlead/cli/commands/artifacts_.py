@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import click
 
 from fairlead.catalog.sanitize import gate
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, print_table, printable, printable_lines, say
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
 from fairlead.errors import UnknownArtifact
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_json, print_table, printable, printable_lines, say
 
 ResultT = TypeVar("ResultT")
 

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_table, printable, say
-from fairlead.cli.tables import COLUMNS, audit_row
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import LOG, AuditQuery, decode, encode, latest_calls, latest_records
 from fairlead.store.sqlite import Database
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_table, printable, say
+from fairlead.terminal.tables import COLUMNS, audit_row
 
 POLL_SECONDS = 0.3
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

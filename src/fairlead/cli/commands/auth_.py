@@ -5,23 +5,16 @@ from typing import Any
 
 import click
 
+from fairlead.actions.logins import KeptLogin, login_as_json, resource_of, scopes_of
 from fairlead.auth.vault import FILE_NAME
-from fairlead.cli.logins import (
-    KeptLogin,
-    format_expiry,
-    format_place,
-    login_as_json,
-    read_kept,
-    resource_of,
-    scopes_of,
-)
+from fairlead.cli.logins import format_expiry, format_place, read_kept
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, say
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
 from fairlead.errors import ConfigError
+from fairlead.terminal.output import print_json, print_table, say
 
 COLUMNS = ("server", "url", "account", "issuer", "scopes", "expires", "kept in")
 

@@ -11,11 +11,18 @@ import click
 
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ToolEntry, tool_called
-from fairlead.cli.arguments import read_argument, read_document
 from fairlead.cli.catalogs import gateway_for, no_gateway_option, warn_of_gone
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import (
+from fairlead.config.command_lines import command_line
+from fairlead.config.load import LoadedConfig
+from fairlead.config.validate import suggestion
+from fairlead.errors import GatewayGone, UnknownTool
+from fairlead.gateway.registry import RunningGateway
+from fairlead.policy.decision import CallPolicy
+from fairlead.policy.tool_names import review_command
+from fairlead.terminal.arguments import read_argument, read_document
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import (
     is_interactive,
     is_watched,
     noting_delivery,
@@ -27,13 +34,6 @@ from fairlead.cli.output import (
     showing,
     warn,
 )
-from fairlead.config.command_lines import command_line
-from fairlead.config.load import LoadedConfig
-from fairlead.config.validate import suggestion
-from fairlead.errors import GatewayGone, UnknownTool
-from fairlead.gateway.registry import RunningGateway
-from fairlead.policy.decision import CallPolicy
-from fairlead.policy.tool_names import review_command
 
 if TYPE_CHECKING:
     from fairlead.gateway.control.client import ControlClient
@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead call files write_file --input - --yes < arguments.json
       fairlead call files list_directory --arg path=. --always
     """
-    from fairlead.cli.host_run import run_with_host
+    from fairlead.terminal.host_run import run_with_host
 
     loaded = load(ctx)
     loaded.server(server_id)
@@ -117,9 +117,9 @@ class _RequestedCall:
 
 
 async def _call_with_own_host(loaded: LoadedConfig, wanted: _RequestedCall) -> ToolResult:
-    from fairlead.cli.prompts import operator_here
-    from fairlead.cli.trace_export import tracing
     from fairlead.host.host import Host
+    from fairlead.terminal.prompts import operator_here
+    from fairlead.terminal.trace_export import tracing
 
     async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
         with noting_delivery():
@@ -132,8 +132,8 @@ async def _call_through_gateway(
     running: RunningGateway, loaded: LoadedConfig, wanted: _RequestedCall
 ) -> ToolResult | None:
     """Have a gateway make the call. None where it cannot be asked, and so did not make it."""
-    from fairlead.cli.prompts import operator_here
     from fairlead.gateway.control.client import attach_to_gateway
+    from fairlead.terminal.prompts import operator_here
 
     async with attach_to_gateway(running, loaded, operator_here()) as host:
         try:
@@ -180,7 +180,7 @@ async def _remember(host: "Host | ControlClient", loaded: LoadedConfig, wanted: 
 
 async def _find_tool(host: "Host | ControlClient", server_id: str, tool: str) -> ToolEntry:
     """The tool's definition, as it is known or else as the server says now."""
-    from fairlead.cli.host_run import spinning
+    from fairlead.terminal.host_run import spinning
 
     async with spinning(f"starting {server_id} …"):
         known = await host.tools_of(server_id)

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from fairlead.cli.output import print_data
+from fairlead.terminal.output import print_data
 
 
 @click.command("completion")

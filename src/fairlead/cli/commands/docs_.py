@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 import click
 
+from fairlead.actions.config_edits import precedence
 from fairlead.cli.options import FunctionT, json_option, load, target_file
-from fairlead.cli.output import display_path, print_json, print_table, say, warn
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import append_name, edit_file, names_at, remove_name
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.servers.docs.allowlist import AllowList, Pattern, parse_pattern, parse_url
+from fairlead.terminal.output import display_path, print_json, print_table, say, warn
 
 WHERE = ("docs", "allow")
 
@@ -84,7 +85,7 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
             say(f"  that is one path of it; the whole site would be `{command}`")
     loaded = _reload_config(ctx)
     if loaded and any(_entry_for(pattern, loaded.config.docs.allow) is None for pattern in patterns):
-        say(f"but {loaded.origin(*WHERE)} says otherwise, and that counts more")
+        say(f"but {precedence(loaded.origin(*WHERE))}")
 
 
 @command.command("deny")

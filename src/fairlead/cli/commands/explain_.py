@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import (
-    print_data,
-    print_json,
-    print_problems,
-    print_table,
-    printable,
-    problem_as_json,
-    say,
-)
 from fairlead.config.command_lines import command_line
 from fairlead.config.explain import FieldOrigin, LayerValue, explain_server
 from fairlead.config.principal import (
@@ -32,10 +23,19 @@ from fairlead.config.principal import (
 )
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle, UnknownTool
+from fairlead.terminal.output import (
+    print_data,
+    print_json,
+    print_problems,
+    print_table,
+    printable,
+    problem_as_json,
+    say,
+)
 
 if TYPE_CHECKING:
+    from fairlead.actions.known_catalog import KnownCatalog, UnavailableServer
     from fairlead.catalog.sanitize.definitions import DefinitionFinding
-    from fairlead.cli.catalogs import KnownCatalog, UnavailableServer
     from fairlead.config.load import LoadedConfig
     from fairlead.host.model.explain import Reason, ToolExplanation
 
@@ -185,7 +185,7 @@ def _tools_of(
     loaded: "LoadedConfig", server_id: str, bundle: str | None, caller: GroupedPrincipal
 ) -> "list[ToolExplanation]":
     """What is known of a server's tools, explained. Contacts nobody."""
-    from fairlead.cli.catalogs import known
+    from fairlead.actions.known_catalog import known
     from fairlead.host.model.explain import Explainer, names_of
 
     found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
@@ -199,7 +199,7 @@ def _with_answers(
     loaded: "LoadedConfig", caller: GroupedPrincipal, explained: "list[ToolExplanation]"
 ) -> "list[ToolExplanation]":
     """The same, with what was answered for good: such calls are made, though the configuration asks."""
-    from fairlead.cli.catalogs import read_answers
+    from fairlead.actions.saved_state import read_answers
 
     kept = [found for _, found in read_answers(loaded) if found.principal == caller.principal]
     answered = {(found.server_id, found.tool) for found in kept}
@@ -274,7 +274,8 @@ def tool_command(
       fairlead explain tool deploy --as ada@example.org --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
-    from fairlead.cli.catalogs import known, with_unasked
+    from fairlead.actions.known_catalog import known
+    from fairlead.cli.catalogs import with_unasked
     from fairlead.host.model.explain import Explainer, names_of, tools_called
 
     loaded = load(ctx)

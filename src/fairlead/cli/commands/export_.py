@@ -5,16 +5,16 @@ from typing import Any
 
 import click
 
+from fairlead.actions.saved_state import read_saved
 from fairlead.adapters.export import LOSSES, Loss, export_servers, export_to_codex
-from fairlead.cli.catalogs import read_saved
 from fairlead.cli.options import load
-from fairlead.cli.output import display_path, print_data, printable, say
 from fairlead.config.dialects import registry, syntax
 from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import edit_file
 from fairlead.config.document.files import locked, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
+from fairlead.terminal.output import display_path, print_data, printable, say
 
 
 @click.command("export")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import (
+from fairlead.config.sources import place_of
+from fairlead.errors import ConfigError, ConnectFailed, UnknownBundle
+from fairlead.gateway.install import AGENTS
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import (
     confirm,
     display_path,
     print_data,
@@ -20,9 +23,6 @@ from fairlead.cli.output import (
     say,
     warn,
 )
-from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, ConnectFailed, UnknownBundle
-from fairlead.gateway.install import AGENTS
 
 if TYPE_CHECKING:
     from fairlead.gateway.install import FileChange
@@ -95,8 +95,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if install or uninstall:
         return _change(ctx, options, install, uninstall, stdio=stdio, yes=yes)
     if stdio and (running := options.shared(load(ctx))):
-        from fairlead.cli.host_run import run_with_host
         from fairlead.gateway.stdio_proxy import attach
+        from fairlead.terminal.host_run import run_with_host
 
         return run_with_host(lambda: attach(f"{running.url}{options.path}", running.token()))
     from fairlead.cli.gateway_serving import serve, serve_stdio
@@ -182,7 +182,7 @@ def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *,
 @click.pass_context
 def dashboard_command(ctx: click.Context, *, as_json: bool) -> int:
     """Print a link that opens the running gateway's dashboard and logs you in, once."""
-    from fairlead.cli.pending_calls import gateway_here
+    from fairlead.actions.approvals import gateway_here
     from fairlead.config.untyped import as_list
 
     links = [
@@ -205,10 +205,10 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
 
     Its clients keep their sessions; calls of that server that are under way fail.
     """
-    from fairlead.cli.host_run import run_with_host, spinning
-    from fairlead.cli.pending_calls import gateway_here
-    from fairlead.cli.prompts import operator_here
+    from fairlead.actions.approvals import gateway_here
     from fairlead.gateway.control.client import attach_to_gateway
+    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx)
     server = loaded.server(server_id)

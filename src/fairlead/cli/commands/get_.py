@@ -4,10 +4,10 @@ import json
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, read_scope_option, server_argument
-from fairlead.cli.output import print_data, print_json, print_problems, printable, problem_as_json, say
 from fairlead.config.secrets.redaction import redact_entry
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_json, print_problems, printable, problem_as_json, say
 
 
 @click.command("get")

@@ -9,19 +9,9 @@ from typing import Any, Literal
 
 import click
 
-from fairlead.cli.config_edits import existing_servers, forget_entry_secrets, settle, write_entries
-from fairlead.cli.exit_codes import Exit
+from fairlead.actions.config_edits import existing_servers, write_entries
+from fairlead.cli.config_edits import forget_entry_secrets, settle
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
-from fairlead.cli.output import (
-    confirm,
-    display_path,
-    is_interactive,
-    print_json,
-    print_table,
-    printable,
-    say,
-    warn,
-)
 from fairlead.config.command_lines import command_line
 from fairlead.config.dialects import registry
 from fairlead.config.dialects import syntax as texts
@@ -46,6 +36,17 @@ from fairlead.config.sources import builtin_entries, place_of
 from fairlead.config.untyped import value_at
 from fairlead.config.validate import check
 from fairlead.errors import ConfigError, FairleadError
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import (
+    confirm,
+    display_path,
+    is_interactive,
+    print_json,
+    print_table,
+    printable,
+    say,
+    warn,
+)
 
 MAX_FOREIGN_BYTES = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""

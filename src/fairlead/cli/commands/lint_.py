@@ -7,18 +7,19 @@ from typing import Any
 
 import click
 
+from fairlead.actions.known_catalog import KnownCatalog, known
 from fairlead.adapters.openai import MAX_TOOLS
 from fairlead.adapters.providers import PROVIDERS
 from fairlead.catalog.catalog import Catalog, CatalogPart
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.normalize import SchemaChange
 from fairlead.catalog.tools import ToolKey
-from fairlead.cli.catalogs import KnownCatalog, known, warn_of_absent, with_unasked
-from fairlead.cli.exit_codes import Exit
+from fairlead.cli.catalogs import warn_of_absent, with_unasked
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
 from fairlead.host.offers.resources import ResourceOwners, UriConflict
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_json, print_table, printable, say, warn
 
 USUAL = ("openai", "anthropic", "gemini")
 EVERY = "every provider"

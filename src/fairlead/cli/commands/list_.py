@@ -4,10 +4,17 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, read_scope_option
-from fairlead.cli.output import display_path, print_json, print_problems, print_table, problem_as_json, say
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import (
+    display_path,
+    print_json,
+    print_problems,
+    print_table,
+    problem_as_json,
+    say,
+)
 
 COLUMNS = ("id", "transport", "source", "enabled", "trust", "target", "problems")
 

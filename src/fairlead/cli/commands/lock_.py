@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
+from fairlead.actions.saved_state import read_saved
 from fairlead.catalog.definitions import FORMAT
-from fairlead.cli.catalogs import read_saved
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import counted, display_path, print_data, print_json, printable, say
 from fairlead.config.document.files import write_atomic
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.paths import LOCK_NAME
@@ -26,6 +24,8 @@ from fairlead.policy.lockfile import (
     read_lock,
     require_replaceable,
 )
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import counted, display_path, print_data, print_json, printable, say
 
 
 @click.command("lock")
@@ -116,9 +116,9 @@ def _lock_servers(
 
 
 def _connect(loaded: LoadedConfig, server_ids: list[str]) -> Mapping[str, str | None]:
-    from fairlead.cli.host_run import run_with_host, spinning
-    from fairlead.cli.prompts import operator_here
     from fairlead.host.host import Host
+    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.prompts import operator_here
 
     reported: dict[str, str | None] = {}
     failures: dict[str, FairleadError] = {}

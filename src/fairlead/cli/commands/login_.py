@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import load, server_argument
-from fairlead.cli.output import confirm, counted, printable, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.errors import AuthRequired, ConfigUnwritable, FairleadError, LoginFailed
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import confirm, counted, printable, say
 
 if TYPE_CHECKING:
     from fairlead.auth.tokens import Login, LoginTarget
@@ -66,9 +66,10 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
       fairlead login notion --account work
       fairlead login github --client-id Iv1.0123456789abcdef --scope repo --scope read:org
     """
-    from fairlead.cli.host_run import run_with_host
-    from fairlead.cli.logins import client_place, remember_client, require_ready
+    from fairlead.actions.logins import client_place, require_ready
+    from fairlead.cli.logins import remember_client
     from fairlead.host.host import Host
+    from fairlead.terminal.host_run import run_with_host
 
     for name in ("client_secret", "callback_port"):
         if options[name] and not options["client_id"]:
@@ -143,7 +144,8 @@ async def _log_in(host: "Host", target: "LoginTarget", options: LoginOptions) ->
 
 
 def _say_who(server_id: str, login: "Login", *, is_machine: bool) -> None:
-    from fairlead.cli.logins import format_expiry, scopes_of
+    from fairlead.actions.logins import scopes_of
+    from fairlead.cli.logins import format_expiry
 
     account = f" as `{printable(login.account)}`" if login.account else ""
     say(f"logged in to `{server_id}`{account}")
@@ -165,7 +167,7 @@ async def _require_working(host: "Host", server: LoadedServer) -> None:
 
 async def _failure(host: "Host", server: LoadedServer) -> FairleadError | None:
     """Connect once, with the login that is kept. Returns what goes wrong."""
-    from fairlead.cli.host_run import spinning
+    from fairlead.terminal.host_run import spinning
 
     async with spinning(f"connecting {server.server_id} …"):
         await host.add(server)

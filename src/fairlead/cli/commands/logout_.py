@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import load
-from fairlead.cli.output import printable, say, warn
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import ConfigError
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import printable, say, warn
 
 if TYPE_CHECKING:
     from fairlead.auth.token_endpoint import Revocation
@@ -35,10 +35,11 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     """
     from dataclasses import replace
 
-    from fairlead.cli.host_run import run_with_host
-    from fairlead.cli.logins import KeptLogin, logins_to, read_kept
+    from fairlead.actions.logins import KeptLogin, logins_to
+    from fairlead.cli.logins import read_kept
     from fairlead.config.principal import LOCAL
     from fairlead.host.host import Host
+    from fairlead.terminal.host_run import run_with_host
 
     if every and account is not None:
         raise click.UsageError("`--all` and `--account` do not go together", ctx)
@@ -72,7 +73,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
 
 def _is_of(server: LoadedServer, login: "Login") -> bool:
     """Is this the server that a login is for? One whose URL or secrets cannot be had now is not asked."""
-    from fairlead.cli.logins import remote_config, resource_of
+    from fairlead.actions.logins import remote_config, resource_of
 
     try:
         config = remote_config(server)
@@ -95,8 +96,8 @@ def _say_what_became_of_tokens(revocation: "Revocation") -> None:
 
 def _resolve_login_name(loaded: LoadedConfig, name: str) -> tuple[str, str]:
     """The server that is meant, as logins know it, and the account that its entry has there."""
+    from fairlead.actions.logins import remote_config, resource_of
     from fairlead.auth.tokens import canonical
-    from fairlead.cli.logins import remote_config, resource_of
 
     if "://" in name:
         return canonical(name), ""

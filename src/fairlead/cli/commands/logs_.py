@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from fairlead.cli.options import load, server_argument
-from fairlead.cli.output import print_data, printable, say
 from fairlead.config.paths import state_folder
+from fairlead.terminal.output import print_data, printable, say
 
 POLL_SECONDS = 0.3
 TAIL_BYTES = 1024 * 1024

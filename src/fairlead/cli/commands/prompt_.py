@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlead.catalog.tools import PromptArgument, PromptOffer
-from fairlead.cli.arguments import check_text
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.validate import suggestion
 from fairlead.errors import CallRejected
+from fairlead.terminal.arguments import check_text
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_json, printable, printable_lines, say
 
 if TYPE_CHECKING:
-    from fairlead.cli.prompts import TerminalOperator
     from fairlead.host.host import Host
     from fairlead.host.offers.contents import PromptResult
+    from fairlead.terminal.prompts import TerminalOperator
 
 MAX_SUGGESTIONS = 20
 
@@ -36,9 +36,9 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
       fairlead prompt everything simple-prompt
       fairlead prompt everything args-prompt city=Berlin
     """
-    from fairlead.cli.host_run import run_with_host, spinning
-    from fairlead.cli.prompts import TerminalOperator, operator_here
     from fairlead.host.host import Host
+    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.prompts import TerminalOperator, operator_here
 
     loaded = load(ctx)
     loaded.server(server_id)

@@ -7,9 +7,9 @@ import click
 
 from fairlead.catalog.sanitize.definitions import clean_offers
 from fairlead.catalog.tools import Listing, PromptOffer
-from fairlead.cli.catalogs import offered, on_one_line
+from fairlead.cli.catalogs import offered
 from fairlead.cli.options import json_option
-from fairlead.cli.output import print_json, print_table, say
+from fairlead.terminal.output import on_one_line, print_json, print_table, say
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.arguments import check_text
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.cli.output import print_data, print_json, printable, printable_lines, say
+from fairlead.terminal.arguments import check_text
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_json, printable, printable_lines, say
 
 if TYPE_CHECKING:
     from fairlead.host.offers.contents import ResourceContents
@@ -39,9 +39,9 @@ def command(
       fairlead read everything 'demo://text/{number}' --arg number=7
       fairlead read shop shop://logo -o logo.png
     """
-    from fairlead.cli.host_run import run_with_host, spinning
-    from fairlead.cli.prompts import operator_here
     from fairlead.host.host import Host
+    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx)
     loaded.server(server_id)

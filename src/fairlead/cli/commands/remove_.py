@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from fairlead.cli.config_edits import forget_entry_secrets, servers_in, settle
+from fairlead.actions.config_edits import servers_in
+from fairlead.cli.config_edits import forget_entry_secrets, settle
 from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
-from fairlead.cli.output import display_path, say
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import edit_file, remove_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
@@ -14,6 +14,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.untyped import as_object
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownServer
+from fairlead.terminal.output import display_path, say
 
 
 @click.command("remove")

@@ -5,29 +5,24 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exit_codes import Exit, exit_of
+from fairlead.actions.review import ServerReview, named_decision, resolve_tool_names, without_globs
 from fairlead.cli.options import complete_server, json_option, load
-from fairlead.cli.output import confirm, is_interactive, print_error, print_json, say, warn
 from fairlead.cli.review import (
-    ServerReview,
     ask_about_each,
     carry_out,
     confirm_screen,
-    decision_of,
     read_review,
     read_reviews,
-    resolve_tool_names,
-    show_in_one_line,
-    show_instructions,
     show_screen,
-    show_tool,
-    without_globs,
 )
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.review import Answer, ReviewDecision, ReviewedTool, globs_of, review_as_json
 from fairlead.policy.tool_names import ALL, NONE, split_names
+from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_tool
+from fairlead.terminal.exit_codes import Exit, exit_of
+from fairlead.terminal.output import confirm, is_interactive, print_error, print_json, say, warn
 
 _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 
@@ -116,33 +111,32 @@ class _TypedAnswers:
         return self.yes or self._instructions or any(self._named.values())
 
     def answers(self, review: ServerReview, *, strict: bool = True) -> ReviewDecision:
-        """What they mean for the tools of a server: the strictest answer that names a tool counts.
+        """What they mean for the tools of a server.
 
         Args:
             review: What is reviewed.
             strict: Is a name that means no tool an error? Not where it may mean another server's.
         """
-        answered: dict[str, tuple[ReviewedTool, Answer]] = {}
-        if self.yes:
-            answered = {tool.name: (tool, tool.suggested) for tool in review.tools if tool.is_open}
-        given: list[tuple[Answer, str]] = []
-        for answer, names in self._named.items():
-            given.extend((answer, name) for name in names)
-        # Single names count more than `all`, so that `--deny all --allow x` allows x.
-        for answer, name in sorted(given, key=lambda one: one[1] != "all"):
-            for tool in self._tools(name, review, answer, strict=strict):
-                answered[tool.name] = (tool, answer)
-        is_fine = self._instructions or self.yes or ALL in self._named["allow"]
-        return decision_of(answered.values(), instructions=is_fine and review.instructions_changed)
+        named: list[tuple[Answer, str]] = [
+            (answer, name) for answer, names in self._named.items() for name in names
+        ]
+        return named_decision(
+            named,
+            review,
+            servers=self._servers,
+            preselected=self.yes,
+            instructions=self._instructions,
+            strict=strict,
+        )
 
-    def _tools(self, name: str, review: ServerReview, answer: Answer, *, strict: bool) -> list[ReviewedTool]:
-        return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=strict)
+    def _tools(self, name: str, review: ServerReview, answer: Answer) -> list[ReviewedTool]:
+        return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=False)
 
     def require_meant(self, reviews: list[ServerReview]) -> None:
         """Refuse a name that means a tool of none of the servers."""
         for answer, words in self._named.items():
             for name in (name for word in words for name in split_names(word) if name not in ("", ALL, NONE)):
-                if not any(self._tools(name, review, answer, strict=False) for review in reviews):
+                if not any(self._tools(name, review, answer) for review in reviews):
                     raise UnknownTool(f"none of these servers has a tool `{name}`")
 
 

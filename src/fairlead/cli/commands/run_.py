@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlead.catalog.tools import unescape_name
-from fairlead.cli.exit_codes import Exit, exit_of
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import counted, print_error, printable, printable_lines, say, warn
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
 from fairlead.policy.tool_names import ALL, NONE, matches, review_command, split_names
+from fairlead.terminal.exit_codes import Exit, exit_of
+from fairlead.terminal.output import counted, print_error, printable, printable_lines, say, warn
 
 if TYPE_CHECKING:
     from fairlead.catalog.tools import ToolKey
@@ -84,12 +84,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead run "Sort my notes" --allow 'notes/read_*,list_notes'
       fairlead run - --require github --max-steps 40 --json < task.md
     """
-    from fairlead.cli.host_run import run_with_host
-    from fairlead.cli.prompts import operator_here
-    from fairlead.cli.trace_export import tracing
     from fairlead.host.host import Host
     from fairlead.loop.model_choice import choose_model
     from fairlead.loop.run import RunLimits, run_task
+    from fairlead.terminal.host_run import run_with_host
+    from fairlead.terminal.prompts import operator_here
+    from fairlead.terminal.trace_export import tracing
 
     words = _task(task)
     loaded = load(ctx)
@@ -143,7 +143,7 @@ async def _are_ready(host: "Host", toolset: "Toolset", required: Iterable[str]) 
 
 async def _see_tools(host: "Host", toolset: "Toolset") -> None:
     """Say what the model will not have. That it would have nothing, though servers are configured, raises."""
-    from fairlead.cli.host_run import spinning
+    from fairlead.terminal.host_run import spinning
 
     async with spinning("starting servers …"):
         offered = await toolset.offered()
@@ -208,8 +208,8 @@ class _RunDisplay:
 
     def take(self, event: "RunEvent") -> None:
         """Show what happened."""
-        from fairlead.cli.tables import returned
         from fairlead.loop.events import RunFinished, StepFinished, StepRetried, TextDelta, ToolReturned
+        from fairlead.terminal.tables import returned
 
         match event:
             case TextDelta():
@@ -254,7 +254,7 @@ class _JsonLines:
 
 
 def _report_outcome(event: "RunFinished") -> Exit:
-    from fairlead.cli.tables import ENDINGS
+    from fairlead.terminal.tables import ENDINGS
 
     if words := ENDINGS[event.outcome]:
         say(words)

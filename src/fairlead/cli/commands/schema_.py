@@ -2,8 +2,8 @@
 
 import click
 
-from fairlead.cli.output import print_data
 from fairlead.config.json_schema import SCHEMA_FILE
+from fairlead.terminal.output import print_data
 
 
 @click.command("schema")

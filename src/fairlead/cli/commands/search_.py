@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fairlead.actions.known_catalog import KnownCatalog, known
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.search.evaluation import (
     GAIN_AT,
@@ -21,20 +22,13 @@ from fairlead.catalog.search.evaluation import (
 from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.tools import ToolKey
-from fairlead.cli.catalogs import (
-    KnownCatalog,
-    bundle_option,
-    known,
-    on_one_line,
-    warn_of_absent,
-    with_unasked,
-)
-from fairlead.cli.exit_codes import Exit
+from fairlead.cli.catalogs import bundle_option, warn_of_absent, with_unasked
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.config.load import LoadedServer
 from fairlead.errors import ConfigError
 from fairlead.host.model.explain import tools_called
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
 
 
 def evaluate(found: KnownCatalog, file: Path, server_id: str | None, *, explain: bool, as_json: bool) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from fairlead.cli.exit_codes import Exit
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import display_path, print_data, print_json, say, warn
 from fairlead.config.admin_policy import AdminPolicies, ServerTarget
 from fairlead.config.paths import state_folder
 from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError, ConfigInvalid, ToolFailed
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import display_path, print_data, print_json, say, warn
 
 NAMES = ("repo", "docs")
 
@@ -66,9 +66,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """
     if auth == "none" and not i_know:
         raise click.UsageError("`--auth none` lets every program and web page here call; add `--i-know`")
-    from fairlead.cli.host_run import run_with_host, stoppable
     from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
     from fairlead.servers.framework.http import own_token, serving_http
+    from fairlead.terminal.host_run import run_with_host, stoppable
 
     chosen = permitted(names)
     state = state_folder(os.environ)

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from fairlead.cli.catalogs import SavedState, notes_to_review, read_saved
-from fairlead.cli.exit_codes import Exit
+from fairlead.actions.saved_state import SavedState, notes_to_review, read_saved
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.gateway.registry import find, sources_of
 from fairlead.host.managed_server import login_notes
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_json, print_table, printable, say, warn
 
 COLUMNS = ("id", "transport", "source", "enabled", "state", "era", "tools", "last connected", "last error")
 WATCH_SECONDS = 2.0

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from fairlead.cli.exit_codes import Exit, exit_of
 from fairlead.cli.options import json_option, load, read_scope_option, server_argument
-from fairlead.cli.output import print_data, print_error, print_json, printable
 from fairlead.errors import FairleadError
+from fairlead.terminal.exit_codes import Exit, exit_of
+from fairlead.terminal.output import print_data, print_error, print_json, printable
 
 
 @click.command("test")
@@ -18,9 +18,9 @@ from fairlead.errors import FairleadError
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) -> int:
     """Connect to a server, negotiate, list what it offers, and say how each step went."""
-    from fairlead.cli.host_run import run_with_host, spinning
-    from fairlead.cli.prompts import operator_here
     from fairlead.host.host import Host
+    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx, scope)
     server = loaded.server(server_id)

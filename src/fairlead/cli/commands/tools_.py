@@ -5,28 +5,26 @@ from typing import Any
 
 import click
 
+from fairlead.actions.known_catalog import KnownCatalog, known
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.cli.catalogs import (
-    KnownCatalog,
     bundle_option,
     exit_without,
     gateway_for,
-    known,
     no_gateway_option,
-    on_one_line,
     warn_of_absent,
     warn_of_gone,
     with_live,
     with_unasked,
 )
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
-from fairlead.cli.tables import show_costs
 from fairlead.config.load import LoadedServer
 from fairlead.errors import GatewayGone
 from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy, listed
+from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
+from fairlead.terminal.tables import show_costs
 
 Listed = list[tuple[LoadedServer, ToolEntry]]
 

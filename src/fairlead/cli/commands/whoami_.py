@@ -4,22 +4,15 @@ from typing import Any
 
 import click
 
-from fairlead.cli.catalogs import read_saved
-from fairlead.cli.exit_codes import Exit
-from fairlead.cli.logins import (
-    LoginStatus,
-    format_expiry,
-    format_place,
-    login_as_json,
-    read_kept,
-    scopes_of,
-    standing_of,
-)
+from fairlead.actions.logins import LoginStatus, login_as_json, scopes_of, standing_of
+from fairlead.actions.saved_state import read_saved
+from fairlead.cli.logins import format_expiry, format_place, read_kept
 from fairlead.cli.options import json_option, load
-from fairlead.cli.output import print_data, print_json, print_table, printable, say, warn
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import print_data, print_json, print_table, printable, say, warn
 
 COLUMNS = ("server", "state", "account", "issuer", "scopes", "expires")
 

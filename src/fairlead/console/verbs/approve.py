@@ -6,19 +6,19 @@ from datetime import datetime
 
 from anyio import to_thread
 
-from fairlead.cli.pending_calls import (
+from fairlead.actions.approvals import (
     ANSWERS,
     answers_to,
     equal_calls,
     gateways_running,
     give_answer,
-    lines_of,
     pending_calls,
 )
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid
 from fairlead.policy.approvals import by_tool
+from fairlead.terminal.decisions import lines_of_calls
 
 HOW = {
     "once": "allowed once",
@@ -56,16 +56,21 @@ async def _run(session: ConsoleSession, rest: str) -> None:
 async def _answer(session: ConsoleSession, call: str, word: str) -> None:
     """Answer a call of an agent that waits at a gateway."""
     gateways = await to_thread.run_sync(gateways_running, session.env)
-    if not await to_thread.run_sync(give_answer, gateways, call, word):
+    is_taken, failures = await to_thread.run_sync(give_answer, gateways, call, word)
+    for failure in failures:
+        session.screen.warn(str(failure))
+    if not is_taken:
         raise ArgumentsInvalid(f"no call `{call}` is waiting", hint="`/approve` shows those that are")
     session.screen.say(f"{call}: {HOW[word]}")
 
 
 async def _show_waiting(session: ConsoleSession) -> None:
     gateways = await to_thread.run_sync(gateways_running, session.env)
-    waiting = await to_thread.run_sync(pending_calls, gateways)
+    waiting, failures = await to_thread.run_sync(pending_calls, gateways)
+    for failure in failures:
+        session.screen.warn(str(failure))
     for same in equal_calls(waiting):
-        session.screen.say("\n".join(lines_of(same)))
+        session.screen.say("\n".join(lines_of_calls(same)))
     if waiting:
         words = "|".join(answers_to(waiting))
         session.screen.say(f"waiting at a gateway; `/approve {waiting[0]['id']} {words}` answers")

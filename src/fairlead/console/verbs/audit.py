@@ -5,13 +5,13 @@ from typing import Final
 
 from anyio import to_thread
 
-from fairlead.cli.tables import COLUMNS, audit_row
 from fairlead.config.paths import store_file
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 from fairlead.errors import ArgumentsInvalid
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
 from fairlead.store.sqlite import Database
+from fairlead.terminal.tables import COLUMNS, audit_row
 
 SHOWN: Final = 10
 MOST_SHOWN: Final = 1000

@@ -8,8 +8,6 @@ from typing import Any, Final
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, tool_called
-from fairlead.cli.arguments import read_argument, read_document
-from fairlead.cli.output import noting_delivery, printable
 from fairlead.config.untyped import as_list, as_object
 from fairlead.config.validate import suggestion
 from fairlead.console.render import AnswerOrigin, show_blocks
@@ -17,6 +15,8 @@ from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting, words_of
 from fairlead.console.verbs.tools import tools_of
 from fairlead.errors import ArgumentsInvalid, UnknownTool
+from fairlead.terminal.arguments import read_argument, read_document
+from fairlead.terminal.output import noting_delivery, printable
 
 USAGE = "/call server tool [name=value … | {json}]"
 

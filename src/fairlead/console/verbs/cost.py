@@ -8,11 +8,11 @@ from anyio import to_thread
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.tools import Listing, ToolEntry
-from fairlead.cli.tables import WAYS, ServerCost, by_server, configured, counting, tool_costs, ways
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.costs import Costs, costs_of
+from fairlead.terminal.tables import WAYS, ServerCost, by_server, configured, counting, tool_costs, ways
 
 
 async def _run(session: ConsoleSession, rest: str) -> None:

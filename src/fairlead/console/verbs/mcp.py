@@ -7,14 +7,14 @@ from typing import Final
 
 from anyio import to_thread
 
-from fairlead.cli.output import counted, display_path
-from fairlead.config.edit_scope import set_enabled
+from fairlead.actions.switch import switch_server
 from fairlead.config.paths import state_folder
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
 from fairlead.host.managed_server import ServerStatus, log_tail
+from fairlead.terminal.output import counted, display_path, print_edit
 
 USAGE: Final = (
     "/mcp [server | reload | restart, enable, disable, login, review server [--allow, --ask, --deny NAMES]]"
@@ -115,16 +115,13 @@ async def _restart(session: ConsoleSession, server_id: str) -> None:
 
 
 async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
-    file = await to_thread.run_sync(partial(set_enabled, session.loaded, server_id, on=on))
-    await session.configuration.reload()
-    now = session.loaded.server(server_id)
-    if now.enabled != on:
-        origin = now.definition.origin(("enabled",))
-        raise ConfigError(f"that was written, but {origin} says otherwise, and counts more")
+    switched = await to_thread.run_sync(partial(switch_server, session.actions, server_id, on=on))
+    print_edit(switched.edit)
+    switched.require_effect()
     if on:
         await _connect(session, server_id)
     else:
-        session.screen.say(f"`{server_id}` is disabled, in {display_path(file)}")
+        session.screen.say(f"`{server_id}` is disabled, in {display_path(switched.target.path)}")
 
 
 async def _connect(session: ConsoleSession, server_id: str) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from fairlead.catalog.tools import PromptOffer
-from fairlead.cli.catalogs import on_one_line
 from fairlead.console.attachments import OfferQuery, server_names, show_failures
 from fairlead.console.prompt_verbs import usage_of, verb_name
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.terminal.output import on_one_line
 
 
 async def _run(session: ConsoleSession, rest: str) -> None:

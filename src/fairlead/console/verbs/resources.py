@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.catalog.tools import ResourceOffer, ResourceTemplate
-from fairlead.cli.catalogs import on_one_line
 from fairlead.console.attachments import (
     OfferQuery,
     ask_uri,
@@ -21,6 +20,7 @@ from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting, pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid
 from fairlead.host.offers.uri_templates import read_template
+from fairlead.terminal.output import on_one_line
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 

@@ -5,12 +5,11 @@ from functools import partial
 
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, ToolKey
-from fairlead.cli.catalogs import on_one_line
-from fairlead.cli.output import counted
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import FairleadError
 from fairlead.host.background import run_off_loop
+from fairlead.terminal.output import counted, on_one_line
 
 MOST_HITS = 20
 

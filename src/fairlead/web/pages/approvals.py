@@ -6,17 +6,18 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.host.operator import ApprovalAnswer
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import as_json, block, button, code, form, live, moment, page, plural, server_path
 from fairlead.web.middleware import Answer, PageRequest, see
-from fairlead.web.panel import Panel, PendingCall
+from fairlead.web.panel import PendingCall
 
 ANSWERS: Final[dict[str, ApprovalAnswer]] = {
     answer: answer for answer in get_args(ApprovalAnswer) if answer != "cancel"
 }
 
 
-def approvals(panel: Panel) -> Answer:
+def approvals(panel: HostPanel) -> Answer:
     """All that waits."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -29,7 +30,7 @@ def approvals(panel: Panel) -> Answer:
     return answer
 
 
-def give(panel: Panel) -> Answer:
+def give(panel: HostPanel) -> Answer:
     """Answer a call that waits."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -75,7 +76,7 @@ def _call(visit: PageRequest, call: PendingCall) -> Html:
     )
 
 
-def _reviews(panel: Panel) -> Child:
+def _reviews(panel: HostPanel) -> Child:
     held = panel.held_back()
     if not held:
         return tag("p", "No tool was changed behind your back.", class_="dim")

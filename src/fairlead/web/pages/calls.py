@@ -6,17 +6,17 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.policy.audit import AuditQuery, AuditRecord
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, moment, page, server_link, table
 from fairlead.web.live import RunningCall
 from fairlead.web.middleware import Answer, PageRequest
-from fairlead.web.panel import Panel
 
 LIMIT = 100
 COLUMNS = ("Time", "Call", "For", "Decision", "Outcome", "Took", "Size")
 
 
-def calls(panel: Panel) -> Answer:
+def calls(panel: HostPanel) -> Answer:
     """Both."""
 
     async def answer(visit: PageRequest) -> Response:

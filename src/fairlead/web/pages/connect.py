@@ -4,14 +4,15 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.gateway.login_links import LoginLink, LoginLinks
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import bare_page, button, code, form
 from fairlead.web.middleware import Answer, PageRequest, see
 from fairlead.web.pages.servers import login_link
-from fairlead.web.panel import Panel, PendingLogin
+from fairlead.web.panel import PendingLogin
 
 
-def show(panel: Panel, links: LoginLinks) -> Answer:
+def show(panel: HostPanel, links: LoginLinks) -> Answer:
     """Say who wants to be logged in where, or how far that is."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -28,7 +29,7 @@ def show(panel: Panel, links: LoginLinks) -> Answer:
     return answer
 
 
-def act(panel: Panel, links: LoginLinks) -> Answer:
+def act(panel: HostPanel, links: LoginLinks) -> Answer:
     """Begin the login, or take the address at which it ended."""
 
     async def answer(visit: PageRequest) -> Response:

@@ -5,6 +5,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.errors import ConfigError
 from fairlead.policy.decision import claims_of
 from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words_of
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     block,
@@ -19,13 +20,13 @@ from fairlead.web.layout import (
     server_path,
 )
 from fairlead.web.middleware import Answer, PageRequest, see
-from fairlead.web.panel import Panel, PanelReview, PanelVerdict
+from fairlead.web.panel import PanelReview, PanelVerdict
 
 MOST = 100
 """How many tools are shown at once. Those that wait come first, and the rest follows as they are decided."""
 
 
-def review(panel: Panel) -> Answer:
+def review(panel: HostPanel) -> Answer:
     """All there is to look at."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -37,7 +38,7 @@ def review(panel: Panel) -> Answer:
     return answer
 
 
-def decide(panel: Panel) -> Answer:
+def decide(panel: HostPanel) -> Answer:
     """Carry out what was decided."""
 
     async def answer(visit: PageRequest) -> Response:

@@ -8,6 +8,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.errors import ConfigError
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     block,
@@ -25,12 +26,12 @@ from fairlead.web.layout import (
     table,
 )
 from fairlead.web.middleware import Answer, PageRequest, own_path, see
-from fairlead.web.panel import MOST_EXPLAINED, Panel, PendingLogin, ServerDetails
+from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error", "Actions")
 
 
-def overview(panel: Panel) -> Answer:
+def overview(panel: HostPanel) -> Answer:
     """All servers."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -46,7 +47,7 @@ def overview(panel: Panel) -> Answer:
     return answer
 
 
-def one(panel: Panel) -> Answer:
+def one(panel: HostPanel) -> Answer:
     """One server."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -65,7 +66,7 @@ def one(panel: Panel) -> Answer:
     return answer
 
 
-def act(panel: Panel) -> Answer:
+def act(panel: HostPanel) -> Answer:
     """Do what a button says."""
 
     async def answer(visit: PageRequest) -> Response:
@@ -180,7 +181,7 @@ def _log(details: ServerDetails) -> Child:
     return (tag("h2", "Log"), said)
 
 
-def _notes(panel: Panel, details: ServerDetails) -> Child:
+def _notes(panel: HostPanel, details: ServerDetails) -> Child:
     server_id = details.status.server_id
     notes = [tag("li", note, class_="note") for note in details.status.notes]
     held = panel.held_back().get(server_id, 0)

@@ -4,16 +4,17 @@ from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, page, plural, server_link, table
 from fairlead.web.middleware import Answer, PageRequest
-from fairlead.web.panel import ListedTool, Panel, ToolPage
+from fairlead.web.panel import ListedTool, ToolPage
 
 PAGE = 100
 MAX_HIDDEN = 200
 
 
-def catalog(panel: Panel) -> Answer:
+def catalog(panel: HostPanel) -> Answer:
     """The tools of a search, or all of them."""
 
     async def answer(visit: PageRequest) -> Response:

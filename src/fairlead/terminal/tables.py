@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from fairlead.actions.known_catalog import KnownCatalog
 from fairlead.catalog.tools import ToolEntry
-from fairlead.cli.catalogs import KnownCatalog
-from fairlead.cli.output import print_data, print_json, print_table, printable, say
 from fairlead.loop.events import Outcome, ToolReturned
 from fairlead.policy.audit import AuditRecord
+from fairlead.terminal.output import print_data, print_json, print_table, printable, say
 
 if TYPE_CHECKING:
     from fairlead.host.model.bundles import Selection

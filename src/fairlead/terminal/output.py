@@ -7,15 +7,19 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.errors import ConfigInvalid, FairleadError, Problem
+
+if TYPE_CHECKING:
+    from fairlead.actions.config_edits import EditOutcome
+    from fairlead.actions.context import Notice
 
 Row = Sequence[str]
 
@@ -159,6 +163,20 @@ def print_problems(problems: Sequence[Problem]) -> None:
             say(f"      {_style('hint:', 'cyan')} {printable_lines(problem.hint)}")
 
 
+def print_notices(notices: "Iterable[Notice]") -> None:
+    """Print what the user should know about an action."""
+    for notice in notices:
+        warn(notice.message, notice.hint)
+
+
+def print_edit(outcome: "EditOutcome") -> None:
+    """Print what became of an edit of a configuration file."""
+    if outcome.problems:
+        say()
+        print_problems(outcome.problems)
+    print_notices(outcome.notices)
+
+
 def problem_as_json(problem: Problem) -> dict[str, Any]:
     """A problem for programs."""
     return {
@@ -180,6 +198,12 @@ def printable_lines(text: str) -> str:
 def counted(number: int, what: str) -> str:
     """So many of something."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def on_one_line(text: str | None, limit: int = 80) -> str:
+    """A server's words in a cell of a table."""
+    line = " ".join((text or "").split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def display_path(path: Path) -> str:

@@ -9,7 +9,7 @@ from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from fairlead.cli.output import warn
+from fairlead.terminal.output import warn
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

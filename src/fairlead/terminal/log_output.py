@@ -4,8 +4,8 @@ import logging
 import sys
 
 from fairlead.catalog.sanitize import gate
-from fairlead.cli.output import printable
 from fairlead.config.secrets.log_filter import mask_logs
+from fairlead.terminal.output import printable
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

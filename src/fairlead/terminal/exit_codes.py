@@ -3,14 +3,11 @@
 from enum import IntEnum
 
 from fairlead.errors import (
-    AuthRequired,
-    CallDenied,
+    NEEDS_USER,
     ConnectFailed,
-    ConsentRequired,
     FairleadError,
     IssuerUnavailable,
     ListFailed,
-    LoginFailed,
     ModelUnavailable,
 )
 
@@ -38,9 +35,9 @@ class Exit(IntEnum):
 
 def exit_of(error: FairleadError) -> Exit:
     """The exit status an error ends a command with."""
+    if isinstance(error, NEEDS_USER):
+        return Exit.NEEDS_A_PERSON
     match error:
-        case AuthRequired() | CallDenied() | ConsentRequired() | LoginFailed():
-            return Exit.NEEDS_A_PERSON
         case ConnectFailed() | IssuerUnavailable() | ListFailed() | ModelUnavailable():
             return Exit.NOT_READY
         case _:

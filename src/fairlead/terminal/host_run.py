@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 import anyio
 
-from fairlead.cli.log_output import shorten_warnings
-from fairlead.cli.output import is_watched, showing
+from fairlead.terminal.log_output import shorten_warnings
+from fairlead.terminal.output import is_watched, showing
 
 
 def run_with_host(main: Callable[[], Awaitable[int]]) -> int:

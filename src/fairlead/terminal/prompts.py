@@ -18,7 +18,6 @@ import click
 from anyio import to_thread
 
 from fairlead.auth.browser import open_in_browser
-from fairlead.cli.output import is_interactive, printable, printable_lines, say, still
 from fairlead.host.elicitation.forms import (
     ChoiceField,
     ChoicesField,
@@ -40,6 +39,7 @@ from fairlead.host.operator import (
     UrlAnswer,
     UrlRequest,
 )
+from fairlead.terminal.output import is_interactive, printable, printable_lines, say, still
 
 if TYPE_CHECKING:
     from mcp_types import CreateMessageResult

@@ -1,0 +1,193 @@
+"""Edit configuration files, and have what was written take effect: consent, reload, secrets."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fairlead.actions.context import ActionContext, Notice
+from fairlead.config.consent import ConsentKey
+from fairlead.config.document import jsonc
+from fairlead.config.document.edit import edit_file, set_value
+from fairlead.config.document.files import read_text
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
+from fairlead.config.load import LoadedConfig
+from fairlead.config.secrets.references import references, strings
+from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, forget_secrets
+from fairlead.config.sources import builtin_entries, place_of
+from fairlead.config.untyped import as_object
+from fairlead.config.validate import check
+from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
+
+
+def servers_in(text: str, target: EditTarget) -> dict[str, Any]:
+    """The entries a file has now."""
+    return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("servers"))
+
+
+def existing_servers(target: EditTarget) -> dict[str, Any]:
+    """The entries a file has now; none where there is no file."""
+    return servers_in(read_text(target.path), target) if target.path.exists() else {}
+
+
+def require_free(server_ids: Collection[str], target: EditTarget, *, replace: bool) -> None:
+    """Refuse ids that a file has already, or that built-in servers have, unless they may be replaced."""
+    if replace:
+        return
+    _refuse_taken(server_ids, existing_servers(target), target)
+    for server_id in server_ids:
+        if server_id in builtin_entries(place_of(os.environ, Path.cwd())):
+            raise ConfigError(
+                f"a built-in server has the id `{server_id}`",
+                hint="use `--replace` to put this one in its place, or another id",
+            )
+
+
+def _refuse_taken(server_ids: Iterable[str], taken: Mapping[str, Any], target: EditTarget) -> None:
+    for server_id in server_ids:
+        if server_id in taken:
+            raise ConfigError(
+                f"there is a server `{server_id}` in {target.path} already",
+                hint="use `--replace` to overwrite it, or another id",
+            )
+
+
+def write_entries(
+    target: EditTarget,
+    entries: Mapping[str, dict[str, Any]],
+    *,
+    replace: bool,
+    bundles: Mapping[str, dict[str, Any]] | None = None,
+    stashed: Iterable[StoredSecret] = (),
+) -> list[dict[str, Any]]:
+    """Put entries into a file, all or none. An id that is there already needs `replace`.
+
+    If they cannot be written, the secrets that were put away for them (`stashed`) are deleted.
+
+    Returns:
+        The entries that were replaced.
+    """
+    replaced: list[dict[str, Any]] = []
+
+    def change(text: str) -> str:
+        present = servers_in(text, target)
+        if not replace:
+            _refuse_taken(entries, present, target)
+        replaced[:] = [as_object(present[server_id]) for server_id in entries if server_id in present]
+        for server_id, entry in entries.items():
+            text = set_value(text, ("servers", server_id), entry)
+        for name, bundle in (bundles or {}).items():
+            text = set_value(text, ("bundles", name), bundle)
+        return text
+
+    try:
+        edit_file(target.path, change, create=EMPTY_FILE)
+    except BaseException:
+        discard(stashed)
+        raise
+    return replaced
+
+
+def require_sound(server_id: str, entry: dict[str, Any]) -> None:
+    """Refuse an entry that loading would refuse, before anything is written."""
+    faults = check({"servers": {server_id: entry}}).faults
+    if faults:
+        problems = (
+            Problem(message=f.message, hint=f.hint, path=f.path, file="<command line>") for f in faults
+        )
+        raise ConfigInvalid(*problems)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditOutcome:
+    """What became of an edit of a configuration file."""
+
+    loaded: LoadedConfig | None
+    """The configuration after it; None where it does not load any more."""
+    failure: ConfigError | None = None
+    """Why it does not load."""
+    problems: list[Problem] = field(default_factory=list[Problem])
+    """What is wrong with what was written."""
+    notices: list[Notice] = field(default_factory=list[Notice])
+
+    def require_loaded(self) -> LoadedConfig:
+        """The configuration after the edit. Raises where it does not load."""
+        if self.loaded is None:
+            raise self.failure or ConfigError("the configuration does not load")
+        return self.loaded
+
+
+def settle(
+    context: ActionContext,
+    target: EditTarget,
+    server_ids: Iterable[str],
+    *,
+    approved: Collection[str] | None = None,
+) -> EditOutcome:
+    """Have an edit take effect: reload, and record consent for what the user wrote.
+
+    Args:
+        context: Who edited.
+        target: The file that was edited.
+        server_ids: The servers whose entries were written.
+        approved: The servers whose entries were approved before an edit of a part of them; None where the
+            user wrote the whole entries. An edit of a part does not approve the rest: `fairlead enable x` is
+            no decision about what `x` runs.
+    """
+    try:
+        loaded = context.reload()
+    except ConfigError as exc:
+        return EditOutcome(loaded=None, failure=exc)
+    context = replace(context, before=loaded)
+    written = [loaded.servers[server_id] for server_id in server_ids if server_id in loaded.servers]
+    notices: list[Notice] = []
+    if approved is None:
+        from fairlead.policy.upgrade import record_defaults
+
+        try:
+            record_defaults(context.store, written)
+        except StoreError as exc:
+            notices.append(Notice(message=f"calls of its tools will be asked about: {exc}", hint=exc.hint))
+    if target.scope == "project":
+        known = [server for server in written if approved is None or server.server_id in approved]
+        notices += _consent(context, [key for server in known if (key := server.consent)])
+    problems = [problem for server in written for problem in server.problems]
+    problems += [problem for problem in loaded.problems if problem.path[:1] == ("bundles",)]
+    notices += context.tell_gateways()
+    return EditOutcome(loaded=loaded, problems=problems, notices=notices)
+
+
+def _consent(context: ActionContext, keys: list[ConsentKey]) -> list[Notice]:
+    if not keys:
+        return []
+    from fairlead.policy.consent import record_consent
+
+    try:
+        record_consent(context.store, keys)
+    except StoreError as exc:
+        message = f"your consent could not be recorded, so it will be asked for: {exc}"
+        return [Notice(message=message, hint=exc.hint)]
+    return []
+
+
+def precedence(origin: object) -> str:
+    """Say that a setting elsewhere keeps an edit from having an effect."""
+    return f"{origin} sets another value, which takes precedence"
+
+
+def forget_entry_secrets(
+    target: EditTarget, gone: dict[str, Any], after: LoadedConfig | None
+) -> ForgottenSecrets | None:
+    """Delete what was put away for an entry that left a file, unless an entry of any layer refers to it.
+
+    Returns:
+        What was deleted and kept; None where the configuration does not load, and it is not known what other
+        entries need.
+    """
+    if after is None:
+        return None
+    definitions = (server.definition for server in after.servers.values())
+    entries = (part.entry for each in definitions for part in (*each.parts, *each.replaced))
+    left = {str(found) for entry in entries for _, text in strings(entry) for found in references(text)}
+    return forget_secrets(target.path, left, gone, os.environ)

@@ -1,0 +1,98 @@
+"""Who performs an action, with which configuration, and how an edit takes effect there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from fairlead.config.load import LoadedConfig
+from fairlead.config.paths import store_file
+from fairlead.errors import StoreError
+
+Surface = Literal["command line", "console", "dashboard"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """Something the user should know about an action that was carried out."""
+
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionContext:
+    """What every action needs. Actions block: call them in a thread where an event loop runs."""
+
+    surface: Surface
+    """Where the user acted; kept in the audit record."""
+    env: Mapping[str, str]
+    reload: Callable[[], LoadedConfig]
+    """Reads the files again and has the running program, if any, take them over. Raises `ConfigError`."""
+    before: LoadedConfig | None = None
+    """The configuration before the action, where it was loaded."""
+    tells_gateways: bool = False
+    """Are running gateways told of an edit? Not by a program that runs for long: they watch the files."""
+
+    @property
+    def loaded(self) -> LoadedConfig:
+        """The configuration to act upon."""
+        return self.before if self.before is not None else self.reload()
+
+    @property
+    def store(self) -> Path:
+        """The file of the store."""
+        return store_file(self.env, self.loaded.config.store.path)
+
+    def record(self, kind: str, server_id: str, **details: object) -> list[Notice]:
+        """Write an audit record of what the user did.
+
+        Returns:
+            A notice where it could not be written: that does not undo the action.
+        """
+        # Only what changes something is recorded, and reading commands do without SQLite.
+        from fairlead.policy.audit import note
+        from fairlead.store.sqlite import Database
+
+        described: dict[str, Any] = {"in": self.surface, **details}
+        try:
+            with Database.open(self.store) as database:
+                note(database, self.loaded.config.audit, kind, server=server_id, details=described)
+        except StoreError as exc:
+            return [Notice(message=f"this is not in the audit log: {exc}", hint=exc.hint)]
+        return []
+
+    def tell_gateways(self) -> list[Notice]:
+        """Have running gateways take over an edit now; a notice for each that refuses."""
+        if not self.tells_gateways:
+            return []
+        from fairlead.gateway.registry import reload_gateways
+
+        hint = "correct the configuration: the gateway takes it over then"
+        return [Notice(message=refusal, hint=hint) for refusal in reload_gateways(self.env)]
+
+
+class RunningConfiguration(Protocol):
+    """The configuration of a program that runs for long."""
+
+    @property
+    def loaded(self) -> LoadedConfig:
+        """As it is in effect."""
+        ...
+
+    async def reload(self) -> None:
+        """Read the files again, and have the program take them over. Raises `ConfigError`."""
+        ...
+
+
+def running_context(
+    surface: Surface, configuration: RunningConfiguration, env: Mapping[str, str]
+) -> ActionContext:
+    """The context of a program that runs an event loop, for actions in one of its worker threads."""
+    from anyio import from_thread
+
+    def reload() -> LoadedConfig:
+        from_thread.run(configuration.reload)
+        return configuration.loaded
+
+    return ActionContext(surface=surface, env=env, before=configuration.loaded, reload=reload)

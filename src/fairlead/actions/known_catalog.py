@@ -1,0 +1,114 @@
+"""The catalog as far as it is known without contacting a server, and why a server cannot be had."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from fairlead.actions.saved_state import SavedState, read_saved
+from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.tools import Listing
+from fairlead.config.command_lines import command_line
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
+from fairlead.errors import NEEDS_USER, FairleadError, UnknownServer
+from fairlead.host.catalogs import catalog_of
+from fairlead.host.model.bundles import Selection, select
+from fairlead.policy.quarantine import ScreenedListing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnavailableServer:
+    """Why a server cannot be had, and what to do."""
+
+    reason: str
+    hint: str | None = None
+    needs_a_person: bool = False
+    """A login or an approval is all that is missing."""
+
+    @classmethod
+    def because(cls, error: FairleadError) -> "UnavailableServer":
+        """What an error means for whoever wants the server."""
+        return cls(reason=str(error), hint=error.hint, needs_a_person=isinstance(error, NEEDS_USER))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCatalog:
+    """A configuration, a choice of it, and what is known of its servers."""
+
+    loaded: LoadedConfig
+    selection: Selection
+    saved: Mapping[str, SavedState]
+    failed: Mapping[str, UnavailableServer] = field(default_factory=dict[str, UnavailableServer])
+    """What went wrong just now."""
+
+    @property
+    def chosen(self) -> list[LoadedServer]:
+        """The servers of the choice that are switched on."""
+        return [
+            server
+            for server_id, server in self.loaded.servers.items()
+            if server.enabled and self.selection.has(server_id)
+        ]
+
+    def server(self, server_id: str) -> LoadedServer:
+        """The server of the choice with that id, switched on or not."""
+        server = self.loaded.server(server_id)
+        if not self.selection.has(server_id):
+            raise UnknownServer(f"the bundle `{self.selection.name}` has no server `{server_id}`")
+        return server
+
+    @cached_property
+    def listings(self) -> dict[str, Listing]:
+        """What servers are known to offer."""
+        return {name: screened.listing for name, screened in self.screened.items()}
+
+    @cached_property
+    def screened(self) -> dict[str, ScreenedListing]:
+        """The same, with what of it waits for a review."""
+        return {name: saved.screened for name, saved in self.saved.items() if saved.screened}
+
+    @property
+    def before_defaults(self) -> set[str]:
+        """The servers that keep the defaults of an earlier release (see `policy.upgrade`)."""
+        return {name for name, saved in self.saved.items() if saved.before_defaults}
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The tools of the choice, as agents get them."""
+        return catalog_of(self.loaded, self.selection, self.screened)
+
+    def absence(self, server_id: str) -> UnavailableServer | None:
+        """Why a server cannot be had, as far as that is known without trying."""
+        server, saved = self.loaded.servers[server_id], self.saved[server_id]
+        if not server.enabled:
+            return UnavailableServer(
+                reason=f"server `{server_id}`: it is switched off", hint=server.enable_hint
+            )
+        for problem in server.problems:
+            if problem.severity == "error":
+                return UnavailableServer(reason=str(problem), hint=problem.hint)
+        if not saved.approved:
+            return UnavailableServer(
+                reason=f"server `{server_id}`: you have not approved this entry",
+                hint=f"run `{command_line('approve', server_id)}`",
+                needs_a_person=True,
+            )
+        if saved.trouble is not None:
+            wanted = saved.trouble.state == "auth_required"
+            return UnavailableServer(
+                reason=saved.trouble.message, hint=saved.trouble.hint, needs_a_person=wanted
+            )
+        return self.failed.get(server_id)
+
+
+def known(
+    loaded: LoadedConfig, bundle: str | None = None, caller: GroupedPrincipal = LOCAL_CALLER
+) -> KnownCatalog:
+    """What earlier runs left behind, as a caller sees it. Contacts nobody.
+
+    Another principal than the local user calls over the gateway, whose `approval` counts for it.
+    """
+    selection = select(loaded, bundle, caller)
+    if caller.principal != LOCAL:
+        selection = replace(selection, approval=loaded.config.gateway.approval)
+    return KnownCatalog(loaded=loaded, selection=selection, saved=read_saved(loaded))

@@ -1,0 +1,353 @@
+"""Review the tools of a server: what is open, which tools a name means, recording the decision."""
+
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fairlead.actions.config_edits import EditOutcome, settle
+from fairlead.actions.consent import approved_servers
+from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.saved_state import read_saved
+from fairlead.catalog.tools import Listing, ToolEntry, tool_called, unescape_name
+from fairlead.config.edit_scope import EditTarget
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.validate import suggestion
+from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownTool
+from fairlead.policy.decision import Decision, stricter_than_review
+from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
+from fairlead.policy.review import (
+    Answer,
+    ReviewDecision,
+    ReviewedTool,
+    instructions_changed,
+    record_decision,
+    tools_to_review,
+)
+from fairlead.policy.tool_names import (
+    ALL,
+    NONE,
+    command_line_name,
+    escape_name,
+    matches,
+    owner_of,
+    split_names,
+)
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+_MOST_NAMED: Final = 12
+_STRICTNESS: Final[dict[Answer, int]] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+# What there is to review.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerReview:
+    """What there is to review of a server."""
+
+    server: LoadedServer
+    listing: Listing
+    pins: Pins | None
+    tools: list[ReviewedTool]
+
+    @property
+    def open_tools(self) -> list[ReviewedTool]:
+        """The tools about which there is something to decide."""
+        return [tool for tool in self.tools if tool.is_open]
+
+    @property
+    def instructions_changed(self) -> bool:
+        """Does the server say something of itself that was not reviewed?"""
+        return is_guarded(self.server) and instructions_changed(self.listing, self.pins)
+
+
+def saved_reviews(
+    loaded: LoadedConfig, servers: Iterable[LoadedServer]
+) -> tuple[list[ServerReview], dict[str, FairleadError]]:
+    """What there is to review of servers that were just listed; and why of some nothing can be."""
+    saved = read_saved(loaded)
+    reviews: list[ServerReview] = []
+    failures: dict[str, FairleadError] = {}
+    for server in servers:
+        of_server = saved[server.server_id]
+        if of_server.snapshot is None:
+            failures[server.server_id] = _not_kept(server.server_id)
+            continue
+        listing = of_server.snapshot.listing
+        tools = tools_to_review(server, listing, of_server.pins, before_defaults=of_server.before_defaults)
+        reviews.append(ServerReview(server=server, listing=listing, pins=of_server.pins, tools=tools))
+    return reviews, failures
+
+
+async def live_review(host: "Host", server: LoadedServer) -> ServerReview:
+    """What there is to review of a server of a running host, as it listed itself last.
+
+    Raises:
+        ListFailed: It has not been listed.
+    """
+    from anyio import to_thread
+
+    from fairlead.host.snapshots import load_pins
+
+    member = next((each for each in host.members if each.server.server_id == server.server_id), None)
+    if member is None or member.snapshot is None:
+        raise _not_kept(server.server_id)
+    # Another process may have pinned something since this one read the pins.
+    pins = (await load_pins(host.store, server) if host.store is not None else None) or member.pins
+    known = None if isinstance(pins, UntrustedPins) else pins
+    listing = member.snapshot.listing  # as it came
+    find = partial(tools_to_review, server, listing, known, before_defaults=member.before_defaults)
+    return ServerReview(server=server, listing=listing, pins=known, tools=await to_thread.run_sync(find))
+
+
+def _not_kept(server_id: str) -> ListFailed:
+    return ListFailed(
+        server_id,
+        "what it offers could not be kept, and so nothing can be pinned",
+        hint="see that the state folder can be written to",
+    )
+
+
+def by_risk(reviews: Sequence[ServerReview]) -> list[ServerReview]:
+    """The servers first that need the closest look: by their riskiest tool, then by how many there are."""
+
+    def risk(review: ServerReview) -> tuple[int, int]:
+        risks = [tool.risk for tool in review.open_tools]
+        return -max(risks, default=0), -sum(map(bool, risks))
+
+    return sorted(reviews, key=risk)
+
+
+# Deciding.
+
+
+def without_globs(tools: Iterable[ReviewedTool], decision: ReviewDecision) -> ReviewDecision:
+    """The same decision, with globs in the allow list replaced by the names of what was reviewed."""
+    names = [tool.name for tool in tools if tool.allowed and tool.state == "reviewed"]
+    return replace(decision, without_globs=[name for name in names if name not in decision.deny])
+
+
+def decision_of(
+    answers: Iterable[tuple[ReviewedTool, Answer]], *, instructions: bool = False
+) -> ReviewDecision:
+    """A decision from the answer to each tool."""
+    given = [*answers]
+
+    def answered(answer: Answer) -> list[ToolEntry]:
+        return [tool.entry for tool, said in given if said == answer]
+
+    return ReviewDecision(
+        allow=answered("allow"),
+        ask=answered("ask"),
+        deny=[entry.key.tool for entry in answered("deny")],
+        instructions=instructions,
+    )
+
+
+def preselected_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
+    """The preselected answers to the open tools; with `allow_all`, `allow` in the place of `ask`."""
+
+    def answer(tool: ReviewedTool) -> Answer:
+        return "allow" if allow_all and tool.suggested == "ask" else tool.suggested
+
+    first = review.pins is None  # the first review of a server covers what it says of itself
+    answered: list[tuple[ReviewedTool, Answer]] = [(tool, answer(tool)) for tool in review.open_tools]
+    return decision_of(answered, instructions=first and review.instructions_changed)
+
+
+def named_decision(
+    named: Iterable[tuple[Answer, str]],
+    review: ServerReview,
+    *,
+    servers: Collection[str],
+    preselected: bool = False,
+    instructions: bool = False,
+    strict: bool = True,
+) -> ReviewDecision:
+    """The decision that typed names mean: the strictest answer that names a tool counts.
+
+    Args:
+        named: Answers, each with names as `resolve_tool_names` reads them. Single names count more than
+            `all`, so that `--deny all --allow x` allows x.
+        review: What is reviewed.
+        servers: The ids of all servers.
+        preselected: Are the preselected answers taken for the rest?
+        instructions: Were the server's instructions accepted? They are as well where all tools are allowed.
+        strict: Is a name that means no tool an error?
+    """
+    given = [*named]
+    answered: dict[str, tuple[ReviewedTool, Answer]] = {}
+    if preselected:
+        answered = {tool.name: (tool, tool.suggested) for tool in review.open_tools}
+    for answer, word in sorted(given, key=lambda one: (one[1] != ALL, _STRICTNESS[one[0]])):
+        for tool in resolve_tool_names([word], review.tools, answer=answer, servers=servers, strict=strict):
+            answered[tool.name] = (tool, answer)
+    is_accepted = instructions or preselected or ("allow", ALL) in given
+    return decision_of(answered.values(), instructions=is_accepted and review.instructions_changed)
+
+
+def resolve_tool_names(
+    words: Sequence[str],
+    tools: Sequence[ReviewedTool],
+    *,
+    answer: Answer = "allow",
+    servers: Collection[str] = (),
+    strict: bool = True,
+) -> list[ReviewedTool]:
+    """The tools that the command line names: `all`, exact names and globs, separated by commas.
+
+    `all` leaves out those that are denied. A server may call a tool `del_*` or `a,b`, so that a word has
+    several readings. Denied is what it means in any of them; allowed or asked about is nothing then.
+
+    Args:
+        words: What was typed.
+        tools: The tools of one server.
+        answer: What is to be said about them.
+        servers: The ids of all servers: `ID/TOOL` allows a tool of that server, and of no other.
+        strict: Is a name that means no tool an error? Not where it may mean another server's.
+
+    Raises:
+        UnknownTool: A name means none of the tools.
+        ConfigError: A word to allow or to ask about has several readings.
+    """
+    found: dict[str, ReviewedTool] = {}
+    for word in words:
+        for tool in _match_tools(word, tools, () if answer == "deny" else servers, answer, strict=strict):
+            found[tool.name] = tool
+    return list(found.values())
+
+
+def _match_tools(
+    word: str, tools: Sequence[ReviewedTool], servers: Collection[str], answer: Answer, *, strict: bool
+) -> list[ReviewedTool]:
+    narrows = answer == "deny"
+    names = [name for name in split_names(word) if name]
+    readings = [_readings(name, tools, servers, narrows=narrows) for name in names]
+    whole = _exact(word, tools) if len(names) > 1 else None
+    if whole is not None:
+        if not any(readings):
+            return [whole]
+        if not narrows:
+            parts = [tool for each in readings for reading in each for tool in reading]
+            raise _ambiguous(word, [[whole], parts])
+        readings.append([[whole]])
+    for name, each in zip(names, readings, strict=False):
+        if not each and whole is None and strict:
+            raise UnknownTool(f"there is no tool `{name}`", hint=_hint_for(name, tools))
+        if len(each) > 1 and not narrows:
+            raise _ambiguous(name, each)
+    return [tool for each in readings for reading in each for tool in reading]
+
+
+def _readings(
+    name: str, tools: Sequence[ReviewedTool], servers: Collection[str], *, narrows: bool
+) -> list[list[ReviewedTool]]:
+    """The different choices of tools that a name may mean; none where it means no tool.
+
+    `all` and `none` mean no tool of that name, unless that is to be denied.
+    """
+    exact = _exact(name, tools)
+    if name in (ALL, NONE):
+        meant = [tool for tool in tools if not tool.denied] if name == ALL else []
+        return [meant, [exact]] if narrows and exact is not None else [meant]
+    own = {tool.entry.key.server_id for tool in tools}
+    owner = owner_of(name, {*servers, *own})
+    if owner is not None and owner not in own:
+        return []
+    found = [[exact]] if exact is not None else []
+    if escape_name(name) != name:
+        patterns = {name, unescape_name(name)}
+        found.append([tool for tool in tools if any(matches(tool.name, pattern) for pattern in patterns)])
+    if owner is not None:
+        found += _readings(name.removeprefix(f"{owner}/"), tools, (), narrows=narrows)
+    different = {tuple(tool.name for tool in reading): reading for reading in found if reading}
+    return list(different.values())
+
+
+def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:
+    """What may be meant by a name that means no tool."""
+    if (exact := _exact(name, tools)) is not None:
+        return f"the tool of that name is {shlex.quote(command_line_name(exact.entry.key))}"
+    near = suggestion(name, [tool.entry.key.typed_tool for tool in tools])
+    if near or not tools:
+        return near
+    names = ", ".join(shlex.quote(command_line_name(tool.entry.key)) for tool in tools[:_MOST_NAMED])
+    return f"its tools are {names}{', …' if len(tools) > _MOST_NAMED else ''}"
+
+
+def _exact(name: str, tools: Sequence[ReviewedTool]) -> ReviewedTool | None:
+    entry = tool_called(name, [tool.entry for tool in tools])
+    return next((tool for tool in tools if tool.entry is entry), None) if entry is not None else None
+
+
+def _ambiguous(word: str, readings: Sequence[Sequence[ReviewedTool]]) -> ConfigError:
+    """A server has a tool whose name looks like more than one: nothing is allowed by a guess."""
+    joined = [",".join(command_line_name(tool.entry.key) for tool in reading) for reading in readings]
+    # With a comma at its end it is a list, and no longer the name of a tool.
+    choices = [shlex.quote(f"{choice}," if choice == word else choice) for choice in joined]
+    return ConfigError(
+        f"`{word}` may mean {' or '.join(f'`{choice}`' for choice in choices)}:"
+        " a tool has a name that looks like several",
+        hint="type one of these; nothing was changed",
+    )
+
+
+# Recording.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedReview:
+    """What became of a review."""
+
+    server: LoadedServer
+    decision: ReviewDecision
+    target: EditTarget | None
+    """The file that has the answers; None where none had to be, or could be, written."""
+    edit: EditOutcome | None = None
+    """What became of the edit of that file."""
+    stricter: list[tuple[ToolEntry, Decision]] = field(default_factory=list[tuple[ToolEntry, Decision]])
+    """Tools whose answer has no effect, since a rule or the administrator's policy is stricter."""
+    notices: list[Notice] = field(default_factory=list[Notice])
+
+
+def record_review(
+    context: ActionContext, server: LoadedServer, listing: Listing, decision: ReviewDecision
+) -> RecordedReview:
+    """Pin what was looked at, write the answers into the server's entry, and have them take effect.
+
+    Raises:
+        ConfigError: A tool to be allowed is denied by a pattern that a review cannot take out.
+        ConfigUnwritable: The entry is not in a file that Fairlead edits.
+    """
+    server_id = server.server_id
+    approved = approved_servers(context, [server_id])
+    entry = record_decision(context.store, server, listing, decision)
+    edit = settle(context, entry.target, [server_id], approved=approved) if entry else None
+    notices = context.record(
+        "review",
+        server_id,
+        allowed=[tool.key.tool for tool in decision.allow],
+        asked=[tool.key.tool for tool in decision.ask],
+        denied=[*decision.deny],
+    )
+    return RecordedReview(
+        server=server,
+        decision=decision,
+        target=entry.target if entry else None,
+        edit=edit,
+        stricter=[*_stricter(server, decision)],
+        notices=notices,
+    )
+
+
+def _stricter(server: LoadedServer, decision: ReviewDecision) -> Iterable[tuple[ToolEntry, Decision]]:
+    allowed = {tool.key for tool in decision.allow}
+    for tool in decision.usable:
+        answer: Answer = "allow" if tool.key in allowed else "ask"
+        stricter = stricter_than_review(server, tool.key.tool, answer)
+        if stricter is not None:
+            yield tool, stricter

@@ -1,0 +1,107 @@
+"""What earlier runs left behind in the store, read without starting servers or loading the SDK."""
+
+import os
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.paths import store_file
+from fairlead.errors import StoreError
+from fairlead.host.snapshots import (
+    NAMESPACE,
+    TROUBLE,
+    LastFailure,
+    Snapshot,
+    read_snapshot,
+    read_trouble,
+    snapshot_key,
+)
+from fairlead.policy.approvals import NAMESPACE as APPROVALS
+from fairlead.policy.approvals import KeptApproval, read_kept
+from fairlead.policy.consent import NAMESPACE as CONSENT
+from fairlead.policy.consent import consent_store_key
+from fairlead.policy.lockfile import LockedServer, locks_of
+from fairlead.policy.pins import NAMESPACE as PINS
+from fairlead.policy.pins import Pins, UntrustedPins, pins_key, read_pins
+from fairlead.policy.quarantine import ScreenedListing, screen
+from fairlead.policy.review import review_notes
+from fairlead.policy.upgrade import read_before_defaults
+from fairlead.store.sqlite import Database
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedState:
+    """What is known of a server: what it offered, what went wrong since, whether it may start."""
+
+    snapshot: Snapshot | None = None
+    """What it offered, as it came."""
+    screened: ScreenedListing | None = None
+    """What may be offered of that."""
+    pins: Pins | None = None
+    """None where nothing is pinned, or it cannot be read: then `screened` lets nothing through."""
+    trouble: LastFailure | None = None
+    approved: bool = True
+    before_defaults: bool = False
+    """Do its calls stay asked about, as they were before trusted servers went by their annotations?"""
+
+
+def read_saved(loaded: LoadedConfig) -> dict[str, SavedState]:
+    """What is known of each configured server."""
+    path = store_file(os.environ, loaded.config.store.path)
+    if not path.exists():
+        return {
+            name: SavedState(approved=not server.needs_consent) for name, server in loaded.servers.items()
+        }
+    locks = locks_of(loaded.servers.values())
+    with Database.open_for_reading(path) as database:
+        return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
+
+
+def read_answers(loaded: LoadedConfig) -> list[tuple[str, KeptApproval]]:
+    """The answers to approvals that are remembered for good, each with its key in the store."""
+    path = store_file(os.environ, loaded.config.store.path)
+    if not path.exists():
+        return []
+    with Database.open_for_reading(path) as database:
+        return read_kept(database.scan(APPROVALS))
+
+
+def notes_to_review(server: LoadedServer, saved: SavedState) -> tuple[str, ...]:
+    """What a review of a server would settle, as far as it is known without asking the server."""
+    tools = len(saved.snapshot.listing.tools) if saved.snapshot else 0
+    return review_notes(server, tools, before_defaults=saved.before_defaults)
+
+
+def _read(database: Database, server: LoadedServer, lock: LockedServer | str | None) -> SavedState:
+    key = snapshot_key(server)
+    consent = server.consent
+    approved = consent is None or database.get(CONSENT, consent_store_key(consent)) is not None
+    stored, noted = database.get(NAMESPACE, key), database.get(TROUBLE, key)
+    try:
+        snapshot = read_snapshot(server.server_id, stored.value) if stored else None
+        trouble = read_trouble(noted.value) if noted else None
+    except msgspec.DecodeError:
+        return SavedState(approved=approved, before_defaults=read_before_defaults(database, server))
+    if trouble is not None and (trouble.is_cleared or (snapshot and snapshot.saved_at >= trouble.at)):
+        trouble = None
+    pins = _pins(database, server)
+    # What a project file describes is not offered before the user approved it.
+    screened = screen(server, snapshot.listing, pins, lock) if snapshot and approved else None
+    known = None if isinstance(pins, UntrustedPins) else pins
+    return SavedState(
+        snapshot=snapshot,
+        screened=screened,
+        pins=known,
+        trouble=trouble,
+        approved=approved,
+        before_defaults=read_before_defaults(database, server),
+    )
+
+
+def _pins(database: Database, server: LoadedServer) -> Pins | UntrustedPins | None:
+    try:
+        pinned = database.get(PINS, pins_key(server))
+        return read_pins(pinned.value, server.server_id) if pinned else None
+    except StoreError as exc:
+        return UntrustedPins.because(exc)

@@ -1,0 +1,79 @@
+"""Enable and disable a server."""
+
+from dataclasses import dataclass
+
+from fairlead.actions.config_edits import EditOutcome, precedence, servers_in, settle
+from fairlead.actions.consent import approved_servers
+from fairlead.actions.context import ActionContext
+from fairlead.config.document.edit import edit_file, set_value
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_to_switch
+from fairlead.config.load import LoadedServer
+from fairlead.errors import ConfigError, UnknownServer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchedServer:
+    """A server after `switch_server`."""
+
+    target: EditTarget
+    """The file that decides whether it is enabled."""
+    is_written: bool
+    """False where the file said so already."""
+    edit: EditOutcome
+    overridden: str | None = None
+    """Which other setting takes precedence, so that the edit has no effect."""
+
+    def require_effect(self) -> None:
+        """Raise where the server is not as it was switched."""
+        self.edit.require_loaded()
+        if self.overridden is not None:
+            raise ConfigError(f"that was written, but {self.overridden}")
+
+
+def switch_server(
+    context: ActionContext, server_id: str, *, on: bool, target: EditTarget | None = None
+) -> SwitchedServer:
+    """Set `enabled` of a server.
+
+    Args:
+        context: Who does so.
+        server_id: The server.
+        on: Enable or disable it.
+        target: The file to write it into; by default the one whose entry decides about it.
+
+    Raises:
+        UnknownServer: There is none of that id, or `target` is below the file that defines it.
+        ConfigUnwritable: The entry is not in a file that Fairlead edits.
+    """
+    loaded = context.loaded
+    server = loaded.server(server_id)
+    is_chosen = target is not None
+    if target is None:
+        entry = entry_to_switch(loaded, server)
+        target, path = entry.target, entry.path
+    else:
+        path = ("servers", server_id)
+    approved = approved_servers(context, [server_id])
+
+    def change(text: str) -> str:
+        if is_chosen and server_id not in servers_in(text, target):
+            _require_below(server, target)
+        return set_value(text, (*path, "enabled"), on)
+
+    is_written = edit_file(target.path, change, create=EMPTY_FILE)
+    edit = settle(context, target, [server_id], approved=approved)
+    if is_written:
+        edit.notices.extend(context.record("enable" if on else "disable", server_id))
+    now = edit.loaded.servers.get(server_id) if edit.loaded else None
+    is_off_course = now is not None and now.enabled != on
+    overridden = precedence(now.definition.origin(("enabled",))) if now and is_off_course else None
+    return SwitchedServer(target=target, is_written=is_written, edit=edit, overridden=overridden)
+
+
+def _require_below(server: LoadedServer, target: EditTarget) -> None:
+    """Refuse to switch a server in a file that is below the one which defines it: it would have no effect."""
+    if server.source == "project" and target.scope == "user":
+        raise UnknownServer(
+            f"there is no server `{server.server_id}` in {target.path}",
+            hint="it is in the project's file: add `--scope project`",
+        )

@@ -1,0 +1,177 @@
+"""What the user is shown before deciding: calls that wait, servers to approve, tools to review."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fairlead.actions.review import RecordedReview
+from fairlead.catalog.sanitize.text import reveal_hidden, suspicious
+from fairlead.catalog.tools import Listing
+from fairlead.config.command_lines import command_line
+from fairlead.config.consent import ConsentKey
+from fairlead.config.load import LoadedServer
+from fairlead.config.models import ApprovalSettings
+from fairlead.config.secrets.redaction import redact_entry
+from fairlead.config.untyped import as_list, is_object
+from fairlead.errors import ConnectFailed
+from fairlead.policy.decision import claims_of
+from fairlead.policy.pins import Pins
+from fairlead.policy.review import ReviewedTool, diff, findings_of, instructions_diff, whole, words_of
+from fairlead.terminal.output import (
+    counted,
+    display_path,
+    print_data,
+    print_notices,
+    printable,
+    printable_lines,
+    say,
+    warn,
+)
+
+
+def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
+    """All of a call in lines, with the ids of those that are the same."""
+    call, *others = same
+    lines = [f"{call['id']}  {printable(call['server'])}/{printable(call['tool'])}"]
+    if others:
+        lines.append(f"  the same call waits as {', '.join(str(other['id']) for other in others)}")
+    lines.append(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
+    lines += [f"  its server claims, unchecked: {printable(claim)}" for claim in call["claims"]]
+    shown = json.dumps(call["arguments"], indent=2, ensure_ascii=False)
+    return [*lines, *(f"  {printable(line)}" for line in shown.split("\n"))]
+
+
+def show_consent(server: LoadedServer, key: ConsentKey) -> None:
+    """Show what would run, whole and with nothing hidden, what it may do, and what consent is bound to."""
+    print_data(f"{server.server_id}, from {server.definition.origin(())}")
+    entry = redact_entry(server.entry)
+    if server.transport == "stdio":
+        print_data("  runs this program, with these arguments:")
+        for word in (entry.get("command"), *entry.get("args", [])):
+            print_data(f"    {printable(str(word))}")
+    else:
+        print_data(f"  talks to {printable(server.target)}")
+    for name, value in entry.items():
+        if name not in ("command", "args", "url"):
+            print_data(f"  {name}: {printable(str(value))}")
+    for fact in key.facts:
+        print_data(f"  {fact.label}: {printable(fact.text)}")
+    if server.transport == "stdio":
+        _show_rights(server, entry.get("sandbox"))
+    if any(name in entry for name in ("trust", "allow_tools", "approval")):
+        command = command_line("review", server.server_id)
+        print_data(f"  It says what its tools may do: {_tool_rights(server)}. `{command}` changes that.")
+
+
+def _tool_rights(server: LoadedServer) -> str:
+    """What an entry that is approved lets agents do with its tools before a review."""
+    config = server.config
+    assert config is not None, "only what is sound can be approved"
+    is_trusted = config.trust == "trusted"
+    if config.allow_tools is None and not is_trusted:
+        return "agents get none of them before a review"
+    which = "all of them" if config.allow_tools is None else "those in allow_tools"
+    if isinstance(config.approval, ApprovalSettings):
+        return f"agents get {which}, and may call them as `approval` says"
+    mode = config.approval or server.approval or ("auto" if is_trusted else "ask")
+    return f"agents get {which}, and {_MODES[mode]}"
+
+
+_MODES = {
+    "allow": "may call them without asking",
+    "ask": "calls are asked about",
+    "auto": "may call those that a trusted server annotates as read-only without asking",
+    "deny": "no one may call them",
+}
+
+
+def _show_rights(server: LoadedServer, sandbox: object) -> None:
+    if not is_object(sandbox):
+        print_data("  It is not sandboxed: it has your rights, and can read and change whatever you can.")
+        return
+    network = "can use the network" if sandbox.get("network") is True else "has no network"
+    print_data(
+        f"  It is sandboxed: it {network}, and of your files it sees its program, the folder it starts in"
+    )
+    for access in ("read", "write"):
+        for path in as_list(sandbox.get(access)):
+            print_data(f"    and may {access} {printable(str(path))}")
+    for line in sandbox_lines(server):
+        print_data(f"    {line}")
+
+
+def sandbox_lines(server: LoadedServer) -> Iterator[str]:
+    """What its program brings into a server's sandbox, which the entry does not name."""
+    from fairlead.connection.transport.factory import paths_brought_by  # only sandboxes need it
+
+    try:
+        for path in paths_brought_by(server, os.environ):
+            yield f"and, for its program, may read {printable(str(path))}"
+    except ConnectFailed as exc:
+        yield f"and it could not start now: {printable(str(exc))}"
+
+
+def show_tool(tool: ReviewedTool) -> None:
+    """Show a tool whole, or what changed in it; all that is hidden spelled out, and its words as its own."""
+    print_data(f"{printable(reveal_hidden(tool.name))}: {tool.state}, {tool.standing}")
+    before = tool.before()
+    for line in whole(tool.definition()) if before is None else diff(before, tool.definition()):
+        print_data(f"  {printable(line)}")
+    claims = claims_of(tool.entry.definition)
+    if claims:
+        print_data(f"  it claims, and nobody has checked: {'; '.join(claims)}")
+    for finding in findings_of(tool.entry):
+        print_data(f"  warning: {printable(words_of(finding))}")
+    print_data(f"  preselected answer: {tool.suggested}")
+    print_data("")
+
+
+def show_instructions(listing: Listing, pins: Pins | None) -> None:
+    """Show what a server tells models about itself, and what of it is new."""
+    print_data("instructions for models:")
+    for line in instructions_diff(listing, pins):
+        print_data(f"  {printable(line)}")
+    for look in suspicious(listing.instructions or ""):
+        print_data(f"  warning: it {look}")
+    print_data("")
+
+
+def show_in_one_line(tool: ReviewedTool) -> None:
+    """Name a tool about which there is nothing to decide."""
+    shown = "denied" if tool.denied else f"reviewed, and as it was; {tool.standing}"
+    say(f"{printable(reveal_hidden(tool.name))}: {shown}")
+
+
+def show_recorded(recorded: RecordedReview) -> None:
+    """Say what became of a review."""
+    decision, server_id = recorded.decision, recorded.server.server_id
+    if recorded.target is None and decision.usable:
+        say(f"pinned {counted(len(decision.usable), 'tool')} of `{server_id}` as they are now")
+        warn(
+            f"no file has the entry of `{server_id}`, so that no answer could be written",
+            "write `approval` there by hand to call its tools without being asked",
+        )
+        print_notices(recorded.notices)
+        return
+    where = f" in {display_path(recorded.target.path)}" if recorded.target else ""
+    for word, tools in (
+        ("allowed", decision.allow),
+        ("to be asked about:", decision.ask),
+        ("denied", decision.deny),
+    ):
+        if tools:
+            say(f"{word} {counted(len(tools), 'tool')} of `{server_id}`{where}")
+    if decision.instructions:
+        say(f"models may see what `{server_id}` says of itself as it is now")
+    if odd := [tool.key for tool in decision.allow if findings_of(tool)]:
+        names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
+        command = command_line("review", server_id)
+        warn(f"look closer at {names}: what they say of themselves is odd", f"`{command}` shows it")
+    for tool, stricter in recorded.stricter:
+        origin = stricter.rule.origin if stricter.rule else None
+        place = str(origin or "the administrator's policy")
+        state = "denied" if stricter.verdict == "deny" else "asked about"
+        name = f"{server_id}/{printable(tool.key.shown_tool)}"
+        warn(f"`{name}` is still {state}: {stricter.reason}", f"change that in {place}")
+    print_notices(recorded.notices)

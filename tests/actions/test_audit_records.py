@@ -1,0 +1,117 @@
+"""What a user does is in the audit log, the same from the command line, the console and the dashboard."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.config.paths import store_file
+from fairlead.policy.audit import AuditQuery, latest_records
+from fairlead.store.sqlite import Database
+from fairlead.testing import ScriptedServer
+from tests.conftest import Machine, Outcome
+from tests.console.support import session_on
+from tests.web.support import dashboard_of
+from tests.web.test_pages import review_form
+
+ACTIONS = {"approve", "enable", "disable", "review"}
+SWITCHED_AND_REVIEWED: list[tuple[str, str, dict[str, Any]]] = [
+    ("disable", "x", {}),
+    ("enable", "x", {}),
+    ("review", "x", {"allowed": ["echo"], "asked": [], "denied": []}),
+    ("review", "x", {"allowed": [], "asked": [], "denied": ["delete"]}),
+]
+
+
+def recorded(machine: Machine, surface: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """What the user did, the oldest first; each record says where."""
+    with Database.open(store_file(machine.env, None)) as database:
+        records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind in ACTIONS]
+    found: list[tuple[str, str, dict[str, Any]]] = []
+    for record in records:
+        details = dict(record.details or {})
+        assert details.pop("in") == surface
+        assert record.principal == "local"
+        found.append((record.kind, record.server, details))
+    return found
+
+
+def configure(machine: Machine, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo", "delete"])
+    machine.write_user(json.dumps({"servers": {"x": server.entry()}}))
+
+
+def configure_project(machine: Machine, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo"])
+    machine.write_project(json.dumps({"servers": {"p": server.entry()}}))
+
+
+@pytest.mark.requirement("NEED-30")
+def test_what_the_command_line_does_is_recorded(
+    machine: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    configure(machine, tmp_path)
+    for words in (
+        ("disable", "x"),
+        ("enable", "x"),
+        ("enable", "x"),  # it is enabled already: nothing is done, and nothing recorded
+        ("review", "x", "--allow", "echo"),
+        ("review", "x", "--deny", "delete"),
+    ):
+        outcome = fairlead(*words)
+        assert outcome.status == 0, outcome.err
+    assert recorded(machine, "command line") == SWITCHED_AND_REVIEWED
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_what_the_console_does_is_recorded(machine: Machine, tmp_path: Path) -> None:
+    configure(machine, tmp_path)
+    async with session_on(machine) as console:
+        await console.does("/mcp disable x")
+        await console.does("/mcp enable x")
+        await console.does("/mcp review x --allow echo")
+        await console.does("/mcp review x --deny delete")
+    assert recorded(machine, "console") == SWITCHED_AND_REVIEWED
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_what_the_dashboard_does_is_recorded(machine: Machine, tmp_path: Path) -> None:
+    configure(machine, tmp_path)
+    async with dashboard_of(machine) as board, board.visited() as client:
+        assert (await client.send("/", "/servers/x", do="disable")).status == 303
+        assert (await client.send("/", "/servers/x", do="enable")).status == 303
+        await board.host.connect("x")
+        for tool, answer in (("echo", "allow"), ("delete", "deny")):
+            await client.sees("/servers/x/review", tool)
+            form = await review_form(client, tool)
+            assert (await client.send("/", "/servers/x/review", verdict=answer, **form)).status == 303
+    assert recorded(machine, "dashboard") == SWITCHED_AND_REVIEWED
+
+
+@pytest.mark.requirement("NEED-30")
+def test_consent_of_the_command_line_is_recorded(
+    machine: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    configure_project(machine, tmp_path)
+    assert fairlead("approve", "p", "--yes").status == 0
+    assert recorded(machine, "command line") == [("approve", "p", {})]
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_consent_of_the_console_is_recorded(machine: Machine, tmp_path: Path) -> None:
+    configure_project(machine, tmp_path)
+    async with session_on(machine, "yes", "quit") as console:
+        await console.does("/mcp review p")
+    assert recorded(machine, "console") == [("approve", "p", {})]
+
+
+def test_nothing_is_recorded_where_the_audit_is_off(
+    machine: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    server = ScriptedServer(tmp_path / "record")
+    document = {"servers": {"x": server.entry()}, "audit": {"enabled": False}}
+    machine.write_user(json.dumps(document))
+    assert fairlead("disable", "x").status == 0
+    assert recorded(machine, "command line") == []
