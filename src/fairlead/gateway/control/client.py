@@ -102,15 +102,15 @@ class ControlClient:
         *,
         on_progress: "OnProgress | None" = None,
         request_timeout_ms: int | None = None,
-        reviewed: bool = False,
-        whole: bool = True,
+        confirmed: bool = False,
+        full_result: bool = True,
     ) -> ToolResult:
-        """Call a tool; its result is always `whole`. `ConnectionLost` if nobody knows what became of it."""
+        """Call a tool; its result is always whole. `ConnectionLost` if nobody knows what became of it."""
         work = CallTool(
             server=server_id,
             tool=tool,
             arguments=dict(arguments),
-            reviewed=reviewed,
+            confirmed=confirmed,
             timeout_ms=request_timeout_ms,
         )
         return ToolResult(server_id, await self._run_command(work, on_progress))

@@ -35,7 +35,7 @@ class CallTool(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     server: str
     tool: str
     arguments: dict[str, Any]
-    reviewed: bool
+    confirmed: bool
     """A person looked at this very call and wants it."""
     timeout_ms: int | None = None
 

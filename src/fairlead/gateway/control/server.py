@@ -276,7 +276,7 @@ async def _do(errand: ControlCommand, turn: CommandContext, put: Put) -> bytes:
                     work.arguments,
                     on_progress=progressed,
                     request_timeout_ms=work.timeout_ms,
-                    confirmed=work.reviewed,
+                    confirmed=work.confirmed,
                     principal=principal,
                     full_result=True,
                 )
