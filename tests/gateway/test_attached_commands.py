@@ -372,7 +372,7 @@ def test_control_commands_are_for_who_may_decide(machine: Machine, fairlead: Fai
             "server": "x",
             "tool": "echo",
             "arguments": {},
-            "reviewed": True,
+            "confirmed": True,
         }
         body = json.dumps({"work": work, "config": ""})
         statuses: list[int] = []

@@ -143,7 +143,7 @@ async def test_a_question_to_one_principal_is_answered_by_no_other(machine: Mach
     server = AskingServer(tmp_path / "record", version=MODERN)
     async with guarded_gateway(machine, tmp_path, {"servers": {"a": server.entry(approval="allow")}}) as up:
         work = {"type": "call", "server": "a", "tool": "ask", "arguments": {"questions": {"who": WHO}}}
-        errand = {"work": {**work, "reviewed": True}, "config": "", "can": ["form"]}
+        errand = {"work": {**work, "confirmed": True}, "config": "", "can": ["form"]}
         strangers = [
             up.tokens.add("adm", scopes=("admin",)),
             up.tokens.add("bob", scopes=("mcp", "decide")),

@@ -126,7 +126,7 @@ async def test_no_token_reaches_a_route_that_is_not_for_its_scopes(machine: Mach
 async def test_an_agent_cannot_run_what_is_not_allowed_by_saying_that_it_was_reviewed(
     machine: Machine, tmp_path: Path
 ) -> None:
-    work: dict[str, Any] = {"type": "call", "server": "x", "tool": "y", "arguments": {}, "reviewed": True}
+    work: dict[str, Any] = {"type": "call", "server": "x", "tool": "y", "arguments": {}, "confirmed": True}
     errand = json.dumps({"work": work, "config": ""}).encode()
     async with guarded_gateway(machine, tmp_path) as up:
         for token in (AGENT, up.tokens.add("other"), up.tokens.add("decider", scopes=("mcp", "decide"))):
