@@ -294,9 +294,9 @@ def load_config(
     A bad server, bundle or section, or a bad field of most sections, is left out and reported in `problems`.
 
     Raises:
-        ConfigUnreadable: A file cannot be read. ConfigInvalid: A file cannot be parsed, or has a bad
-        `policy`, `store` or `version`: half a policy is not
-            a policy.
+        ConfigUnreadable: A file cannot be read.
+        ConfigInvalid: A file cannot be parsed, or has a bad `policy`, `store` or `version`: half a policy is
+            not a policy.
     """
     env = os.environ if env is None else env
     folder = current_folder() if cwd is None else Path(cwd).absolute()

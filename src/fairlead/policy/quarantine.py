@@ -161,7 +161,7 @@ def first_use(
         pins: Its pins. Unreadable ones (`UntrustedPins`) are not replaced.
         lock: Its lock; tools that it holds back are not pinned.
         at: The time of the new pins.
-        within: The bundle whose allowlist counts where the server has none of its own.
+        bundle_filter: The bundle whose allowlist counts where the server has none of its own.
     """
     if server.config is None or not is_guarded(server) or isinstance(pins, UntrustedPins):
         return None
