@@ -96,7 +96,7 @@ class LoadedServer:
 
     @property
     def enable_hint(self) -> str:
-        """How to enable a disabled server."""
+        """Hint that enables a disabled server."""
         if self.is_built_in and self.server_id == "repo":
             # Disabled because of its folder, which `enable` does not change.
             return "run it inside a repository, or `fairlead add files --builtin repo --root FOLDER`"

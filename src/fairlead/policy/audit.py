@@ -49,7 +49,7 @@ class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
     """One record. Each record of a call repeats all that is known by then, so the last one is complete."""
 
     at: float
-    """When the call was proposed, or the noted event happened."""
+    """Time when the call was proposed, or the noted event happened."""
     kind: str = "call"
     call: str = ""
     """Id that all records of one call share."""

@@ -56,9 +56,9 @@ class ScreenedListing:
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why each of these tools may not be used."""
     hint: str | None = None
-    """How to end the quarantine by pins."""
+    """Hint that ends the quarantine by pins."""
     lock_hint: str | None = None
-    """How to end the quarantine by a lock, which a review does not."""
+    """Hint that ends the quarantine by a lock, which a review does not."""
     locked_out: frozenset[str] = frozenset()
     """Quarantined tools that only a lock holds back."""
     needs_pins: bool = False
