@@ -311,9 +311,9 @@ def test_a_prompt_asks_for_what_it_has_to_know_and_suggests(fairlead: AtTerminal
 APPROVING = """
 import anyio
 from fairlead.cli.prompts import TerminalOperator
-from fairlead.host.operator import ApprovalQuestion
+from fairlead.host.operator import ApprovalRequest
 
-question = ApprovalQuestion(
+question = ApprovalRequest(
     server_id="files", tool="write_file", arguments={"path": "a\\u202e", "lines": [1, 2]},
     reason="it is not on the allow list", claims=("read-only\\x1b[0m",),
 )
