@@ -117,7 +117,7 @@ async def test_a_review_at_the_command_line_reaches_live_clients_at_once_and_res
             pids = [await agent.call("pid") for agent in clients]
             refused = [await agent.call("echo") for agent in clients]
             (hint,) = {command for said in refused for command in re.findall(r"`fairlead ([^`]+)`", said)}
-            assert all("not in allow_tools" in said for said in refused)
+            assert all("not listed in allow_tools" in said for said in refused)
             await typed(*shlex.split(hint))
             for agent in clients:
                 assert await agent.call("echo") == "{}", "what the refusal names works, in the same session"

@@ -103,8 +103,8 @@ async def test_what_tools_may_do_changes_without_a_restart(machine: Machine, tmp
     async with hosting(machine, x=server.entry()) as host:
         pid = await pid_of(host, "x")
         for fields, refused in (
-            ({"deny_tools": ["echo"]}, "is in deny_tools"),
-            ({"allow_tools": ["pid"]}, "is not in allow_tools"),
+            ({"deny_tools": ["echo"]}, "listed in deny_tools"),
+            ({"allow_tools": ["pid"]}, "not listed in allow_tools"),
             ({"allow_tools": ["pid", "echo"], "approval": {"tools": {"echo": "deny"}}}, "approval"),
             ({"allow_tools": ["pid", "echo"]}, ""),
         ):

@@ -89,7 +89,7 @@ def test_a_file_that_is_no_lock_is_an_error_and_lets_nothing_through(machine: Ma
     server = project_server(machine)
     path = machine.project / LOCK_NAME
     path.write_text('{"version": "x", "servers": {}}')
-    with pytest.raises(ConfigUnreadable, match="not a lock file"):
+    with pytest.raises(ConfigUnreadable, match="not a valid lockfile"):
         read_lock(path)
     screened = screen(server, listing(SEARCH, instructions="kind"), None, locks_of([server])["x"])
     assert set(screened.quarantined) == {"search"}
@@ -205,5 +205,5 @@ def test_a_damaged_lock_may_be_written_anew(machine: Machine, text: str) -> None
     path = machine.project / LOCK_NAME
     path.write_text(text)
     require_replaceable(path)
-    with pytest.raises(ConfigUnreadable, match="not a lock file"):
+    with pytest.raises(ConfigUnreadable, match="not a valid lockfile"):
         read_lock(path)

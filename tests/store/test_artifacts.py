@@ -128,7 +128,7 @@ async def test_kept_again_is_as_new(files: ArtifactFiles) -> None:
 
 async def test_more_than_there_may_be_in_all_is_refused(files: ArtifactFiles) -> None:
     await keep(files, b"small")
-    with pytest.raises(StoreError, match="more than may be kept"):
+    with pytest.raises(StoreError, match="over the limit"):
         await keep(files, b"x" * 1001)
     assert len(await files.of("local")) == 1
 

@@ -62,10 +62,12 @@ def export_servers(
     """Write servers in another agent's format.
 
     Args:
-        dialect: The format. servers: The servers to write; built-in ones are left out. known: The listing of
-        each server, without tools that wait for a review. Without it patterns allow nothing. approved: Ids of
-        the project's servers that the user consented to. lose: Losses that the user accepted where the format
-        does not support a restriction.
+        dialect: The format.
+        servers: The servers to write; built-in ones are left out.
+        known: The listing of each server, without tools that wait for a review. Without it patterns allow
+            nothing.
+        approved: Ids of the project's servers that the user consented to.
+        lose: Losses that the user accepted where the format does not support a restriction.
 
     Returns:
         The document, and a note for everything that is not in it.

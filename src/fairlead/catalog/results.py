@@ -169,7 +169,7 @@ class ToolResult:
         return self.remarks.notes if misfit is None else (*self.remarks.notes, misfit)
 
     def _misfit(self) -> str | None:
-        """How the structured content violates the tool's output schema. A failed call needs none."""
+        """Violation of the output schema by the structured content, if any. A failed call needs none."""
         check = output_check(self.definition) if self.definition is not None else None
         if check is None or self.is_error or self.structured is None:
             return None

@@ -8,9 +8,8 @@ allows nothing.
 {
   "version": 1,
   "servers": {
-    "allow": [{"command": "/usr/bin/*"}, {"argv": ["npx", "-y", "@acme/*", "**"]}, {"url":
-    "https://*.acme.example"}], "deny": [{"command": "docker", "reason": "containers have the machine's
-    rights"}]
+    "allow": [{"command": "/usr/bin/*"}, {"argv": ["npx", "-y", "@acme/*", "**"]}, {"url": "https://*.acme.example"}],
+    "deny": [{"command": "docker", "reason": "containers have the machine's rights"}]
   },
   "rules": [{"action": "deny", "server": {"url": "https://crm.acme.example"}, "tool": "delete_*"}],
   "sandbox": "required",

@@ -63,7 +63,7 @@ class ConsentKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consent:
-    """What needs consent and what is then started: resolved once, so that they are the same."""
+    """Key that needs consent, and the launch it permits: resolved once, so that both agree."""
 
     key: ConsentKey
     launch: Launch | None

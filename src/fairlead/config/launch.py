@@ -1,4 +1,4 @@
-"""What a project's entry would execute: program, working directory and the files that its arguments name.
+"""Resolution of a project's entry to what it would execute: program, folder, and files its arguments name.
 
 Consent is bound to this (see `consent.py`), and the server is started with exactly this argv and folder.
 Files inside the project are bound by a digest of their content, files outside by their real path: a package

@@ -96,7 +96,7 @@ class LoadedServer:
 
     @property
     def enable_hint(self) -> str:
-        """How to enable a disabled server."""
+        """Hint that enables a disabled server."""
         if self.is_built_in and self.server_id == "repo":
             # Disabled because of its folder, which `enable` does not change.
             return "run it inside a repository, or `fairlead add files --builtin repo --root FOLDER`"
@@ -294,9 +294,9 @@ def load_config(
     A bad server, bundle or section, or a bad field of most sections, is left out and reported in `problems`.
 
     Raises:
-        ConfigUnreadable: A file cannot be read. ConfigInvalid: A file cannot be parsed, or has a bad
-        `policy`, `store` or `version`: half a policy is not
-            a policy.
+        ConfigUnreadable: A file cannot be read.
+        ConfigInvalid: A file cannot be parsed, or has a bad `policy`, `store` or `version`: half a policy is
+            not a policy.
     """
     env = os.environ if env is None else env
     folder = current_folder() if cwd is None else Path(cwd).absolute()

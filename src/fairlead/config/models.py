@@ -465,7 +465,7 @@ class GatewaySettings(StrictModel):
 
 
 class StoreSettings(StrictModel):
-    """Where durable state lives."""
+    """Location of the durable state."""
 
     path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
 

@@ -13,7 +13,7 @@ LOCK_NAME = "fairlead.lock"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachinePaths:
-    """Where to look for other programs' files: passed in, so that nothing here reads the real machine."""
+    """Folders with other programs' files: passed in, so that nothing here reads the real machine."""
 
     home: Path
     cwd: Path

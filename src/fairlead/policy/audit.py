@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-import anyio
 import msgspec
 
 from fairlead.catalog.schema.effort import is_flat_and_short
@@ -49,7 +48,7 @@ class AuditRecord(SharedFields, kw_only=True, omit_defaults=True, gc=False):
     """One record. Each record of a call repeats all that is known by then, so the last one is complete."""
 
     at: float
-    """When the call was proposed, or the noted event happened."""
+    """Time when the call was proposed, or the noted event happened."""
     kind: str = "call"
     call: str = ""
     """Id that all records of one call share."""
@@ -431,6 +430,8 @@ class AuditLog:
 
     async def rotate(self) -> None:
         """Delete records beyond the age or size limit, now and every hour, until cancelled."""
+        import anyio  # commands that only read the audit log need no event loop
+
         while self._store is not None:
             try:
                 await self.prune()

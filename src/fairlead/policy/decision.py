@@ -142,11 +142,13 @@ class CallPolicy:
         """Decide whether a tool may be called; without `arguments`, whether it may be with harmless ones.
 
         Args:
-            tool: The tool's own name. within: The tools that a bundle selects from the server. entry: The
-            tool's definition, where it is known. arguments: The readings of the arguments that
-            `argument_patterns` names. caller: The principal of the call. default: The surface's approval mode
-            (`gateway.approval`), for tools that no rule and no other mode
-                matches.
+            tool: The tool's own name.
+            bundle_filter: The tools that a bundle selects from the server.
+            entry: The tool's definition, where it is known.
+            arguments: The readings of the arguments that `argument_patterns` names.
+            caller: The principal of the call.
+            default: The surface's approval mode (`gateway.approval`), for tools that no rule and no other
+                mode matches.
             own_word: Whether the user confirmed this very call. Then an allowlist without the tool asks only.
 
         Returns:

@@ -39,7 +39,7 @@ REVIEWED = "pins reviewed"
 """Topic that is published when a review changed pins."""
 
 Change = Literal["defaults", "changed", "new"]
-"""How a tool differs from its pin: only in texts of schema defaults, in anything else, or it has no pin."""
+"""Difference of a tool from its pin: only texts of schema defaults, anything else, or it has no pin."""
 PinnedBy = Literal["review", "first use"]
 
 _TARGET = ("command", "args", "url", "account", "builtin")
@@ -133,7 +133,7 @@ def _change(pins: Pins, entry: ToolEntry) -> Change | None:
 
 
 def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
-    """How a tool differs from its pin; None where it does not."""
+    """Difference of a tool from its pin; None where there is none."""
     # Where secrets are masked in a definition, only the digests tell whether it is the same.
     if entry.listed_digests is None and bytes(pin.definition) == entry.definition:
         return None
@@ -141,7 +141,7 @@ def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
 
 
 def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -> Change | None:  # noqa: A002
-    """How a tool differs from these digests of this format; None where it does not."""
+    """Difference of a tool from these digests of this format; None where there is none."""
     digests = entry_digests(entry, format)
     if digests.strict == strict:
         return None

@@ -56,9 +56,9 @@ class ScreenedListing:
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why each of these tools may not be used."""
     hint: str | None = None
-    """How to end the quarantine by pins."""
+    """Hint that ends the quarantine by pins."""
     lock_hint: str | None = None
-    """How to end the quarantine by a lock, which a review does not."""
+    """Hint that ends the quarantine by a lock, which a review does not."""
     locked_out: frozenset[str] = frozenset()
     """Quarantined tools that only a lock holds back."""
     needs_pins: bool = False
@@ -161,7 +161,7 @@ def first_use(
         pins: Its pins. Unreadable ones (`UntrustedPins`) are not replaced.
         lock: Its lock; tools that it holds back are not pinned.
         at: The time of the new pins.
-        within: The bundle whose allowlist counts where the server has none of its own.
+        bundle_filter: The bundle whose allowlist counts where the server has none of its own.
     """
     if server.config is None or not is_guarded(server) or isinstance(pins, UntrustedPins):
         return None

@@ -183,7 +183,7 @@ def _require_not_denied(server: LoadedServer, entry: ServerEntry, tool: str) -> 
 
 
 def hint_to_write(server: LoadedServer) -> str | None:
-    """Where to write answers by hand, for an entry that Fairlead does not edit; None where it does.
+    """Hint where to write answers by hand, for an entry that Fairlead does not edit; None where it does.
 
     Also None for servers that a program passes to the library: its user reviews those of the command line.
     """

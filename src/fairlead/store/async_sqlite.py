@@ -173,8 +173,9 @@ class SqliteStore:
         """Open the store at `path`, which is created if missing. Leaving the block flushes the logs.
 
         Args:
-            path: Its file. for_reading: Whether nothing will be written: then its folder may be read-only,
-            and the file must exist.
+            path: Its file.
+            for_reading: Whether nothing will be written: then its folder may be read-only, and the file must
+                exist.
         """
         async with Worker.open(path, for_reading=for_reading) as worker:
             store = cls(worker, position=await worker.run(Database.last_position))

@@ -86,10 +86,13 @@ class Store(Protocol):
         """Store a value if the stored one is as expected.
 
         Args:
-            namespace: The namespace of the key. key: The key. value: The bytes to store. expect: The state
-            that the stored value must have. fence: A lock that must still be held. durable: Whether the value
-            survives a power cut once this returned. Otherwise it survives only the death of the
-                process: enough for what can be recreated.
+            namespace: The namespace of the key.
+            key: The key.
+            value: The bytes to store.
+            expect: The state that the stored value must have.
+            fence: A lock that must still be held.
+            durable: Whether the value survives a power cut once this returned. Otherwise it survives only the
+                death of the process: enough for what can be recreated.
 
         Returns:
             The new version.

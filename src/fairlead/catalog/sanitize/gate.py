@@ -2,14 +2,13 @@
 
 Four steps, in this order:
 
-1. *Sanitize*: hidden characters, escape sequences and control characters are removed (`sanitize.text`). 2.
-*Mask*: known secrets are replaced, in any encoding (`config.secrets.masking`). After sanitizing, so that a
-hidden
-   character inside a secret does not keep it from being found. Exempt is base64 where the protocol has binary
-   data, and nowhere else: invalid base64 there is given to clients as text.
-3. *Bound*: every text has a limit in bytes. It is cut after masking, so that no half of a secret is left. 4.
-*Mark*: untrusted content carries `fairlead/untrusted` with the server's id for programs, and stands between
-   random delimiters for models.
+1. *Sanitize*: hidden characters, escape sequences and control characters are removed (`sanitize.text`).
+2. *Mask*: known secrets are replaced, in any encoding (`config.secrets.masking`). After sanitizing, so that a
+   hidden character inside a secret does not keep it from being found. Exempt is base64 where the protocol has
+   binary data, and nowhere else: invalid base64 there is given to clients as text.
+3. *Bound*: every text has a limit in bytes. It is cut after masking, so that no half of a secret is left.
+4. *Mark*: untrusted content carries `fairlead/untrusted` with the server's id for programs, and stands
+   between random delimiters for models.
 
 Where there is nothing to do, which is nearly always, a message is scanned once, natively, and goes on as the
 bytes received. Work whose size a server chooses is done in steps: a function whose name ends in `_steps`

@@ -297,7 +297,7 @@ def _saturate(weight: float) -> float:
 
 
 def _added_weight(weight: float, already: float) -> float:
-    """How much more a term counts in a tool than its server's texts already make it count."""
+    """Weight that a tool adds to a term beyond its server's texts."""
     return _SCORES[int((_saturate(weight + already) - _saturate(already)) * STEPS + 0.5)]
 
 

@@ -46,7 +46,7 @@ class MalformedField(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """How a value is read from a format and written to it. None means the field is not set."""
+    """Reader and writer of a value in a format. None means the field is not set."""
 
     read: Callable[[object, FieldContext], Any]
     write: Callable[[object, FieldContext], Any]
@@ -297,7 +297,7 @@ class FieldMapping:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """How a format describes a server. `reading` and `writing` are for fields that do not map one to one."""
+    """A format's description of a server. `reading` and `writing` are for fields not mapped one to one."""
 
     title: str
     fields: Sequence[FieldMapping] = ()

@@ -202,7 +202,7 @@ def _words(reference: SecretReference) -> str | None:
 
 
 def _resolve_variable(name: str) -> Piece | None:
-    """What the editor would replace a variable by; except for inputs it only matters that it would."""
+    """Replacement of a variable by the editor; except for inputs it only matters that there is one."""
     kind, colon, wanted = name.partition(":")
     if colon and kind == "input":
         return SecretReference(kind="keyring", name=f"{_SERVICE}/{wanted}")

@@ -91,9 +91,10 @@ def read_text(path: Path, *, limit: int = READ_LIMIT, keep_mark: bool = False) -
     """Text of a file. Never blocks, whatever the path leads to.
 
     Args:
-        path: The file. limit: The most bytes to read. keep_mark: Whether a UTF-8 byte order mark is accepted
-        and kept as the first character: some editors write
-            one into files of other programs, and it has to be there again when the file is written.
+        path: The file.
+        limit: The most bytes to read.
+        keep_mark: Whether a UTF-8 byte order mark is accepted and kept as the first character: some editors
+            write one into files of other programs, and it has to be there again when the file is written.
 
     Raises:
         ConfigUnreadable: The file cannot be read, is too large, or is not UTF-8.

@@ -138,7 +138,7 @@ class _Secret:
         digits = self.hex.translate(None, _NOT_DIGITS)
         wide_digits = tuple(form.translate(None, _NOT_DIGITS) for form in self.wide_hex)
         self.sieved = tuple(form for form in sieved if len(form) >= _SHORTEST_SIEVED)
-        """What the sieve looks for: these among digits and capitals, `sieved_hex` among digits alone."""
+        """Needles of the sieve: these among digits and capitals, `sieved_hex` among digits alone."""
         self.sieved_hex = tuple(form[:_MAX_SIEVED_DIGITS] for form in (digits, *wide_digits))
         encoded = sieved[1:]
         self.is_sievable = min(map(len, (*encoded, *self.sieved_hex))) >= _SHORTEST_SIEVED
