@@ -57,7 +57,7 @@ async def test_a_skill_is_listed_without_being_read_and_loaded_when_wanted(
         assert not server.heard("resources/read")
         assert await skills.load(skill) == TEXT
         assert await skills.read(skill, "skill://sums/extra") == EXTRA.encode()
-        with pytest.raises(CallFailed, match="is no file of the skill") as failed:
+        with pytest.raises(CallFailed, match="is not a file of the skill") as failed:
             await skills.read(skill, "file:///etc/passwd")
     assert failed.value.delivery == "not_sent"
     assert all(EXTENSION in said["extensions"] for said in server.declared())
@@ -66,7 +66,7 @@ async def test_a_skill_is_listed_without_being_read_and_loaded_when_wanted(
 @pytest.mark.parametrize(
     ("text", "promised", "head", "reason"),
     [
-        (TEXT.replace("Add", "Sub"), TEXT, HEAD, "its digest is another"),
+        (TEXT.replace("Add", "Sub"), TEXT, HEAD, "its digest differs"),
         (TEXT + "more", TEXT, HEAD, "and should have"),
         (TEXT, None, HEAD | {"name": "other"}, "is not what was listed"),
         (TEXT, None, {"name": "sums"}, "is not what was listed"),
