@@ -70,7 +70,7 @@ async def test_a_skill_is_listed_without_being_read_and_loaded_when_wanted(
         (TEXT + "more", TEXT, HEAD, "and should have"),
         (TEXT, None, HEAD | {"name": "other"}, "is not what was listed"),
         (TEXT, None, {"name": "sums"}, "is not what was listed"),
-        ("no head at all", None, HEAD, "cannot be read"),
+        ("no head at all", None, HEAD, "cannot be parsed"),
         ("---\nname: [sums\n---\n", None, HEAD, "it is not YAML"),
         ("---\na: &a [1]\nb: *a\n---\n", None, {"a": [1], "b": [1]}, "refers to itself"),
         (f"---\n{'x' * 70_000}: 1\n---\n", None, HEAD, "too long"),
@@ -98,5 +98,5 @@ async def test_a_server_that_knows_nothing_of_skills_is_not_asked(machine: Machi
 async def test_a_list_of_skills_that_is_none_is_an_error(machine: Machine, tmp_path: Path) -> None:
     server = AskingServer(tmp_path / "record", capabilities=OFFERS, skills=[{"uri": 1}])
     async with skills_of(machine, server) as skills:
-        with pytest.raises(CallFailed, match="cannot be read"):
+        with pytest.raises(CallFailed, match="cannot be parsed"):
             await skills.list()
